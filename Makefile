@@ -1,0 +1,37 @@
+# `make demo` and `make test` do all set-up: they need Python >= 3.11, make and a C++ compiler.
+
+PYTHON ?= python3
+EXTRAS ?= cuda13,test,dev
+JOBS ?= auto
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test check format clean venv
+
+demo: $(INSTALLED)
+	$(BIN)/python -m tmaasync demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS)
+
+check:
+	.ci/run
+
+format: $(INSTALLED)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+	find . -name '.?*' -prune -o \( -name '*.cu' -o -name '*.cuh' \) -print0 \
+		| xargs -0 -r $(BIN)/clang-format -i
+
+venv: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

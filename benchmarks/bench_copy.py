@@ -1,0 +1,75 @@
+"""ops.copy against CuPy's and torch's own copies. Writes section "copy" of the results file."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+from race import race, record
+
+from tmaasync import ops
+
+
+def contiguous(size_bytes: int) -> tuple[Any, Any, str]:
+    source = cupy.random.default_rng(0).standard_normal(size_bytes // 4, dtype=cupy.float32)
+    return source, cupy.full_like(source, np.nan), f"contiguous {size_bytes / 2**20:g} MiB"
+
+
+def window(rows: int, columns: int, pitch: int) -> tuple[Any, Any, str]:
+    source = cupy.random.default_rng(0).standard_normal((rows, pitch), dtype=cupy.float32)
+    target = cupy.full_like(source, np.nan)
+    return source[:, :columns], target[:, :columns], f"window {rows} x {columns} of {pitch} fp32"
+
+
+def peers(source: Any, target: Any) -> dict[str, Any]:
+    contestants = {
+        "tmaasync": lambda: ops.copy(source, target),
+        "cupy": lambda: cupy.copyto(target, source),
+    }
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError:
+        return contestants
+    torch_source, torch_target = torch.from_dlpack(source), torch.from_dlpack(target)
+    return contestants | {"torch": lambda: torch_target.copy_(torch_source)}
+
+
+def measure(source: Any, target: Any, label: str, rounds: int) -> dict[str, Any]:
+    ops.copy(source, target)
+    if not bool((source.view(np.uint32) == target.view(np.uint32)).all()):
+        raise SystemExit(f"{label}: the copy is wrong")
+    row = {"case": label, "bytes": 2 * source.nbytes}
+    row |= race(peers(source, target), rounds=rounds, reference="cupy")
+    row["tb_per_s"] = {name: round(row["bytes"] / us / 1e6, 3) for name, us in row["us"].items()}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    cases = [
+        *((contiguous, (mebibytes << 20,)) for mebibytes in (64, 256, 1024, 4096)),
+        (window, (8192, 8192, 16384)),
+        (window, (4097, 2052, 2056)),
+        (window, (16384, 8192, 8200)),
+    ]
+    rows = []
+    for make, arguments in cases:
+        rows.append(measure(*make(*arguments), rounds))
+        ratio = rows[-1]["speed_over_cupy"]["tmaasync"]
+        print(
+            f"{rows[-1]['case']:36s} {rows[-1]['tb_per_s']['tmaasync']:6.3f} TB/s  "
+            f"{ratio['median']:.3f} x cupy ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            flush=True,
+        )
+    medians = [row["speed_over_cupy"]["tmaasync"]["median"] for row in rows]
+    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x cupy")
+    print(record("copy", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What the host pays: making a tile, and launching. Writes section "host" of the results file.
+
+Every contestant of a group does the same work; microseconds per call, the device drained between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import cupy
+import numpy as np
+import torch
+from cuda.bindings import driver
+from race import host_race, record
+
+from tmaasync import Kernel, Swizzle, create_tma_tile, ops
+
+_TILES = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void two_tiles(
+    const __grid_constant__ Tile a, const __grid_constant__ Tile b, int w, int x, float y, float z
+) {
+    if (w < 0) a.prefetch_descriptor(), b.prefetch_descriptor();
+}
+"""
+
+
+def tiles() -> dict[str, Any]:
+    """A tensor map of a 2-D bf16 array: asked for again, and asked for anew."""
+    array = cupy.empty((4096, 4096), cupy.float16)
+    rows = cupy.empty((512, 4096), cupy.float16)
+    places = [rows[index:] for index in range(256)]
+    fresh = iter(range(10**9))
+    contestants = {
+        "tmaasync cached": lambda: create_tma_tile(array, (128, 64), swizzle=Swizzle.B128),
+        "tmaasync new address": lambda: create_tma_tile(
+            places[next(fresh) % 256], (64, 64 + 8 * (next(fresh) // 256 % 8))
+        ),
+    }
+    tile = create_tma_tile(array, (128, 64), swizzle=Swizzle.B128)
+    contestants["tmaasync rebind"] = lambda: tile.rebind(array)
+    contestants |= _cuda_core(array) | _triton()
+    reference = "cuda.core as_tensor_map" if "cuda.core as_tensor_map" in contestants else None
+    return host_race(contestants, reference=reference or "tmaasync cached")
+
+
+def _cuda_core(array: Any) -> dict[str, Any]:
+    try:
+        from cuda.core import Device  # noqa: PLC0415
+        from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
+    except ImportError:
+        return {}
+    Device(0).set_current()
+    view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+
+    def from_array() -> object:
+        seen = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+        return seen.as_tensor_map(box_dim=(128, 64))
+
+    return {
+        "cuda.core as_tensor_map": lambda: view.as_tensor_map(box_dim=(128, 64)),
+        "cuda.core from array": from_array,
+    }
+
+
+def _triton() -> dict[str, Any]:
+    try:
+        from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415
+    except ImportError:
+        return {}
+    tensor = torch.empty((4096, 4096), dtype=torch.bfloat16, device="cuda")
+    return {"triton from_tensor": lambda: TensorDescriptor.from_tensor(tensor, [128, 64])}
+
+
+def launches() -> dict[str, Any]:
+    """A kernel with two tiles and four scalars."""
+    array = cupy.empty((4096, 4096), cupy.float16)
+    tile = create_tma_tile(array, (128, 64), swizzle=Swizzle.B128)
+    kernel = Kernel(_TILES, "two_tiles", types={"Tile": tile})
+    arguments = (tile, tile, 1, 2, 3.0, 4.0)
+    prepared = kernel.prepare(1, 32, arguments)
+    module = cupy.RawModule(path=str(kernel.compile().path))
+    raw = module.get_function("two_tiles")
+    blob = np.frombuffer(tile.descriptor, np.dtype([("words", "<u8", (16,))]))
+    raw_arguments = (blob, blob, *map(np.int32, (1, 2)), *map(np.float32, (3, 4)))
+    return host_race(
+        {
+            "tmaasync prepared": prepared,
+            "cuda.bindings cuLaunchKernelEx": _bindings(raw.kernel.ptr, tile.descriptor),
+            "tmaasync call": lambda: kernel(1, 32, arguments),
+            "cupy RawKernel": lambda: raw((1,), (32,), raw_arguments),
+        },
+        reference="cuda.bindings cuLaunchKernelEx",
+    )
+
+
+def _bindings(function: int, descriptor: bytes) -> Any:
+    """The leanest launch that cuda.bindings allows: everything made beforehand."""
+    values = [
+        *(ctypes.create_string_buffer(descriptor, 128) for _ in range(2)),
+        *(ctypes.c_int(value) for value in (1, 2)),
+        *(ctypes.c_float(value) for value in (3, 4)),
+    ]
+    pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    config = driver.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = 32, 1, 1
+    config.hStream = driver.CUstream(cupy.cuda.get_current_stream().ptr)
+    handle, address = driver.CUfunction(function), ctypes.addressof(pointers)
+
+    def launch(_: object = (values, pointers)) -> None:
+        (result,) = driver.cuLaunchKernelEx(config, handle, address, 0)
+        if result:
+            raise SystemExit(result)
+
+    return launch
+
+
+def operations() -> dict[str, Any]:
+    """Whole public calls on matrices so small that the host decides."""
+    a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
+    out = torch.empty_like(a)
+    return host_race(
+        {
+            "ops.matmul": lambda: ops.matmul(a, b, out=out),
+            "torch.matmul": lambda: torch.matmul(a, b, out=out),
+            "ops.copy": lambda: ops.copy(a, out),
+            "torch copy_": lambda: out.copy_(a),
+        },
+        reference="torch.matmul",
+    )
+
+
+def main() -> None:
+    rows = {"tiles": tiles(), "launches": launches(), "operations": operations()}
+    for group, row in rows.items():
+        print(group)
+        for name, microseconds in row["us"].items():
+            print(f"  {name:34s} {microseconds:8.2f} us")
+    print(record("host", rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+// One TMA instruction at a time, from poisoned shared memory, with a bounded wait.
+//
+//   RANK       dimensions of the map
+//   OPERATION  0 load, 1 store, 2 reduce, 3 im2col load, 4 bulk load, 5 bulk store
+//   REDUCE     a ReduceOp, for OPERATION 2
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+constexpr int kImageBytes = 32768;
+constexpr u32 kPolls = 20000;
+constexpr u64 kPolicy = static_cast<u64>(CachePolicy::kEvictNormal);
+
+struct Place {
+    i32 at[5];
+    u16 offsets[3];
+    u16 padding;
+};
+
+struct SharedMemory {
+    alignas(1024) unsigned char image[kImageBytes];
+    SharedMemBarrier full;
+};
+
+extern "C" __device__ const int probe_shared_bytes = sizeof(SharedMemory);
+
+__device__ Coordinates<RANK> coordinates(const Place& place) {
+    Coordinates<RANK> at;
+    for (int dim = 0; dim < RANK; ++dim) at.values[dim] = place.at[dim];
+    return at;
+}
+
+__device__ void issue_load(
+    u32 image, u32 barrier, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
+) {
+    if constexpr (OPERATION == 0) {
+        ptx::cp_async_bulk_tensor_load<RANK>(image, &map, coordinates(place), barrier, kPolicy);
+    } else if constexpr (OPERATION == 3) {
+        u16 offsets[RANK - 2];
+        for (int dim = 0; dim < RANK - 2; ++dim) offsets[dim] = place.offsets[dim];
+        ptx::cp_async_bulk_tensor_load_im2col<RANK>(
+            image, &map, coordinates(place), offsets, barrier, kPolicy
+        );
+    } else {
+        ptx::cp_async_bulk_load(image, global, bytes, barrier, kPolicy);
+    }
+}
+
+__device__ void issue_store(
+    u32 image, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
+) {
+    if constexpr (OPERATION == 1) {
+        ptx::cp_async_bulk_tensor_store<RANK>(&map, coordinates(place), image, kPolicy);
+    } else if constexpr (OPERATION == 2) {
+        ptx::cp_reduce_async_bulk_tensor<static_cast<ReduceOp>(REDUCE), RANK>(
+            &map, coordinates(place), image, kPolicy
+        );
+    } else {
+        ptx::cp_async_bulk_store(global, image, bytes, kPolicy);
+    }
+}
+
+// `image` is what shared memory holds before a store, or held after a load. `completed` tells
+// whether the barrier's phase ended with `bytes` expected.
+extern "C" __global__ void probe(
+    const __grid_constant__ ptx::TensorMap map,
+    const Place place,
+    unsigned char* image,
+    unsigned char* global,
+    u32 bytes,
+    u32 shared_offset,
+    u32* completed
+) {
+    constexpr bool kLoads = OPERATION == 0 || OPERATION == 3 || OPERATION == 4;
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < kImageBytes; ++i) shared.image[i] = kLoads ? 0xcc : image[i];
+    shared.full.init(1);
+    fence_barrier_init();
+    fence_async_view_proxy();
+
+    const u32 start = ptx::shared_address(shared.image) + shared_offset;
+    if constexpr (kLoads) {
+        shared.full.expect_bytes(bytes);
+        issue_load(start, shared.full.address(), map, place, global, bytes);
+        bool done = false;
+        for (u32 poll = 0; poll < kPolls && !done; ++poll) done = shared.full.test_wait(0);
+        *completed = done;
+        for (int i = 0; i < kImageBytes; ++i) {
+            image[i] = static_cast<volatile unsigned char*>(shared.image)[i];
+        }
+    } else {
+        issue_store(start, map, place, global, bytes);
+        commit_group();
+        wait_group<0>();
+        *completed = 1;
+    }
+}

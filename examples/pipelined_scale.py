@@ -1,0 +1,80 @@
+"""Scales a matrix: one warp loads tiles into a ring, four warps scale and store them."""
+
+from dataclasses import replace
+
+import cupy
+
+from tmaasync import Kernel, Pipeline, create_tma_tile
+from tmaasync.pipeline import check_protocol
+
+STAGES = 4
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+using Ring = PipelineState<STAGES>;
+constexpr int kConsumers = 128;
+constexpr int kElements = Tile::kBytes / sizeof(float);
+
+struct SharedMemory {
+    Tile::Shared tiles[STAGES];
+    SharedMemBarrier full[STAGES], empty[STAGES];
+};
+extern "C" __device__ const int scale_shared_bytes = sizeof(SharedMemory);
+
+__device__ void load_tiles(SharedMemory& shared, const Tile& source, int x, int y, int rows) {
+    auto place = Ring::for_producer();
+    for (; y < rows; y += gridDim.y * Tile::side(0), place.step()) {
+        shared.empty[place.index].wait(place.phase);
+        shared.full[place.index].expect_bytes(Tile::kBytes);
+        source.async_copy(shared.tiles[place.index], shared.full[place.index], {x, y});
+    }
+}
+
+__device__ void scale_tiles(
+    SharedMemory& shared, const Tile& target, int x, int y, int rows, float factor
+) {
+    const int thread = threadIdx.x - 32;
+    auto place = Ring::for_consumer();
+    for (; y < rows; y += gridDim.y * Tile::side(0), place.step()) {
+        auto& tile = shared.tiles[place.index];
+        shared.full[place.index].wait(place.phase);
+        for (int i = thread; i < kElements; i += kConsumers) tile.data()[i] *= factor;
+        fence_async_view_proxy();  // what this thread wrote, TMA will see
+        NamedBarrier<kConsumers>{1}.sync();
+        if (thread != 0) continue;
+        target.async_store(tile, {x, y});
+        commit_group();
+        wait_group_read<1>();  // the store before this one has read its stage: hand that back
+        if (place.count > 0) shared.empty[(place.index + STAGES - 1) % STAGES].arrive();
+    }
+    if (thread == 0) wait_group_read<0>();
+}
+
+extern "C" __global__ void scale(
+    const __grid_constant__ Tile source, const __grid_constant__ Tile target, int rows, float factor
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const int x = blockIdx.x * Tile::side(1), y = blockIdx.y * Tile::side(0);
+    for (int stage = 0; stage < STAGES && threadIdx.x == 0; ++stage) {
+        shared.full[stage].init(1);   // the loader, with expect_bytes
+        shared.empty[stage].init(1);  // the thread that stores
+    }
+    fence_barrier_init();
+    __syncthreads();
+    if (threadIdx.x >= 32) return scale_tiles(shared, target, x, y, rows, factor);
+    if (elect()) load_tiles(shared, source, x, y, rows);
+}
+"""
+
+if __name__ == "__main__":
+    x = cupy.random.default_rng(0).standard_normal((5000, 4004), dtype=cupy.float32)
+    y = cupy.full_like(x, cupy.nan)
+    source, target = (create_tma_tile(array, (32, 128)) for array in (x, y))
+    protocol = Pipeline(STAGES, tiles={"tile": source}).protocol()
+    # A stage is handed back one late. Searches every run for a deadlock or an overwrite.
+    check_protocol(replace(protocol, reads_in_flight=1, release_lag=1))
+    kernel = Kernel(SOURCE, "scale", types={"Tile": source}, constants={"STAGES": STAGES})
+    kernel((source.tiles_per_side[1], 8), 160, (source, target, x.shape[0], 2.5))
+    if not bool((y == x * cupy.float32(2.5)).all()):
+        raise SystemExit("the product is wrong")
+    print(f"{x.shape} scaled through {STAGES} stages of {source.tile_bytes} bytes: exact")

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+
+// PTX ISA: "cp.async.bulk". Addresses and sizes are multiples of 16 bytes. One thread issues.
+namespace tmaasync::ptx {
+
+// Global to shared; the bytes are credited to the barrier.
+__device__ __forceinline__ void cp_async_bulk_load(
+    u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
+) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
+        "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+        : "memory"
+    );
+}
+
+// Shared to global, as part of this thread's current bulk group.
+__device__ __forceinline__ void cp_async_bulk_store(
+    void* global, u32 shared, u32 bytes, u64 policy
+) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
+            global
+        ),
+        "r"(shared), "r"(bytes), "l"(policy)
+        : "memory"
+    );
+}
+
+// Closes the bulk group of the stores this thread issued.
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's groups are incomplete: written, and visible to it.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Waits until at most kPending groups still read shared memory. Says nothing of global memory.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace tmaasync::ptx

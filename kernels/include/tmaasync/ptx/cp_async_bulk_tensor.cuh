@@ -1,0 +1,305 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
+
+// PTX ISA: "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.prefetch.tensor".
+// One thread issues. Shared addresses are multiples of 128 bytes; coordinates run innermost first,
+// are signed, and coordinate 0 times the element size is a multiple of 16 bytes (measured on an
+// H200: an illegal instruction otherwise).
+namespace tmaasync::ptx {
+
+// Where a box starts in its tensor, innermost coordinate first.
+template <int kRank>
+struct Coordinates {
+    i32 values[kRank];
+
+    // The origin.
+    __device__ constexpr Coordinates() : values{} {}
+
+    template <typename... I>
+    __device__ constexpr Coordinates(I... coordinates) : values{static_cast<i32>(coordinates)...} {
+        static_assert(sizeof...(I) == kRank, "one coordinate per dimension, innermost first");
+    }
+};
+
+// Global to shared. The whole box is credited to the barrier, out-of-bounds elements included.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load(
+    u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
+) {
+    static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kRank == 1) {
+        asm volatile(
+            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
+            "cache_hint [%0], [%1, {%2}], [%3], %4;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(barrier), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 2) {
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
+            "cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
+            "cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
+            "cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::"
+            "cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
+            "l"(policy)
+            : "memory"
+        );
+    }
+}
+
+// Global to shared through an im2col map of rank 3 to 5: from the pixel at these coordinates on,
+// moved by `offsets` (one per spatial dimension, innermost first), `channels_per_pixel` by
+// `pixels_per_column` elements. All of them are credited to the barrier.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
+    u32 shared,
+    const TensorMap* map,
+    Coordinates<kRank> at,
+    const u16 (&offsets)[kRank - 2],
+    u32 barrier,
+    u64 policy
+) {
+    static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4}], [%5], {%6}, %7;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(offsets[0]), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(offsets[0]),
+            "h"(offsets[1]), "l"(policy)
+            : "memory"
+        );
+    } else {
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2:"
+            ":cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10}, %11;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
+            "h"(offsets[0]), "h"(offsets[1]), "h"(offsets[2]), "l"(policy)
+            : "memory"
+        );
+    }
+}
+
+// Global to the same shared offset of every CTA in the mask; each one's own barrier at the same
+// offset is credited, so each CTA must expect the bytes.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
+    u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
+) {
+    static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kRank == 1) {
+        asm volatile(
+            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+            "multicast::cluster.L2::cache_hint [%0], [%1, {%2}], [%3], %4, %5;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 2) {
+        asm volatile(
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(
+                shared
+            ),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(barrier), "h"(cta_mask), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7, %8;" ::"r"(
+                shared
+            ),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(barrier), "h"(cta_mask),
+            "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+            "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::
+                "r"(shared),
+            "l"(map), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(barrier),
+            "h"(cta_mask), "l"(policy)
+            : "memory"
+        );
+    }
+}
+
+// Shared to global, as part of this thread's current bulk group. Out-of-bounds elements are
+// dropped; a negative coordinate is an illegal instruction (measured on an H200).
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_tensor_store(
+    const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
+) {
+    static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kRank == 1) {
+        asm volatile(
+            "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1}], "
+            "[%2], %3;" ::"l"(map),
+            "r"(c[0]), "r"(shared), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 2) {
+        asm volatile(
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, "
+            "%2}], [%3], %4;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(shared), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, "
+            "%2, %3}], [%4], %5;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(shared), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, "
+            "%2, %3, %4}], [%5], %6;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(shared), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1, "
+            "%2, %3, %4, %5}], [%6], %7;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(shared), "l"(policy)
+            : "memory"
+        );
+    }
+}
+
+// Global to L2. Nothing waits for it.
+template <int kRank>
+__device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
+    const TensorMap* map, Coordinates<kRank> at, u64 policy
+) {
+    static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kRank == 1) {
+        asm volatile(
+            "cp.async.bulk.prefetch.tensor.1d.L2.global.tile.L2::cache_hint [%0, {%1}], %2;" ::"l"(
+                map
+            ),
+            "r"(c[0]), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 2) {
+        asm volatile(
+            "cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%0, {%1, %2}], %3;" ::
+                "l"(map),
+            "r"(c[0]), "r"(c[1]), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.async.bulk.prefetch.tensor.3d.L2.global.tile.L2::cache_hint [%0, {%1, %2, %3}], "
+            "%4;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.async.bulk.prefetch.tensor.4d.L2.global.tile.L2::cache_hint [%0, {%1, %2, %3, "
+            "%4}], %5;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "l"(policy)
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.async.bulk.prefetch.tensor.5d.L2.global.tile.L2::cache_hint [%0, {%1, %2, %3, %4, "
+            "%5}], %6;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "l"(policy)
+            : "memory"
+        );
+    }
+}
+
+// The arithmetic is that of the map's element type, not of the kernel's.
+enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
+
+// clang-format off
+#define TMAASYNC_REDUCE_RANK(OP, RANK, COORDINATES, SHARED, POLICY, ...)                            \
+    if constexpr (kRank == RANK)                                                                    \
+        asm volatile("cp.reduce.async.bulk.tensor." #RANK "d.global.shared::cta." OP                \
+                     ".tile.bulk_group.L2::cache_hint [%0, {" COORDINATES "}], [" SHARED "], " POLICY ";" \
+                     ::"l"(map), __VA_ARGS__, "r"(shared), "l"(policy) : "memory");
+#define TMAASYNC_REDUCE(OP)                                                                         \
+    TMAASYNC_REDUCE_RANK(OP, 1, "%1", "%2", "%3", "r"(c[0]))                                        \
+    TMAASYNC_REDUCE_RANK(OP, 2, "%1, %2", "%3", "%4", "r"(c[0]), "r"(c[1]))                         \
+    TMAASYNC_REDUCE_RANK(OP, 3, "%1, %2, %3", "%4", "%5", "r"(c[0]), "r"(c[1]), "r"(c[2]))          \
+    TMAASYNC_REDUCE_RANK(OP, 4, "%1, %2, %3, %4", "%5", "%6",                                       \
+                         "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))                                \
+    TMAASYNC_REDUCE_RANK(OP, 5, "%1, %2, %3, %4, %5", "%6", "%7",                                   \
+                         "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]))
+// clang-format on
+
+// Shared into global by an operation, as part of this thread's current bulk group.
+template <ReduceOp kOp, int kRank>
+__device__ __forceinline__ void cp_reduce_async_bulk_tensor(
+    const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
+) {
+    static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    const i32* c = at.values;
+    if constexpr (kOp == ReduceOp::kAdd) {
+        TMAASYNC_REDUCE("add")
+    } else if constexpr (kOp == ReduceOp::kMin) {
+        TMAASYNC_REDUCE("min")
+    } else if constexpr (kOp == ReduceOp::kMax) {
+        TMAASYNC_REDUCE("max")
+    } else if constexpr (kOp == ReduceOp::kInc) {
+        TMAASYNC_REDUCE("inc")
+    } else if constexpr (kOp == ReduceOp::kDec) {
+        TMAASYNC_REDUCE("dec")
+    } else if constexpr (kOp == ReduceOp::kAnd) {
+        TMAASYNC_REDUCE("and")
+    } else if constexpr (kOp == ReduceOp::kOr) {
+        TMAASYNC_REDUCE("or")
+    } else {
+        TMAASYNC_REDUCE("xor")
+    }
+}
+
+#undef TMAASYNC_REDUCE
+#undef TMAASYNC_REDUCE_RANK
+
+}  // namespace tmaasync::ptx

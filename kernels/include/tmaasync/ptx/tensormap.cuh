@@ -1,0 +1,29 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+
+namespace tmaasync::ptx {
+
+// The 128 opaque bytes of a CUtensorMap. As a kernel parameter it must be a
+// `const __grid_constant__`: otherwise the compiler copies it to local memory.
+struct alignas(128) TensorMap {
+    u64 words[16];
+};
+static_assert(sizeof(TensorMap) == 128, "CUtensorMap is 128 bytes");
+
+// PTX ISA: "prefetch". Brings the map into the descriptor cache.
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Makes a map that was written to global memory on the device usable by this thread.
+__device__ __forceinline__ void fence_proxy_tensormap_acquire_gpu(const TensorMap* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
+// The same for a map that the host wrote to global memory.
+__device__ __forceinline__ void fence_proxy_tensormap_acquire_sys(const TensorMap* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+
+}  // namespace tmaasync::ptx

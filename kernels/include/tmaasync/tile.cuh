@@ -1,0 +1,284 @@
+#pragma once
+
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/cache_policy.cuh>
+#include <tmaasync/ptx/cp_async_bulk.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
+#include <tmaasync/swizzle.cuh>
+
+namespace tmaasync {
+
+using ptx::Coordinates;
+using ptx::ReduceOp;
+
+// Sides of a tile or of a box, outermost first as on the host.
+template <int... kSides>
+struct Shape {
+    static constexpr int kRank = sizeof...(kSides);
+    static constexpr int sides[kRank] = {kSides...};
+    static constexpr int kElements = (kSides * ...);
+};
+
+// What one TMA instruction moves.
+template <int... kSides>
+using Box = Shape<kSides...>;
+
+// The element strides of a tile: 1 along every side, or as given.
+template <typename ElementStrides>
+struct StrideOf {
+    __device__ static constexpr int at(int dim) { return ElementStrides::sides[dim]; }
+};
+template <>
+struct StrideOf<void> {
+    __device__ static constexpr int at(int) { return 1; }
+};
+
+// A tensor map together with what its tile looks like; the host writes the type (tile.cuda_type)
+// and passes the map. As a kernel parameter: `const __grid_constant__ Tile tile`.
+//
+// One call moves one tile: ceil(tile / box) boxes a side. In shared memory the boxes lie one after
+// the other, the innermost side of the box grid outermost, each box dense and then swizzled: with
+// only the last side split that is [chunks][other sides][chunk].
+//
+// Coordinates are elements, innermost first. Loads and stores are issued by one thread.
+//
+// With element strides, the sides of tile and box count what lands in shared memory.
+template <
+    typename T,
+    typename TileShape,
+    typename BoxShape = TileShape,
+    Swizzle kSwizzleMode = Swizzle::kNone,
+    typename ElementStrides = void>
+struct TMATensorTile {
+    using Element = T;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
+    static constexpr bool kIsBulk = false;
+    static constexpr int kRank = TileShape::kRank;
+    static_assert(kRank == BoxShape::kRank, "tile and box have one side per dimension");
+
+    // Boxes along side `dim`, outermost first.
+    __device__ static constexpr int boxes(int dim) {
+        return (TileShape::sides[dim] + BoxShape::sides[dim] - 1) / BoxShape::sides[dim];
+    }
+
+    __device__ static constexpr int count_boxes() {
+        int count = 1;
+        for (int dim = 0; dim < kRank; ++dim) {
+            count *= boxes(dim);
+        }
+        return count;
+    }
+
+    static constexpr int kBoxes = count_boxes();
+    static constexpr int kBoxElements = BoxShape::kElements;
+    static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
+    // What a barrier is credited for one tile, out-of-bounds elements included.
+    static constexpr int kBytes = kBoxes * kBoxBytes;
+    static constexpr int kAlignment = alignment_bytes(kSwizzle);
+    static_assert(
+        kBoxes == 1 || kBoxBytes % 128 == 0, "each box starts at a multiple of 128 bytes"
+    );
+
+    // Extent of the tile along side `dim`, outermost first.
+    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
+    __device__ static constexpr int box_side(int dim) { return BoxShape::sides[dim]; }
+
+    // How far apart, in the array, the boxes and the tiles along side `dim` are.
+    __device__ static constexpr int box_step(int dim) {
+        return BoxShape::sides[dim] * StrideOf<ElementStrides>::at(dim);
+    }
+    __device__ static constexpr int tile_step(int dim) {
+        return TileShape::sides[dim] * StrideOf<ElementStrides>::at(dim);
+    }
+
+    // The tile's place in shared memory: declare one per buffer.
+    struct alignas(kAlignment) Shared {
+        unsigned char bytes[kBytes];
+
+        __device__ __forceinline__ T* data() { return reinterpret_cast<T*>(bytes); }
+        __device__ __forceinline__ const T* data() const {
+            return reinterpret_cast<const T*>(bytes);
+        }
+    };
+
+    ptx::TensorMap map;
+
+    __device__ __forceinline__ void prefetch_descriptor() const { ptx::prefetch_tensormap(&map); }
+
+    // Bytes of the tile that starts here: the same everywhere, edges included.
+    __device__ static constexpr u32 bytes_at(Coordinates<kRank>) { return kBytes; }
+
+    // Loads the tile that starts at these coordinates. The barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+            ptx::cp_async_bulk_tensor_load<kRank>(
+                box_address(shared, box), &map, box_start(at, box), barrier.address(),
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    __device__ __forceinline__ void async_multicast_load(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        u16 cta_mask,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        async_multicast_load_partitioned<1>(shared, barrier, at, cta_mask, 0, policy);
+    }
+
+    // The part-th of kParts shares of the same: each of kParts CTAs loads its share of the boxes
+    // and sends it to all. Each CTA must still expect kBytes.
+    template <int kParts>
+    __device__ __forceinline__ void async_multicast_load_partitioned(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        u16 cta_mask,
+        u32 part,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        static_assert(kBoxes % kParts == 0, "choose a box_shape that gives every CTA equal boxes");
+#pragma unroll
+        for (int share = 0; share < kBoxes / kParts; ++share) {
+            const int box = part * (kBoxes / kParts) + share;
+            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+                box_address(shared, box), &map, box_start(at, box), barrier.address(), cta_mask,
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Brings the tile into L2.
+    __device__ __forceinline__ void prefetch(
+        Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+            ptx::cp_async_bulk_prefetch_tensor<kRank>(
+                &map, box_start(at, box), static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Stores the tile; what lies beyond the array is dropped. No coordinate may be negative.
+    // Follow with commit_group(). Ordinary writes to `shared` need fence_async_view_proxy() first.
+    __device__ __forceinline__ void async_store(
+        const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+            ptx::cp_async_bulk_tensor_store<kRank>(
+                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Combines the tile with what is in global memory, in the arithmetic of the map's type.
+    template <ReduceOp kOp>
+    __device__ __forceinline__ void async_reduce(
+        const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+#pragma unroll
+        for (int box = 0; box < kBoxes; ++box) {
+            ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
+                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
+            );
+        }
+    }
+
+private:
+    __device__ __forceinline__ static u32 box_address(const Shared& shared, int box) {
+        return ptx::shared_address(shared.bytes) + box * kBoxBytes;
+    }
+
+    // The box grid is walked with the last side slowest and the sides before it in row-major order.
+    __device__ __forceinline__ static Coordinates<kRank> box_start(Coordinates<kRank> at, int box) {
+#pragma unroll
+        for (int dim = kRank - 2; dim >= 0; --dim) {
+            at.values[kRank - 1 - dim] += box % boxes(dim) * box_step(dim);
+            box /= boxes(dim);
+        }
+        at.values[0] += box * box_step(kRank - 1);
+        return at;
+    }
+};
+
+// A tile of a plain one-dimensional array: no tensor map, any length that is a multiple of 16
+// bytes. The last tile is shorter, so the bytes to expect depend on where the tile starts.
+template <typename T, int kTileElements>
+struct BulkTile {
+    using Element = T;
+    static constexpr bool kIsBulk = true;
+    static constexpr int kRank = 1;
+    static constexpr int kElements = kTileElements;
+    static constexpr int kBytes = kTileElements * static_cast<int>(sizeof(T));
+    static_assert(kBytes % 16 == 0, "bulk copies move multiples of 16 bytes");
+
+    struct alignas(128) Shared {
+        unsigned char bytes[kBytes];
+    };
+
+    T* global;
+    i64 elements;
+
+    // There is none; here so that either kind of tile serves one kernel.
+    __device__ __forceinline__ void prefetch_descriptor() const {}
+
+    // Bytes of the tile that starts here.
+    __device__ __forceinline__ u32 bytes_at(i64 element) const {
+        const i64 left = (elements - element) * static_cast<i64>(sizeof(T));
+        return static_cast<u32>(left < kBytes ? left : kBytes);
+    }
+
+    // Loads the tile that starts at this element. The barrier must expect bytes_at(element).
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        i64 element,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        ptx::cp_async_bulk_load(
+            ptx::shared_address(shared.bytes), global + element, bytes_at(element),
+            barrier.address(), static_cast<u64>(policy)
+        );
+    }
+
+    // Stores the tile. Follow with commit_group().
+    __device__ __forceinline__ void async_store(
+        const Shared& shared, i64 element, CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        ptx::cp_async_bulk_store(
+            global + element, ptx::shared_address(shared.bytes), bytes_at(element),
+            static_cast<u64>(policy)
+        );
+    }
+};
+
+// Closes the group of the stores and reductions this thread issued since the last one.
+__device__ __forceinline__ void commit_group() {
+    ptx::cp_async_bulk_commit_group();
+}
+
+// Waits until at most kPending of this thread's groups are not yet written to global memory.
+template <int kPending = 0>
+__device__ __forceinline__ void wait_group() {
+    ptx::cp_async_bulk_wait_group<kPending>();
+}
+
+// Waits until at most kPending of this thread's groups still read their shared memory, which may be
+// written again then. Says nothing of global memory.
+template <int kPending = 0>
+__device__ __forceinline__ void wait_group_read() {
+    ptx::cp_async_bulk_wait_group_read<kPending>();
+}
+
+}  // namespace tmaasync

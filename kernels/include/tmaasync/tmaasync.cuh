@@ -1,0 +1,10 @@
+#pragma once
+
+// Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/cluster.cuh>
+#include <tmaasync/pipeline.cuh>
+#include <tmaasync/shared.cuh>
+#include <tmaasync/swizzle.cuh>
+#include <tmaasync/tile.cuh>
+#include <tmaasync/warp.cuh>

@@ -1,0 +1,149 @@
+"""Stand-ins for arrays of libraries and devices that a test machine may lack.
+
+They answer what the real ones answer, from the same kind of memory, and nothing else: an attribute
+that is asked for and not modelled here fails the test. DLPack structures are packed by hand from
+``dlpack.h``, so that they check the structures of the package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_new_capsule.restype = ctypes.py_object
+
+
+class Named:
+    """A torch dtype or layout: what matters of it is its text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+Named.__module__ = "torch"
+
+_STRIDED = Named("torch.strided")
+
+
+class Tensor:
+    """A torch tensor over a NumPy array's memory."""
+
+    is_nested = False
+
+    def __init__(
+        self,
+        array: np.ndarray[Any, Any],
+        *,
+        dtype: str | None = None,
+        device: str = "cpu",
+        layout: Named = _STRIDED,
+        is_negated: bool = False,
+    ) -> None:
+        self.array = array
+        self.dtype = Named(f"torch.{dtype or array.dtype.name}")
+        kind, _, index = device.partition(":")
+        self.device = SimpleNamespace(type=kind, index=int(index) if index else None)
+        self.layout = layout
+        self._is_negated = is_negated
+        self.is_freed = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def data_ptr(self) -> int:
+        return 0 if self.is_freed or self.device.type == "meta" else self.array.ctypes.data
+
+    def get_device(self) -> int:
+        return -1 if self.device.index is None else self.device.index
+
+    def is_neg(self) -> bool:
+        return self._is_negated
+
+    def is_conj(self) -> bool:
+        return False
+
+
+Tensor.__module__ = "torch"
+
+
+@dataclass
+class CudaInterface:
+    """An object whose ``__cuda_array_interface__`` is the given dictionary."""
+
+    interface: dict[str, object]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return self.interface
+
+
+@dataclass(kw_only=True)
+class Exporter:
+    """An object that exports the DLTensor its fields describe."""
+
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    code: int = 2
+    bits: int = 32
+    lanes: int = 1
+    device: tuple[int, int] = (1, 0)
+    byte_offset: int = 0
+    version: tuple[int, int] | None = None
+    flags: int = 0
+    name: bytes | None = None
+    asked: list[dict[str, object]] = field(default_factory=list)
+    _kept: list[object] = field(default_factory=list)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, **keywords: object) -> object:
+        if self.version is None and "max_version" in keywords:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        self.asked.append(keywords)
+        text = self._tensor()
+        name = b"dltensor"
+        if self.version is not None:
+            text = struct.pack("=IIQQQ", *self.version, 0, 0, self.flags) + text
+            name = b"dltensor_versioned"
+        buffer = ctypes.create_string_buffer(text)
+        self.name = name if self.name is None else self.name
+        self._kept += [buffer, self.name]
+        return _new_capsule(ctypes.addressof(buffer), self.name, None)
+
+    def _tensor(self) -> bytes:
+        return struct.pack(
+            "=QiiiBBHQQQ",
+            self.data,
+            *self.device,
+            len(self.shape),
+            self.code,
+            self.bits,
+            self.lanes,
+            self._integers(self.shape),
+            0 if self.strides is None else self._integers(self.strides),
+            self.byte_offset,
+        )
+
+    def _integers(self, values: tuple[int, ...]) -> int:
+        array = (ctypes.c_int64 * len(values))(*values)
+        self._kept.append(array)
+        return ctypes.addressof(array)

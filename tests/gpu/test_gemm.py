@@ -1,0 +1,136 @@
+"""Matrix products on the chip against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import ops
+
+cupy = pytest.importorskip("cupy")
+
+# Error of one rounding to the output type, relative to the Frobenius norm, with room.
+TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
+SHAPES = [
+    (1, 1, 8),
+    (1, 1, 1),
+    (64, 64, 64),
+    (129, 1, 64),
+    (1, 300, 40),
+    (127, 129, 131),
+    (300, 500, 200),
+    (513, 1000, 333),
+    (1024, 1024, 1024),
+    (2050, 770, 4104),
+    (2304, 4104, 520),
+    (4224, 8200, 72),
+]
+
+
+def random(rows: int, columns: int, dtype: str, seed: int) -> Any:
+    values = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+    return values.astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def relative_error(got: Any, a: Any, b: Any) -> float:
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    return float(np.linalg.norm(got.astype(np.float64) - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_product_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
+    m, n, k = shape
+    a, b = random(m, k, dtype, 1), random(k, n, dtype, 2)
+
+    c = ops.matmul(cupy.asarray(a), cupy.asarray(b))
+
+    assert c.shape == (m, n)
+    assert c.dtype == a.dtype
+    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("b_stored", ["kn", "nk"])
+@pytest.mark.parametrize("a_stored", ["mk", "km"])
+@pytest.mark.parametrize("shape", [(256, 512, 128), (300, 200, 136), (1000, 1544, 264)])
+def test_either_side_of_either_operand_may_be_contiguous(
+    shape: tuple[int, int, int], a_stored: str, b_stored: str
+) -> None:
+    m, n, k = shape
+    a, b = random(m, k, "bfloat16", 3), random(k, n, "bfloat16", 4)
+    a_gpu = cupy.asarray(a) if a_stored == "mk" else cupy.asarray(np.ascontiguousarray(a.T)).T
+    b_gpu = cupy.asarray(b) if b_stored == "kn" else cupy.asarray(np.ascontiguousarray(b.T)).T
+
+    c = ops.matmul(a_gpu, b_gpu)
+
+    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
+def test_the_output_may_have_another_type(out: str) -> None:
+    a, b = random(200, 128, "float16", 5), random(128, 96, "float16", 6)
+
+    c = ops.matmul(cupy.asarray(a), cupy.asarray(b), dtype=out)
+
+    assert c.dtype == np.dtype(getattr(ml_dtypes, out, out))
+    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE[out]
+
+
+def test_a_given_output_is_written_whole_and_nothing_beside_it() -> None:
+    a, b = random(300, 72, "bfloat16", 7), random(72, 136, "bfloat16", 8)
+    whole = cupy.full((304, 160), np.nan, dtype=ml_dtypes.bfloat16)
+    out = whole[:300, :136]
+
+    returned = ops.matmul(cupy.asarray(a), cupy.asarray(b), out=out)
+
+    assert returned is out
+    assert relative_error(cupy.asnumpy(out), a, b) < TOLERANCE["bfloat16"]
+    beside = cupy.asnumpy(whole).astype(np.float32)
+    assert np.isnan(beside[300:]).all()
+    assert np.isnan(beside[:, 136:]).all()
+
+
+def test_an_output_that_tma_cannot_store_is_written_all_the_same() -> None:
+    a, b = random(65, 64, "bfloat16", 9), random(64, 33, "bfloat16", 10)
+    out = cupy.full((65, 33), np.nan, dtype=ml_dtypes.bfloat16)
+
+    ops.matmul(cupy.asarray(a), cupy.asarray(b), out=out)
+
+    assert relative_error(cupy.asnumpy(out), a, b) < TOLERANCE["bfloat16"]
+
+
+def test_a_neighbours_nan_never_enters() -> None:
+    a, b = random(100, 40, "bfloat16", 11), random(40, 50, "bfloat16", 12)
+    a_whole = cupy.full((140, 64), np.nan, dtype=ml_dtypes.bfloat16)
+    b_whole = cupy.full((90, 64), np.nan, dtype=ml_dtypes.bfloat16)
+    a_whole[:100, :40], b_whole[:40, :50] = cupy.asarray(a), cupy.asarray(b)
+
+    c = ops.matmul(a_whole[:100, :40], b_whole[:40, :50])
+
+    assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
+
+
+def test_the_same_inputs_give_the_same_bits() -> None:
+    a, b = (cupy.asarray(random(777, 520, "bfloat16", seed)) for seed in (13, 14))
+    first = cupy.asnumpy(ops.matmul(a, b.T))
+
+    for _ in range(20):
+        assert (cupy.asnumpy(ops.matmul(a, b.T)) == first).all()
+
+
+def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.randn(256, 128, device="cuda").bfloat16()
+    b = torch.randn(192, 128, device="cuda").bfloat16()
+
+    with torch.cuda.stream(torch.cuda.Stream()) as _:
+        torch.cuda.synchronize()
+        c = ops.matmul(a, b.T)
+        wanted = (a.double() @ b.double().T).float()
+        torch.cuda.synchronize()
+
+    assert isinstance(c, torch.Tensor)
+    assert ((c.float() - wanted).norm() / wanted.norm()).item() < TOLERANCE["bfloat16"]

@@ -1,0 +1,702 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import weakref
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fake_arrays import CudaInterface, Exporter, Named, Tensor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tmaasync import ArgumentError, ArrayTypeError, StaleTileError
+from tmaasync._arrays import (
+    ArrayView,
+    common_device,
+    current_address,
+    is_contiguous,
+    may_overlap,
+    require_current,
+    require_writable,
+    view,
+)
+from tmaasync._elements import ELEMENTS
+
+_Array = np.ndarray[Any, Any]
+
+
+def _addresses(seen: ArrayView) -> list[int]:
+    """The address of every element, counted out one by one."""
+    return [
+        seen.address + sum(i * stride for i, stride in zip(index, seen.strides_bytes, strict=True))
+        for index in itertools.product(*map(range, seen.shape))
+    ]
+
+
+def _bytes_at(seen: ArrayView) -> bytes:
+    """What lies in host memory where the view says the elements are, in C order."""
+    size = seen.element.itemsize
+    return b"".join(ctypes.string_at(address, size) for address in _addresses(seen))
+
+
+@st.composite
+def _sliced_arrays(draw: st.DrawFn) -> _Array:
+    shape = draw(st.lists(st.integers(1, 5), min_size=0, max_size=4))
+    base = np.arange(np.prod(shape, dtype=int), dtype=draw(st.sampled_from("bhiq"))).reshape(shape)
+    steps = st.sampled_from([None, 1, 2, -1, -2])
+    sliced = base[tuple(slice(None, None, draw(steps)) for _ in shape)]
+    return np.asarray(sliced.transpose(draw(st.permutations(range(len(shape))))))
+
+
+def _device_array(shape: tuple[int, ...] = (4, 8), dtype: str = "f4", at: int = 0x10000) -> Any:
+    """A real CuPy array over memory that nobody will touch."""
+    cupy = pytest.importorskip("cupy")
+    memory = cupy.cuda.UnownedMemory(at, 1 << 20, None, 1)
+    return cupy.ndarray(shape, dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+@given(_sliced_arrays())
+def test_the_elements_of_any_slice_lie_where_its_view_says(array: _Array) -> None:
+    seen = view(array)
+
+    assert (seen.shape, _bytes_at(seen)) == (array.shape, array.tobytes())
+    assert (seen.framework, seen.device, seen.owner) == ("numpy", None, array)
+
+
+@pytest.mark.parametrize("row", ELEMENTS, ids=str)
+def test_every_element_type_of_the_table_can_be_viewed(row: Any) -> None:
+    assert view(np.zeros((2, 4), row.dtype), dtype=row).element is row
+
+
+def test_padded_rows_show_in_the_strides() -> None:
+    padded = np.zeros((6, 40), np.float16)[:, :33]
+
+    assert view(padded).strides_bytes == (80, 2)
+
+
+def test_a_broadcast_dimension_has_stride_zero_and_is_read_only() -> None:
+    seen = view(np.broadcast_to(np.ones(4, np.float32), (3, 4)))
+
+    assert (seen.strides_bytes, seen.read_only) == ((0, 4), True)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2)])
+def test_arrays_without_dimensions_or_elements_can_be_viewed(shape: tuple[int, ...]) -> None:
+    seen = view(np.zeros(shape, np.float32))
+
+    assert (seen.shape, seen.ndim, seen.is_empty) == (shape, len(shape), 0 in shape)
+
+
+def test_a_subclass_that_only_adds_to_an_array_is_one(tmp_path: Any) -> None:
+    mapped = np.memmap(tmp_path / "data", np.float32, "w+", shape=(2, 3))
+
+    assert view(mapped).shape == (2, 3)
+
+
+def test_a_masked_array_is_refused_because_its_mask_would_be_lost() -> None:
+    with pytest.raises(
+        ArrayTypeError, match=r"a numpy\.ma\.MaskedArray; TMA would ignore its mask"
+    ):
+        view(np.ma.masked_array(np.ones(3), mask=True))
+
+
+# --- an explicit dtype ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"),
+    [
+        ("uint16", "bfloat16"),
+        ("V2", "bfloat16"),
+        ("uint8", "float8_e4m3fn"),
+        ("V1", "float8_e5m2"),
+        ("float32", "tf32"),
+        ("complex64", "uint64"),
+    ],
+)
+def test_bits_are_read_as_the_type_the_caller_names(stored: str, meant: str) -> None:
+    array = np.zeros((2, 8), stored)
+
+    seen = view(array, dtype=meant)
+
+    assert (seen.element, seen.shape, seen.strides_bytes) == (
+        view(np.zeros(1, seen.element.dtype), dtype=meant).element,
+        array.shape,
+        array.strides,
+    )
+
+
+def test_a_dtype_of_another_width_is_refused_with_both_widths() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        view(np.zeros(4, np.uint16), dtype="float32", argument="source")
+
+    assert str(caught.value) == (
+        "dtype is float32; dtype reinterprets bits, so its 4 bytes must equal the 2 of "
+        "source.dtype, uint16. Pass a type of 2 bytes, or convert the array first."
+    )
+
+
+def test_an_element_type_that_tma_lacks_is_refused_under_the_arguments_name() -> None:
+    with pytest.raises(ArrayTypeError, match=r"^source\.dtype is complex64; TMA has no complex"):
+        view(np.zeros(4, np.complex64), argument="source")
+
+
+def test_a_view_is_returned_as_it_is_or_under_another_type() -> None:
+    seen = view(np.zeros(4, np.uint16))
+
+    assert view(seen) is seen
+    assert view(seen, dtype="bfloat16") == seen._replace(element=view(seen, dtype="bf16").element)
+
+
+@pytest.mark.parametrize(
+    ("thing", "name"),
+    [
+        ([1.0, 2.0], "a list"),
+        (3, "a int"),
+        (None, "a NoneType"),
+        (b"bytes", "a bytes"),
+        (np.float32(1), "a numpy.float32"),
+    ],
+)
+def test_what_is_no_array_is_named_with_what_would_be_one(thing: object, name: str) -> None:
+    with pytest.raises(
+        ArrayTypeError, match=rf"^source is {name}; it is no array\. Pass a NumPy, "
+    ):
+        view(thing, argument="source")
+
+
+# --- CuPy -----------------------------------------------------------------------------------------
+
+
+def test_a_cupy_array_is_read_without_a_device() -> None:
+    array = _device_array((4, 8), at=0x20000)[1:, ::2]
+
+    seen = view(array)
+
+    assert seen[:3] == (0x20000 + 32, (3, 4), (32, 8))
+    assert (seen.device, seen.framework, seen.read_only) == (1, "cupy", False)
+
+
+def test_a_cupy_array_takes_an_explicit_dtype() -> None:
+    assert view(_device_array(dtype="u2"), dtype="bfloat16").element.name == "bfloat16"
+
+
+# --- torch ----------------------------------------------------------------------------------------
+
+
+@given(_sliced_arrays())
+def test_a_torch_tensor_is_read_through_its_pointer_and_strides(array: _Array) -> None:
+    seen = view(Tensor(array))
+
+    assert _bytes_at(seen) == array.tobytes()
+    assert (seen.framework, seen.device) == ("torch", None)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "bool"])
+def test_torch_types_are_read_by_name(name: str) -> None:
+    array = np.zeros((2, 8), getattr(ml_dtypes, name, name))
+
+    assert view(Tensor(array, dtype=name)).element.name == name
+
+
+def test_a_tensor_on_a_gpu_tells_its_ordinal() -> None:
+    assert view(Tensor(np.zeros(4), device="cuda:3")).device == 3
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (Tensor(np.zeros(4), layout=Named("torch.sparse_coo")), "its layout is torch.sparse_coo"),
+        (Tensor(np.zeros(4), is_negated=True), "a lazy negation or conjugate"),
+        (Tensor(np.zeros(4), device="xpu:0"), "neither the host nor a CUDA device"),
+        (Tensor(np.zeros(4), device="meta"), "at address 0; its memory was freed, or it never had"),
+        (Tensor(np.zeros(4, "u1"), dtype="quint8"), "names no element type"),
+        (Tensor(np.zeros(4, "u1"), dtype="float4_e2m1fn_x2"), "need sm_100"),
+    ],
+)
+def test_tensors_without_plain_memory_are_refused(tensor: Tensor, reason: str) -> None:
+    with pytest.raises((ArrayTypeError, ArgumentError), match=reason):
+        view(tensor)
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    "name", ["float32", "bfloat16", "float8_e4m3fn", "bool", "int64", "uint16"]
+)
+def test_a_real_torch_tensor_lies_where_its_view_says(torch: Any, name: str) -> None:
+    tensor = torch.arange(24).reshape(4, 6).to(getattr(torch, name))[1:, ::2].t()
+
+    seen = view(tensor)
+
+    assert seen.element.name == name
+    assert _bytes_at(seen) == bytes(tensor.contiguous().view(torch.uint8).flatten().tolist())
+
+
+def test_a_real_tensor_that_requires_a_gradient_is_read_like_any_other(torch: Any) -> None:
+    assert view(torch.ones(4, requires_grad=True)).shape == (4,)
+
+
+def test_real_tensors_without_plain_memory_are_refused(torch: Any) -> None:
+    sparse = torch.eye(3).to_sparse()
+    negated = torch.ones(3, dtype=torch.complex64).conj().imag
+
+    for tensor in (sparse, negated):
+        with pytest.raises(ArrayTypeError):
+            view(tensor)
+    with pytest.raises(ArgumentError, match="at address 0"):
+        view(torch.empty(3, device="meta"))
+
+
+def test_a_real_tensor_that_lost_its_storage_is_noticed(torch: Any) -> None:
+    tensor = torch.ones(1024)
+    seen = view(tensor)
+    require_current(seen, "tile")
+
+    tensor.untyped_storage().resize_(0)
+
+    with pytest.raises(StaleTileError, match="that memory is gone"):
+        require_current(seen, "tile")
+
+
+def test_a_real_tensor_that_was_given_other_memory_is_noticed(torch: Any) -> None:
+    tensor = torch.ones(1024)
+    seen = view(tensor)
+
+    tensor.set_(torch.ones(2048))
+
+    with pytest.raises(StaleTileError, match="it now lies at"):
+        require_current(seen, "tile")
+
+
+# --- JAX ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jax() -> Any:
+    return pytest.importorskip("jax")
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e4m3fn", "bool", "int8"])
+def test_a_jax_array_lies_where_its_view_says(jax: Any, name: str) -> None:
+    array = jax.numpy.arange(24).reshape(4, 6).astype(name)
+
+    seen = view(array)
+
+    assert (seen.element.name, seen.framework, seen.read_only) == (name, "jax", True)
+    assert _bytes_at(seen) == np.asarray(array).tobytes()
+
+
+def test_a_deleted_jax_array_is_refused_and_noticed_behind_a_tile(jax: Any) -> None:
+    array = jax.numpy.ones((4, 8))
+    seen = view(array)
+
+    array.delete()
+
+    with pytest.raises(StaleTileError, match="that memory is gone"):
+        require_current(seen, "tile")
+    with pytest.raises(ArgumentError, match="deleted or donated"):
+        view(array)
+
+
+def test_a_jax_array_without_memory_of_its_own_is_refused(jax: Any) -> None:
+    with pytest.raises(ArrayTypeError, match="an array has no memory yet"):
+        jax.jit(lambda array: view(array).shape)(jax.numpy.ones(3))
+    with pytest.raises(ArrayTypeError, match="no integers below 8 bits"):
+        view(jax.numpy.ones(4, "int4"))
+
+
+class ArrayImpl:
+    """A JAX array spread over several devices."""
+
+    shape = (8, 8)
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def devices(self) -> set[int]:
+        return {0, 1}
+
+
+ArrayImpl.__module__ = "jaxlib._jax"
+
+
+def test_a_jax_array_over_several_devices_is_refused_with_the_way_to_its_parts() -> None:
+    with pytest.raises(ArgumentError, match=r"over 2 devices; .*array\.addressable_shards\[i\]"):
+        view(ArrayImpl())
+
+
+# --- __cuda_array_interface__ ---------------------------------------------------------------------
+
+
+def _interface(**changes: object) -> dict[str, object]:
+    whole = {"shape": (4, 8), "typestr": "<f4", "data": (0x30000, False), "version": 3}
+    return whole | changes
+
+
+@pytest.fixture
+def _without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tmaasync._arrays.protocols._driver", lambda: None)
+
+
+@pytest.mark.usefixtures("_without_driver")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("strides", "expected"), [(None, (32, 4)), ((64, 4), (64, 4)), ((4, -16), (4, -16))]
+)
+def test_a_cuda_array_interface_is_read(
+    version: int, strides: tuple[int, ...] | None, expected: tuple[int, ...]
+) -> None:
+    seen = view(CudaInterface(_interface(version=version, strides=strides, data=(0x30000, True))))
+
+    assert seen[:3] == (0x30000, (4, 8), expected)
+    assert (seen.device, seen.read_only, seen.framework) == (0, True, "other")
+
+
+@pytest.mark.usefixtures("_without_driver")
+def test_a_cuda_array_interface_without_strides_member_is_contiguous() -> None:
+    assert view(CudaInterface(_interface(shape=(2, 0, 3)))).strides_bytes == (0, 12, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 1}, "of version 1"),
+        ({"mask": object()}, "ignore its mask"),
+        ({"typestr": "<V2"}, "does not say what its elements are"),
+        ({"data": (0, False)}, "at address 0"),
+    ],
+)
+def test_a_cuda_array_interface_that_cannot_be_honoured_is_refused(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises((ArrayTypeError, ArgumentError), match=reason):
+        view(CudaInterface(_interface(**changes)))
+
+
+def test_an_incomplete_cuda_array_interface_is_told_what_it_lacks() -> None:
+    with pytest.raises(ArrayTypeError, match="lacks typestr, version"):
+        view(CudaInterface({"shape": (1,), "data": (16, False)}))
+
+
+class _PointerTable:
+    """A driver that knows one allocation, on device 2."""
+
+    known = 0x30000
+
+    def cuPointerGetAttribute(self, ordinal: Any, attribute: int, address: Any) -> int:  # noqa: N802
+        assert attribute == 9
+        if address.value != self.known:
+            return 1
+        ordinal._obj.value = 2
+        return 0
+
+
+def test_the_driver_tells_whose_memory_a_cuda_array_interface_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tmaasync._arrays.protocols._driver", _PointerTable)
+
+    assert view(CudaInterface(_interface())).device == 2
+    with pytest.raises(ArgumentError, match=r"at 0x40000; the driver knows no CUDA memory there"):
+        view(CudaInterface(_interface(data=(0x40000, False))))
+
+
+@pytest.mark.usefixtures("_without_driver")
+def test_an_interface_that_moved_behind_a_tile_is_noticed() -> None:
+    owner = CudaInterface(_interface())
+    seen = view(owner)
+    require_current(seen, "tile")
+
+    owner.interface["data"] = (0x50000, False)
+
+    with pytest.raises(StaleTileError, match="it now lies at 0x50000"):
+        require_current(seen, "tile")
+
+
+# --- DLPack ---------------------------------------------------------------------------------------
+
+
+class _Wrapped:
+    """A NumPy array that shows nothing but DLPack, and exports a temporary each time."""
+
+    def __init__(self, array: _Array) -> None:
+        self._array = array
+        self.exported: list[weakref.ref[_Array]] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        temporary = self._array.view()
+        self.exported.append(weakref.ref(temporary))
+        return temporary.__dlpack__(**keywords)
+
+
+@given(_sliced_arrays())
+def test_what_numpy_exports_is_read_as_numpy_lays_it_out(array: _Array) -> None:
+    seen = view(_Wrapped(array))
+
+    assert (seen.shape, _bytes_at(seen)) == (array.shape, array.tobytes())
+    assert (seen.framework, seen.device) == ("other", None)
+
+
+def test_a_read_only_export_is_read_only() -> None:
+    array = np.ones(4)
+    array.flags.writeable = False
+
+    assert view(_Wrapped(array)).read_only
+
+
+def test_the_exported_tensor_lives_exactly_as_long_as_the_view() -> None:
+    wrapped = _Wrapped(np.ones(4))
+    seen: ArrayView | None = view(wrapped)
+    gc.collect()
+    assert wrapped.exported[0]() is not None
+
+    seen = None
+    gc.collect()
+
+    assert (seen, wrapped.exported[0]()) == (None, None)
+
+
+@pytest.mark.parametrize("version", [None, (1, 0), (1, 1), (1, 7)])
+def test_both_kinds_of_capsule_are_read(version: tuple[int, int] | None) -> None:
+    exporter = Exporter(
+        data=0x1000, shape=(3, 5), strides=(8, 1), byte_offset=0x40, version=version
+    )
+
+    assert view(exporter)[:3] == (0x1040, (3, 5), (32, 4))
+
+
+@pytest.mark.parametrize(("flags", "read_only"), [(0, False), (1, True)])
+def test_the_read_only_flag_of_a_capsule_is_honoured(flags: int, read_only: bool) -> None:
+    exporter = Exporter(data=0x1000, shape=(4,), version=(1, 0), flags=flags)
+
+    assert view(exporter).read_only is read_only
+
+
+def test_null_strides_mean_contiguous() -> None:
+    assert view(Exporter(data=0x1000, shape=(2, 3, 4))).strides_bytes == (48, 16, 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "name"),
+    [
+        (0, 8, "int8"),
+        (0, 64, "int64"),
+        (1, 16, "uint16"),
+        (2, 16, "float16"),
+        (2, 64, "float64"),
+        (4, 16, "bfloat16"),
+        (6, 8, "bool"),
+        (10, 8, "float8_e4m3fn"),
+        (12, 8, "float8_e5m2"),
+    ],
+)
+def test_type_codes_mean_what_dlpack_says(code: int, bits: int, name: str) -> None:
+    assert view(Exporter(data=0x1000, shape=(4,), code=code, bits=bits)).element.name == name
+
+
+def test_a_vector_element_is_one_more_dimension() -> None:
+    seen = view(Exporter(data=0x1000, shape=(3, 2), strides=(4, 1), lanes=4, bits=16))
+
+    assert (seen.shape, seen.strides_bytes) == ((3, 2, 4), (32, 8, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordinal", "device", "keywords"),
+    [
+        (1, 0, None, {}),
+        (3, 1, None, {}),
+        (2, 1, 1, {"stream": -1}),
+        (13, 2, 2, {"stream": -1}),
+    ],
+)
+def test_memory_of_cuda_devices_is_asked_for_without_a_wait(
+    kind: int, ordinal: int, device: int | None, keywords: dict[str, int]
+) -> None:
+    exporter = Exporter(data=0x1000, shape=(4,), device=(kind, ordinal))
+
+    assert view(exporter).device == device
+    assert exporter.asked == [keywords]
+
+
+@pytest.mark.parametrize(
+    ("exporter", "reason"),
+    [
+        (Exporter(data=1, shape=(4,), device=(10, 0)), "DLPack device type 10, neither host nor"),
+        (Exporter(data=1, shape=(4,), code=5, bits=64), "no complex numbers"),
+        (Exporter(data=1, shape=(4,), code=3, bits=64), "DLPack type code 3.*no element type"),
+        (Exporter(data=1, shape=(4,), code=0, bits=4), "its elements are 4-bit int4"),
+        (Exporter(data=1, shape=(4,), code=17, bits=4, lanes=2), "need sm_100"),
+        (Exporter(data=0, shape=(4,)), "at address 0"),
+        (Exporter(data=1, shape=(4,), version=(2, 0)), r"DLPack 2\.0"),
+        (Exporter(data=1, shape=(4,), version=(1, 0), flags=2), "exports a copy"),
+        (Exporter(data=1, shape=(4,), name=b"used_dltensor"), "not an unused DLPack capsule"),
+    ],
+)
+def test_exports_that_tma_cannot_use_are_refused(exporter: Exporter, reason: str) -> None:
+    with pytest.raises((ArrayTypeError, ArgumentError), match=reason):
+        view(exporter)
+
+
+def test_packed_elements_can_be_moved_as_the_bytes_they_fill() -> None:
+    exporter = Exporter(data=0x1000, shape=(4, 8), code=17, bits=4, lanes=2)
+
+    assert view(exporter, dtype="uint8").strides_bytes == (8, 1)
+
+
+def test_a_library_that_does_not_export_is_quoted() -> None:
+    class Unwilling:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self) -> object:
+            raise BufferError("not today")
+
+    with pytest.raises(ArrayTypeError, match=r"does not export it \(not today\)") as caught:
+        view(Unwilling())
+
+    assert isinstance(caught.value.__cause__, BufferError)
+
+
+# --- what a launch asks ---------------------------------------------------------------------------
+
+
+@given(_sliced_arrays())
+def test_byte_bounds_hold_every_element_and_no_more(array: _Array) -> None:
+    seen = view(array)
+
+    addresses = _addresses(seen)
+
+    assert seen.byte_bounds == (min(addresses), max(addresses) + seen.element.itemsize)
+
+
+@given(_sliced_arrays())
+def test_contiguous_is_what_numpy_calls_c_contiguous(array: _Array) -> None:
+    assert is_contiguous(view(array)) == array.flags.c_contiguous
+
+
+@given(st.tuples(*[st.integers(0, 12)] * 4))
+def test_arrays_overlap_when_their_address_ranges_do(ends: tuple[int, ...]) -> None:
+    base = np.zeros(12, np.int8)
+    first, second = (base[slice(*sorted(pair))] for pair in (ends[:2], ends[2:]))
+
+    assert may_overlap(view(first), view(second)) == np.may_share_memory(first, second)
+
+
+def test_equal_addresses_on_two_devices_are_two_places() -> None:
+    first = view(Exporter(data=0x1000, shape=(4,), device=(2, 0)))
+    second = view(Exporter(data=0x1000, shape=(4,), device=(2, 1)))
+
+    assert not may_overlap(first, second)
+
+
+def test_a_view_cannot_be_changed() -> None:
+    seen: Any = view(np.ones(3))
+
+    with pytest.raises(AttributeError):
+        seen.address = 0
+    with pytest.raises(AttributeError):
+        seen.note = "x"
+
+
+def test_views_of_one_array_are_equal_and_those_of_its_twin_are_not() -> None:
+    array = np.ones((2, 3))
+
+    assert view(array) == view(array)
+    assert hash(view(array)) == hash(view(array))
+    assert view(array) != view(array[:])
+    assert view(array) != "something else"
+
+
+def test_a_view_prints_where_it_is_and_not_what_it_holds() -> None:
+    seen = view(Exporter(data=0x1000, shape=(2, 4), device=(2, 1), version=(1, 0), flags=1))
+
+    assert repr(seen) == (
+        "ArrayView(other float32 (2, 4) at 0x1000 on cuda:1, strides_bytes=(16, 4), read only)"
+    )
+
+
+def test_a_read_only_array_is_refused_as_a_target() -> None:
+    array = np.ones(4)
+    require_writable(view(array), "target")
+    array.flags.writeable = False
+
+    with pytest.raises(ArgumentError, match=r"^target is read only; .* Pass a writable array"):
+        require_writable(view(array), "target")
+
+
+def test_arrays_of_one_device_agree_on_it() -> None:
+    on_device = view(Exporter(data=0x1000, shape=(4,), device=(2, 1)))
+
+    assert common_device({"a": on_device, "b": on_device}) == 1
+    assert common_device({"a": view(np.ones(2))}) is None
+
+
+def test_arrays_of_several_devices_are_told_apart_by_argument() -> None:
+    views = {
+        "a": view(Exporter(data=0x1000, shape=(4,), device=(2, 1))),
+        "b": view(np.ones(2)),
+    }
+
+    with pytest.raises(ArgumentError, match=r"a on cuda:1, b on the host; one launch works on one"):
+        common_device(views)
+
+
+def test_a_numpy_array_that_was_resized_is_noticed() -> None:
+    array = np.ones(8)
+    seen = view(array)
+    assert current_address(seen) == array.ctypes.data
+
+    array.resize(4, refcheck=False)
+
+    with pytest.raises(StaleTileError, match=r"^tile is made for an array of shape \(8,\) at 0x"):
+        require_current(seen, "tile")
+
+
+def test_a_slice_of_a_numpy_array_that_was_resized_is_noticed() -> None:
+    array = np.ones(4096)
+    seen = view(array[2048:])
+    require_current(seen, "tile")
+
+    array.resize(16, refcheck=False)
+
+    assert current_address(seen) is None
+
+
+def test_an_array_that_was_only_reshaped_is_still_where_it_was() -> None:
+    array = np.ones((4, 8))
+    seen = view(array)
+
+    reshaped = seen._replace(shape=(32,), strides_bytes=(8,))
+
+    require_current(reshaped, "tile")
+
+
+def test_a_cupy_array_is_where_it_was() -> None:
+    seen = view(_device_array(at=0x10000))
+
+    assert current_address(seen) == 0x10000
+
+
+def test_a_torch_tensor_whose_storage_was_freed_is_noticed() -> None:
+    tensor = Tensor(np.ones(8))
+    seen = view(tensor)
+    require_current(seen, "tile")
+
+    tensor.is_freed = True
+
+    with pytest.raises(StaleTileError, match="that memory is gone"):
+        require_current(seen, "tile")

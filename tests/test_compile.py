@@ -1,0 +1,181 @@
+"""The compile cache: what it covers, who may read it, and what survives damage."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmaasync import _compile
+from tmaasync._compile import Parameter, Source, cache_dir, compile_source
+from tmaasync.errors import BackendError, CompileError
+
+EMPTY = 'extern "C" __global__ void empty() {}\n'
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
+    return folder
+
+
+def compiled(text: str, *folders: Path, arch: str = "sm_90") -> _compile.Program:
+    return compile_source(Source(text=text, name="test.cu", include_dirs=folders), arch)
+
+
+def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compiled(EMPTY)
+    monkeypatch.setattr(_compile, "_run_nvrtc", lambda *_: pytest.fail("compiled again"))
+
+    assert compiled(EMPTY) == first
+
+
+def test_an_edit_to_a_header_reached_through_another_header_compiles_anew(tmp_path: Path) -> None:
+    (tmp_path / "outer.cuh").write_text('#include "inner.cuh"\n')
+    inner = tmp_path / "inner.cuh"
+    inner.write_text("constexpr int kValue = 1;\n")
+    text = '#include <outer.cuh>\nextern "C" __device__ const int value = kValue;\n' + EMPTY
+    before = compiled(text, tmp_path)
+
+    inner.write_text("constexpr int kValue = 2;\n")
+
+    after = compiled(text, tmp_path)
+    assert before.path != after.path
+    assert before.path.read_bytes() != after.path.read_bytes()
+
+
+@pytest.mark.parametrize("options", [("--define-macro=X=1",), ("--define-macro=X=2",)])
+def test_options_are_part_of_the_key(options: tuple[str, ...]) -> None:
+    plain = compiled(EMPTY)
+    source = Source(text=EMPTY, name="test.cu", options=options)
+
+    assert compile_source(source, "sm_90").path != plain.path
+
+
+def test_an_include_that_names_a_macro_is_compiled_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.cuh").write_text("")
+    text = '#define HEADER "a.cuh"\n#include HEADER\n' + EMPTY
+    compiled(text, tmp_path)
+    ran = []
+    run = _compile._run_nvrtc
+
+    def counted(*arguments: Any) -> Any:
+        ran.append(arguments)
+        return run(*arguments)
+
+    monkeypatch.setattr(_compile, "_run_nvrtc", counted)
+
+    compiled(text, tmp_path)
+
+    assert len(ran) == 1
+
+
+def test_the_cache_is_private_to_its_owner(own_cache: Path) -> None:
+    own_cache.mkdir(mode=0o755)
+
+    program = compiled(EMPTY)
+
+    assert program.path.parent == own_cache
+    assert stat.S_IMODE(own_cache.stat().st_mode) == 0o700
+
+
+def test_a_damaged_cubin_is_compiled_anew() -> None:
+    program = compiled(EMPTY)
+    good = program.path.read_bytes()
+    program.path.write_bytes(good[:-1] + b"?")
+
+    assert compiled(EMPTY).path.read_bytes() == good
+
+
+def test_a_cache_that_is_no_folder_is_refused(
+    own_cache: Path,
+) -> None:
+    own_cache.write_text("")
+
+    with pytest.raises(BackendError, match="TMAASYNC_CACHE_DIR"):
+        cache_dir()
+
+
+def test_nothing_is_left_behind_by_a_refused_source(own_cache: Path) -> None:
+    with pytest.raises(CompileError):
+        compiled("nonsense")
+
+    assert list(own_cache.iterdir()) == []
+
+
+def test_an_error_shows_the_users_line_and_number() -> None:
+    source = Source(
+        text='\nextern "C" __global__ void k() { int x = missing; }\n',
+        name="mine.cu",
+        preamble="constexpr int A = 1;\nconstexpr int B = 2;\n",
+    )
+
+    with pytest.raises(CompileError) as caught:
+        compile_source(source, "sm_90")
+
+    assert "mine.cu(2): error" in str(caught.value)
+    assert "int x = missing" in str(caught.value)
+    assert "types={'Name': tile}" in str(caught.value)
+    assert "missing" in caught.value.log
+
+
+def test_the_parameters_of_a_kernel_are_read_with_their_kinds() -> None:
+    text = (
+        "struct S { int a[3]; };\n"
+        'extern "C" __global__ void k(S s, float f, double d, int i, long long l, void* p, char c)'
+        " {}\n"
+    )
+
+    entry = compiled(text).entries["k"]
+
+    assert entry.parameters == (
+        Parameter("struct", 12),
+        Parameter("f", 4),
+        Parameter("f", 8),
+        Parameter("u", 4),
+        Parameter("u", 8),
+        Parameter("u", 8),
+        Parameter("u", 1),
+    )
+
+
+def test_a_kernel_tells_the_shared_memory_it_needs() -> None:
+    text = EMPTY + 'extern "C" __device__ const int empty_shared_bytes = 4321;\n'
+
+    assert compiled(text).entries["empty"].shared_bytes == 4321
+    assert compiled(EMPTY).entries["empty"].shared_bytes is None
+
+
+def test_spills_are_reported() -> None:
+    text = """
+extern "C" __global__ void __launch_bounds__(1024) spills(volatile float* p) {
+    float v[96];
+    #pragma unroll
+    for (int i = 0; i < 96; ++i) v[i] = p[i * 1024 + threadIdx.x];
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 96; ++i) p[i * 2048 + threadIdx.x] = v[i * 37 % 96] - v[i];
+}
+"""
+    entry = compiled(text).entries["spills"]
+
+    assert entry.spill_bytes > 0
+    assert entry.registers == 64
+
+
+def test_without_nvrtc_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise RuntimeError("libnvrtc.so.13 was not found")
+
+    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", absent)
+    _compile._nvrtc.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"pip install 'tmaasync\[cuda13\]'.*not found"):
+            compiled(EMPTY)
+    finally:
+        _compile._nvrtc.cache_clear()

@@ -1,0 +1,262 @@
+"""Everything the documents say in code runs, everything they link to exists.
+
+A ``python`` block that begins with ``>>>`` is a doctest; any other is executed. The blocks of one
+document share their names, from top to bottom. A block after ``<!-- gpu -->`` needs a device:
+without one it runs on NumPy arrays up to its first launch, whose kernel is compiled and whose
+arguments are counted. A ``cuda`` block is compiled, with a `Tile` and `STAGES` from the host.
+The examples are treated like blocks that need a device.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import BackendError, Kernel, create_tma_tile
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+_BLOCK = re.compile(
+    r"^(?P<gpu><!-- gpu -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+_ENTRY = re.compile(r"__global__[^;{]*?\b(\w+)\s*\(")
+
+
+@dataclass(frozen=True)
+class Block:
+    path: Path
+    line: int
+    language: str
+    text: str
+    needs_gpu: bool
+
+    def run(self, names: dict[str, Any]) -> None:
+        if self.text.startswith(">>>"):
+            self._run_doctest(names)
+        else:
+            # The line numbers of a failure are then those of the document.
+            padded = "\n" * (self.line - 1) + self.text
+            exec(compile(padded, str(self.path), "exec"), names)  # noqa: S102
+
+    def _run_doctest(self, names: dict[str, Any]) -> None:
+        test = doctest.DocTestParser().get_doctest(
+            self.text, names, self.path.name, str(self.path), self.line - 1
+        )
+        said: list[str] = []
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
+        runner.run(test, out=said.append, clear_globs=False)
+        names.update(test.globs)
+        assert not said, "".join(said)
+
+
+def blocks(path: Path, *languages: str) -> list[Block]:
+    text = path.read_text()
+    return [
+        Block(
+            path=path,
+            line=text.count("\n", 0, found.start("text")) + 1,
+            language=found["language"],
+            text=found["text"],
+            needs_gpu=bool(found["gpu"]),
+        )
+        for found in _BLOCK.finditer(text)
+        if found["language"] in languages
+    ]
+
+
+def named(paths: Sequence[Path]) -> list[Any]:
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
+
+
+# --- blocks that need a GPU, without one ------------------------------------------------------
+
+
+class _LaunchedError(Exception):
+    """The first launch: what comes after it needs its result."""
+
+
+def _compile_instead(
+    kernel: Kernel, grid: object, block: object, args: Sequence[object], **_: object
+) -> None:
+    program = kernel.compile()
+    assert program.warnings == ()
+    assert len(args) == len(program.entries[kernel.name].parameters)
+    raise _LaunchedError
+
+
+@pytest.fixture
+def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Calls something with NumPy in CuPy's place, up to its first launch."""
+
+    def call(run: Callable[[], object]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cupy", np)
+            patch.setattr(Kernel, "prepare", _compile_instead)
+            patch.setattr(Kernel, "__call__", _compile_instead)
+            try:
+                run()
+            except _LaunchedError:
+                return
+            except BackendError as error:
+                # Of tmaasync.ops, which looks for the device before anything else.
+                if "in host memory" not in str(error):
+                    raise
+
+    return call
+
+
+# --- the tests --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", named(DOCUMENTS))
+def test_the_python_of_a_document_runs(
+    path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
+) -> None:
+    names: dict[str, Any] = {"__name__": "document"}
+    for block in blocks(path, "python"):
+        if block.needs_gpu:
+            up_to_the_launch(lambda block=block: block.run(names))  # type: ignore[misc]
+        else:
+            block.run(names)
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+@pytest.mark.parametrize(
+    "path", named([path for path in DOCUMENTS if "<!-- gpu -->" in path.read_text()])
+)
+def test_the_python_of_a_document_runs_on_a_gpu(path: Path) -> None:
+    pytest.importorskip("cupy")
+    names: dict[str, Any] = {"__name__": "document"}
+    for block in blocks(path, "python"):
+        block.run(names)
+
+
+@pytest.mark.parametrize("path", named(DOCUMENTS))
+def test_the_cuda_of_a_document_compiles(path: Path) -> None:
+    tile = create_tma_tile(np.zeros((256, 256), np.float32), (64, 64))
+    for block in blocks(path, "cuda"):
+        entry = _ENTRY.search(block.text)
+        text = block.text if entry else block.text + 'extern "C" __global__ void none() {}\n'
+        kernel = Kernel(
+            "\n" + text,
+            entry[1] if entry else "none",
+            types={"Tile": tile} if "Tile" in block.text else {},
+            constants={"STAGES": 4} if "STAGES" in block.text else {},
+        )
+        assert kernel.compile().warnings == ()
+
+
+@pytest.mark.parametrize("path", named(EXAMPLES))
+def test_an_example_compiles(
+    path: Path, up_to_the_launch: Callable[[Callable[[], object]], None]
+) -> None:
+    up_to_the_launch(lambda: runpy.run_path(str(path), run_name="__main__"))
+
+
+@pytest.mark.parametrize("path", named(EXAMPLES))
+def test_an_example_fits_a_screen_or_two(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 80
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+@pytest.mark.parametrize("path", named(EXAMPLES))
+def test_an_example_runs_on_a_gpu(path: Path) -> None:
+    pytest.importorskip("cupy")
+
+    runpy.run_path(str(path), run_name="__main__")
+
+
+@pytest.mark.parametrize("path", named([*DOCUMENTS, ROOT / "CONTRIBUTING.md"]))
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    dead = [link for link in _links(path) if not _exists(path, *link)]
+
+    assert dead == []
+
+
+def _links(path: Path) -> Iterator[tuple[str, str]]:
+    without_code = _BLOCK.sub("", path.read_text())
+    yield from _LINK.findall(without_code)
+
+
+def _exists(document: Path, target: str, anchor: str) -> bool:
+    path = document.parent / target if target else document
+    return path.exists() and (not anchor or anchor in _anchors(path))
+
+
+def _anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
+
+
+def test_the_measured_tables_are_those_of_the_results() -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+
+    stale = [
+        str(path.relative_to(ROOT))
+        for path in script["DOCUMENTS"]
+        if script["rewritten"](path.read_text()) != path.read_text()
+    ]
+
+    assert stale == [], "run python tools/write_tables.py"
+
+
+def test_a_table_without_results_says_so(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+    text = "<!-- measured: short -->\nold\n<!-- end measured -->\n"
+
+    assert script["rewritten"](text, tmp_path) == (
+        f"<!-- measured: short -->\n{script['NOT_MEASURED']}\n<!-- end measured -->\n"
+    )
+
+
+def test_a_table_has_a_line_per_row_of_the_results(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+    (tmp_path / "gpu.json").write_text(_RESULTS)
+    text = "<!-- measured: all -->\n<!-- end measured -->\n"
+
+    written = script["rewritten"](text, tmp_path)
+
+    assert "| copy (TB/s, read + write) | tmaasync | cupy | speed over cupy |" in written
+    assert "| contiguous 64 MiB | 4.200 | 4.100 | 1.024 (1.010 to 1.030) |" in written
+    assert "| cached tile | 0.500 | 0.10 |" in written
+    assert script["rewritten"](written, tmp_path) == written
+
+
+_RESULTS = """
+{"copy": {"measured": {"gpu": "Fake", "date": "2026-01-01 00:00 UTC", "driver": "1"}, "rows": [
+  {"case": "contiguous 64 MiB", "us": {"tmaasync": 30, "cupy": 31},
+   "tb_per_s": {"tmaasync": 4.2, "cupy": 4.1},
+   "speed_over_cupy": {"tmaasync": {"median": 1.024, "min": 1.01, "max": 1.03}}}]},
+ "host": {"measured": {"gpu": "Fake", "date": "2026-01-01 00:00 UTC", "driver": "1"}, "rows": {
+  "tiles": {"us": {"cached tile": 0.5, "peer": 5.0},
+            "cost_over_peer": {"cached tile": 0.1, "peer": 1.0}}}}}
+"""
+
+
+def test_the_pictures_are_those_the_script_draws() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
+
+    stale = [
+        name
+        for name, draw in script["PICTURES"].items()
+        if (script["FOLDER"] / name).read_text() != draw().svg()
+    ]
+
+    assert stale == [], "run python docs/images/draw.py"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import builtins
+import pickle
+import re
+
+import pytest
+
+from tmaasync import errors
+from tmaasync.errors import TensorMapError, TMAError, Violation
+
+_CLASSES = [
+    value
+    for name in errors.__all__
+    if isinstance(value := getattr(errors, name), type) and issubclass(value, Exception)
+]
+
+
+def _documented_tree() -> dict[str, tuple[str, str | None]]:
+    """Class name to (parent, builtin base), as the drawing in the module's docstring has them."""
+    parents = ["TMAError"]
+    tree = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"^((?:│   |    )*)[├└]── (\w+)(?: \((\w+)\))?", line)
+        if match:
+            depth = len(match[1]) // 4 + 1
+            parents[depth:] = [match[2]]
+            tree[match[2]] = (parents[depth - 1], match[3])
+    return tree
+
+
+def test_the_drawing_of_the_tree_shows_every_error() -> None:
+    assert {*_documented_tree(), "TMAError"} == {kind.__name__ for kind in _CLASSES}
+
+
+@pytest.mark.parametrize(("name", "bases"), _documented_tree().items())
+def test_every_error_stands_where_the_drawing_puts_it(
+    name: str, bases: tuple[str, str | None]
+) -> None:
+    parent, builtin = bases
+    kind = getattr(errors, name)
+
+    assert kind.__bases__[0] is getattr(errors, parent)
+    assert builtin is None or issubclass(kind, getattr(builtins, builtin))
+
+
+@pytest.mark.parametrize("kind", _CLASSES)
+def test_one_except_clause_catches_everything(kind: type[Exception]) -> None:
+    assert issubclass(kind, TMAError)
+
+
+def test_a_violation_is_argument_value_rule_and_remedy_in_two_sentences() -> None:
+    violation = Violation("box_shape[0]", 300, "a side has at most 256 elements", "Use 256")
+
+    assert str(violation) == "box_shape[0] is 300; a side has at most 256 elements. Use 256."
+
+
+def test_a_tensor_map_error_tells_every_violation_on_a_line_of_its_own() -> None:
+    violations = (Violation("a", 1, "no", "Do"), Violation("b", 2, "never", "Stop"))
+
+    error = TensorMapError(violations)
+
+    assert error.violations == violations
+    assert str(error).splitlines() == ["a is 1; no. Do.", "b is 2; never. Stop."]
+
+
+def test_a_tensor_map_error_survives_the_way_to_another_process() -> None:
+    error = TensorMapError((Violation("a", 1, "no", "Do"),))
+
+    returned = pickle.loads(pickle.dumps(error))
+
+    assert (type(returned), returned.violations) == (TensorMapError, error.violations)
+
+
+def test_a_compile_error_keeps_the_compilers_words() -> None:
+    assert errors.CompileError("gemm.cu does not compile", "line 3").log == "line 3"

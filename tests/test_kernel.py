@@ -1,0 +1,167 @@
+"""Kernels without a GPU: sources, types, constants, architectures, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import (
+    ArgumentError,
+    BackendError,
+    CompileError,
+    Kernel,
+    _driver,
+    create_tma_tile,
+    ops,
+)
+from tmaasync._driver import DeviceLimits
+
+VALUE = 'extern "C" __device__ const int value = VALUE;\nextern "C" __global__ void k() {}\n'
+
+
+def zeros(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+def test_a_path_a_shipped_name_and_a_text_are_sources(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text('extern "C" __global__ void mine() {}\n')
+
+    assert Kernel(path).compile().entries.keys() == {"mine"}
+    assert Kernel(str(path)).name == "mine"
+    assert Kernel("gemm.cu").name == "gemm"
+    assert Kernel(path.read_text(), "mine").compile().entries.keys() == {"mine"}
+
+
+def test_a_file_finds_the_headers_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.cuh").write_text("constexpr int kMine = 1;\n")
+    path = tmp_path / "mine.cu"
+    path.write_text(
+        '#include "mine.cuh"\nextern "C" __global__ void mine(int* p) { *p = kMine; }\n'
+    )
+
+    assert "mine" in Kernel(path).compile().entries
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(True, "bool"), (7, "int"), (-(2**31), "int"), (2**40, "long long"), (0.5, "float")],
+)
+def test_a_constant_has_the_type_of_its_value(value: Any, text: str) -> None:
+    source = (
+        "template <typename T, typename U> constexpr bool kSame = false;\n"
+        "template <typename T> constexpr bool kSame<T, T> = true;\n"
+        f'static_assert(kSame<decltype(VALUE), const {text}>, "");\n'
+        'extern "C" __global__ void k() {}\n'
+    )
+
+    assert "k" in Kernel(source, "k", constants={"VALUE": value}).compile().entries
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**70, "4", None, 1j])
+def test_a_constant_that_c_cannot_write_is_refused(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="must be a bool, a finite float, or an int of 64 bits"):
+        Kernel(VALUE, "k", constants={"VALUE": value})
+
+
+@pytest.mark.parametrize("argument", ["types", "constants"])
+def test_a_name_that_is_no_identifier_is_refused(argument: str) -> None:
+    options: Any = {argument: {"my-name": 1 if argument == "constants" else np.float16}}
+
+    with pytest.raises(ArgumentError, match=r"'my-name'; it must be a C\+\+ identifier"):
+        Kernel(VALUE, "k", **options)
+
+
+def test_a_type_is_a_tile_an_element_type_or_text() -> None:
+    source = (
+        "#include <tmaasync/types.cuh>\n"
+        "static_assert(sizeof(A) == 128 && sizeof(B) == 2 && sizeof(C) == 8 && sizeof(D) == 4);\n"
+        'extern "C" __global__ void k() {}\n'
+    )
+    tile = create_tma_tile(zeros(64, 64), (8, 32))
+    types = {"A": tile, "B": "bfloat16", "C": np.float64, "D": "int"}
+
+    assert "k" in Kernel(source, "k", types=types).compile().entries
+
+
+def test_a_type_that_is_none_of_these_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"must be a tile, an element type or C\+\+ text"):
+        Kernel(VALUE, "k", types={"A": 3.5})
+
+
+def test_a_missing_type_is_named_with_how_to_supply_it() -> None:
+    with pytest.raises(CompileError, match=r"Not defined: .*Tile.*types="):
+        Kernel("copy.cu", constants={"STAGES": 2, "LOADS_AHEAD": 1}).compile()
+
+
+def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
+    with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: k"):
+        Kernel(VALUE, "nope", constants={"VALUE": 1}).compile()
+
+
+def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
+    with pytest.raises(ArgumentError, match=r"copy\.cu, gemm\.cu"):
+        Kernel("missing.cu")
+
+
+def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
+    wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
+
+    assert Kernel(wgmma, "k").compile().arch == "sm_90a"
+    assert Kernel(VALUE, "k", constants={"VALUE": 1}).compile().arch == "sm_90"
+    assert Kernel(VALUE, "k", constants={"VALUE": 1}, arch="sm_100").compile().arch == "sm_100"
+
+
+def test_wgmma_on_another_architecture_says_so_before_the_launch() -> None:
+    wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
+
+    with pytest.raises(BackendError, match="only sm_90a has; this device is sm_100"):
+        Kernel(wgmma, "k")._arch_for((10, 0))
+
+
+def test_a_gpu_older_than_sm_90_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = DeviceLimits(
+        name="NVIDIA A100",
+        compute_capability=(8, 0),
+        multiprocessors=108,
+        shared_bytes=166912,
+        threads_per_block=1024,
+    )
+    monkeypatch.setattr(_driver, "device_limits", lambda _: old)
+
+    with pytest.raises(BackendError, match=r"NVIDIA A100 \(sm_80\).*sm_90 and later"):
+        _driver.require_device(0)
+
+
+def test_host_arrays_say_that_a_gpu_is_needed() -> None:
+    source = 'extern "C" __global__ void k(float* p) {}\n'
+
+    with pytest.raises(BackendError, match=r"host memory.*cupy.asarray"):
+        Kernel(source, "k")(1, 1, (zeros(4),))
+    with pytest.raises(BackendError, match="host memory"):
+        ops.copy(zeros(64))
+    with pytest.raises(BackendError, match="host memory"):
+        ops.matmul(np.zeros((8, 8), np.float16), np.zeros((8, 8), np.float16))
+
+
+def test_without_a_driver_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_: int) -> None:
+        raise RuntimeError("libcuda.so.1 was not found")
+
+    monkeypatch.setattr("cuda.bindings.driver.cuInit", absent)
+    _driver._driver.cache_clear()
+    _driver.device_limits.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"no CUDA driver.*libcuda.so.1 was not found"):
+            _driver.require_device(0)
+    finally:
+        _driver._driver.cache_clear()
+        _driver.device_limits.cache_clear()
+
+
+def test_arguments_that_are_no_sequence_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="args is int; it must be a tuple or list"):
+        Kernel(VALUE, "k", constants={"VALUE": 1})(1, 1, 5)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""Every shipped kernel, as `ops` builds it: no spills, no warning, no local memory."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tmaasync import Kernel
+from tmaasync._elements import element
+from tmaasync.ops import gemm
+from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
+
+_TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
+
+
+def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
+    return (
+        f"tmaasync::TMATensorTile<{_TYPES[dtype]}, tmaasync::Shape<{sides[0]}, {sides[1]}>, "
+        f"tmaasync::Box<{box[0]}, {box[1]}>, tmaasync::Swizzle::k128B>"
+    )
+
+
+def gemm_with(
+    blocking: gemm.Blocking, operand: str, output: str, a_transposed: bool, b_transposed: bool
+) -> Kernel:
+    m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
+    a = tile_type(operand, *(((64, m), (64, 64)) if a_transposed else ((m, 64), (m, 64))))
+    b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
+    columns = 128 // element(output).itemsize
+    c = tile_type(output, (64, columns), (64, columns))
+    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
+
+
+def assert_clean(kernel: Kernel) -> None:
+    program = kernel.compile()
+    entry = program.entries[kernel.name]
+
+    assert program.warnings == ()
+    assert entry.spill_bytes == 0
+    assert entry.stack_bytes == 0
+    assert entry.shared_bytes is not None
+    assert entry.shared_bytes <= 232448
+
+
+BLOCKINGS = [
+    gemm.Blocking(consumers, n, cluster)
+    for (consumers, n), cluster in itertools.product(gemm._RATE, (1, 2))
+    if cluster == 1 or n >= gemm._MIN_SHARED_N
+]
+
+
+@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+    operand = "float16" if output == "float16" else "bfloat16"
+    a_transposed, b_transposed = (letter == "t" for letter in layout)
+
+    assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+
+
+@pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)
+@pytest.mark.parametrize(
+    "tile",
+    [
+        "tmaasync::BulkTile<unsigned char, 32768>",
+        *(
+            f"tmaasync::TMATensorTile<unsigned short, tmaasync::Shape<{'2, ' * (rank - 1)}256>, "
+            f"tmaasync::Box<{'2, ' * (rank - 1)}256>, tmaasync::Swizzle::kNone>"
+            for rank in (1, 2, 3, 4, 5)
+        ),
+    ],
+)
+def test_copy_compiles_clean(ring: Ring, tile: str) -> None:
+    assert_clean(copy_kernel(tile, ring))
+
+
+SERIALISED = """
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
+    float sums[64];
+    for (int i = 0; i < 64; ++i) sums[i] = p[i];
+    ptx::wgmma_fence();
+    for (int k = 0; k < static_cast<int>(p[0]); ++k) {
+        wgmma_ss<bfloat16, 0, 0>(sums, a + k, b, true);
+        sums[3] += 1;
+    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    for (int i = 0; i < 64; ++i) p[i * 128 + threadIdx.x] = sums[i];
+}
+"""
+
+
+def test_the_check_for_serialised_wgmma_can_fail() -> None:
+    warnings = Kernel(SERIALISED, "serialised").compile().warnings
+
+    assert any("wgmma.wait_group is injected" in line for line in warnings)
+
+
+def test_the_check_for_ignored_setmaxnreg_can_fail() -> None:
+    ignored = """
+#include <tmaasync/warp.cuh>
+extern "C" __global__ void ignored(float* p) {
+    if (threadIdx.x < 128) {
+        tmaasync::release_registers<24>();
+    } else {
+        tmaasync::claim_registers<240>();
+        p[threadIdx.x] = 1;
+    }
+}
+"""
+    warnings: Any = Kernel(ignored, "ignored").compile().warnings
+
+    assert any("setmaxnreg" in line for line in warnings)

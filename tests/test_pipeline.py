@@ -1,0 +1,600 @@
+"""The ring: places, the plan of shared memory, and the search for deadlocks and overwrites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tmaasync.errors import ArgumentError, ProtocolError
+from tmaasync.pipeline import (
+    Pipeline,
+    PipelineState,
+    RingProtocol,
+    SharedBuffer,
+    check_protocol,
+    find_fault,
+)
+
+MAX_SHARED_BYTES = 232448
+
+
+@dataclass(frozen=True)
+class Tile:
+    tile_bytes: int
+    smem_alignment: int = 128
+
+
+BIG = Tile(16384, 1024)
+
+# --- PipelineState ------------------------------------------------------------------------------
+
+
+@given(stages=st.integers(1, 8), steps=st.integers(0, 64))
+def test_index_phase_and_count_are_those_of_the_step_count(stages: int, steps: int) -> None:
+    consumer, producer = PipelineState.for_consumer(stages), PipelineState.for_producer(stages)
+
+    for _ in range(steps):
+        consumer.step()
+        producer.step()
+
+    lap = steps // stages
+    assert (consumer.index, consumer.phase, consumer.count) == (steps % stages, lap % 2, steps)
+    assert (producer.index, producer.phase, producer.count) == (steps % stages, 1 - lap % 2, steps)
+
+
+@given(stages=st.integers(0, 5), steps=st.integers(0, 20))
+def test_next_steps_and_returns_a_copy_of_the_new_place(stages: int, steps: int) -> None:
+    place, other = PipelineState(stages), PipelineState(stages)
+    for _ in range(steps):
+        returned = place.next()
+        other.step()
+        assert returned == place == other
+
+    returned = place.next()
+    place.step()
+    assert stages == 0 or returned != place
+
+
+def test_a_ring_without_stages_stays_where_it_is() -> None:
+    place = PipelineState(0)
+    place.step()
+    assert place == PipelineState(0)
+
+
+def test_a_place_is_its_own_context() -> None:
+    place = PipelineState(3, 1, 1, 4)
+    with place as same:
+        assert same is place
+
+
+@pytest.mark.parametrize("place", [(-1,), (2, 2), (2, -1), (2, 0, 2), (0, 1)])
+def test_a_place_outside_the_ring_is_refused(place: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match="index below stages"):
+        PipelineState(*place)
+
+
+# --- Pipeline: the plan -------------------------------------------------------------------------
+
+tiles_of_any_size = st.dictionaries(
+    st.sampled_from(["a", "b", "Scales", "q_2"]),
+    st.builds(Tile, st.integers(1, 9000), st.sampled_from([16, 128, 256, 512, 1024])),
+    min_size=1,
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    return Pipeline.fit(
+        tiles=draw(tiles_of_any_size),
+        consumers=draw(st.integers(1, 4)),
+        cluster_size=draw(st.integers(1, 16)),
+        extra_bytes=draw(st.sampled_from([0, 1, 16, 4096, 65536])),
+        max_stages=draw(st.integers(1, 12)),
+    )
+
+
+@given(pipelines())
+def test_every_buffer_is_aligned_and_none_overlap(ring: Pipeline) -> None:
+    buffers = ring.shared_map
+
+    for before, after in pairwise(buffers):
+        assert before.end_bytes <= after.offset_bytes
+    for buffer in buffers:
+        assert buffer.offset_bytes % buffer.alignment == 0
+        assert ring.shared_alignment % buffer.alignment == 0
+    assert buffers[-1].end_bytes == ring.shared_bytes <= MAX_SHARED_BYTES
+
+
+@given(pipelines())
+def test_every_stage_has_each_tile_and_both_barriers_in_full_size(ring: Pipeline) -> None:
+    sizes = {(buffer.name, buffer.stage): buffer.size_bytes for buffer in ring.shared_map}
+
+    for stage in range(ring.stages):
+        for name, tile in ring.tiles.items():
+            assert sizes.pop((name, stage)) == tile.tile_bytes
+        assert sizes.pop(("full_barriers", stage)) == 8
+        assert sizes.pop(("empty_barriers", stage)) == 8
+    assert sizes == ({("extra", None): ring.extra_bytes} if ring.extra_bytes else {})
+
+
+@given(pipelines())
+def test_the_constants_lead_to_every_buffer(ring: Pipeline) -> None:
+    constants = ring.constants()
+
+    for buffer in ring.shared_map:
+        name = buffer.name.upper()
+        stride = constants.get(f"{name}_STRIDE", 8)
+        assert buffer.offset_bytes == constants[f"{name}_OFFSET"] + (buffer.stage or 0) * stride
+    assert constants["STAGES"] == ring.stages
+    assert constants["STAGE_BYTES"] == sum(tile.tile_bytes for tile in ring.tiles.values())
+    assert constants["SHARED_BYTES"] == ring.shared_bytes
+    assert constants["EMPTY_ARRIVALS"] == ring.consumers * ring.cluster_size
+
+
+@given(tiles=tiles_of_any_size, extra_bytes=st.integers(0, 100_000))
+def test_fit_takes_the_most_stages_that_fit(tiles: dict[str, Tile], extra_bytes: int) -> None:
+    ring = Pipeline.fit(tiles=tiles, extra_bytes=extra_bytes)
+
+    with pytest.raises(ArgumentError, match=f"Use at most {ring.stages} stages"):
+        Pipeline(ring.stages + 1, tiles=tiles, extra_bytes=extra_bytes)
+
+
+def test_a_matmul_ring_is_laid_out_as_by_hand() -> None:
+    ring = Pipeline(4, tiles={"a": BIG, "b": Tile(32768, 1024)}, consumers=2, cluster_size=2)
+
+    assert ring.constants() == {
+        "STAGES": 4,
+        "STAGE_BYTES": 49152,
+        "SHARED_BYTES": 4 * 49152 + 64,
+        "SHARED_ALIGNMENT": 1024,
+        "CONSUMERS": 2,
+        "CLUSTER_SIZE": 2,
+        "FULL_ARRIVALS": 1,
+        "EMPTY_ARRIVALS": 4,
+        "A_OFFSET": 0,
+        "A_STRIDE": 16384,
+        "B_OFFSET": 65536,
+        "B_STRIDE": 32768,
+        "FULL_BARRIERS_OFFSET": 196608,
+        "EMPTY_BARRIERS_OFFSET": 196640,
+    }
+
+
+def test_the_most_aligned_tiles_come_first() -> None:
+    ring = Pipeline(2, tiles={"scales": Tile(200, 128), "a": BIG}, extra_bytes=100)
+
+    assert [(b.name, b.offset_bytes) for b in ring.shared_map if b.stage in (0, None)] == [
+        ("a", 0),
+        ("scales", 32768),
+        ("extra", 33792),
+        ("full_barriers", 33896),
+        ("empty_barriers", 33912),
+    ]
+    assert ring.shared_map[0] == SharedBuffer(
+        name="a", stage=0, offset_bytes=0, size_bytes=16384, alignment=1024
+    )
+
+
+def test_too_many_stages_are_refused_with_the_number_that_fits() -> None:
+    with pytest.raises(ArgumentError, match=r"shared_bytes is 262272; .* at most 7 stages"):
+        Pipeline(8, tiles={"a": BIG, "b": BIG})
+
+
+def test_an_absurd_number_of_stages_is_refused_at_once() -> None:
+    with pytest.raises(ArgumentError, match="at most 7 stages"):
+        Pipeline(10**9, tiles={"a": BIG, "b": BIG})
+
+
+def test_a_stage_that_never_fits_is_refused_with_its_size() -> None:
+    with pytest.raises(ArgumentError, match="One stage alone takes 300016: use smaller tiles"):
+        Pipeline.fit(tiles={"a": Tile(300_000)})
+
+
+def test_the_whole_of_shared_memory_can_be_used() -> None:
+    ring = Pipeline(1, tiles={"a": Tile(MAX_SHARED_BYTES - 16)})
+    assert ring.shared_bytes == MAX_SHARED_BYTES
+
+
+def test_all_broken_arguments_are_named_at_once() -> None:
+    with pytest.raises(ArgumentError) as raised:
+        Pipeline(0, tiles={"a-b": Tile(0, 48)}, consumers=0, cluster_size=17, extra_bytes=-1)
+
+    for words in (
+        "stages is 0",
+        "consumers is 0",
+        "cluster_size is 17",
+        "extra_bytes is -1",
+        "tiles is 'a-b'",
+        "tiles['a-b'].tile_bytes is 0",
+        "tiles['a-b'].smem_alignment is 48",
+    ):
+        assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("names", [("a", "A"), ("extra",), ("full_barriers",), ("",), ("é",)])
+def test_tile_names_must_make_distinct_constants(names: tuple[str, ...]) -> None:
+    with pytest.raises(ArgumentError, match=f"tiles is '{names[-1]}'.*Choose another name"):
+        Pipeline(1, tiles=dict.fromkeys(names, BIG))
+
+
+def test_a_pipeline_needs_a_tile() -> None:
+    with pytest.raises(ArgumentError, match="at least one tile"):
+        Pipeline(2, tiles={})
+
+
+def test_an_array_in_place_of_a_tile_is_refused() -> None:
+    not_a_tile: Any = [1, 2, 3]
+    with pytest.raises(ArgumentError, match=r"tiles\['a'\] is a list; it must have tile_bytes"):
+        Pipeline(2, tiles={"a": not_a_tile})
+
+
+def test_later_changes_of_the_callers_dictionary_do_not_reach_the_pipeline() -> None:
+    tiles = {"a": BIG}
+    ring = Pipeline(2, tiles=tiles)
+    tiles["b"] = BIG
+    assert ring.stage_bytes == BIG.tile_bytes
+
+
+# --- RingProtocol: the search -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+@pytest.mark.parametrize("load_bytes", [(64,), (64, 32), (64, 32, 32)])
+def test_the_standard_ring_is_sound(
+    stages: int, consumers: int, load_bytes: tuple[int, ...]
+) -> None:
+    ring = RingProtocol.for_ring(stages, consumers=consumers, load_bytes=load_bytes)
+
+    assert find_fault(ring) is None
+    check_protocol(ring)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"producer_phase": 0, "consumers_pre_arrive": True},
+        {"release_lag": 1, "reads_in_flight": 1},
+        {"release_lag": 1},
+        {"producer": ("wait", "load", "expect_bytes")},
+        {"producer": ("wait", "expect_tx", "arrive", "load")},
+    ],
+)
+@pytest.mark.parametrize("consumers", [1, 2, 5, 300])
+def test_other_sound_ways_to_run_a_ring_are_sound(edit: dict[str, Any], consumers: int) -> None:
+    ring = RingProtocol.for_ring(3, consumers=consumers, load_bytes=(64, 32))
+    assert find_fault(replace(ring, **edit)) is None
+
+
+# The edit, what happens, the length of the shortest run into it, words of the remedy. Lengths are
+# counted by hand for two stages, two consumers and two loads: a fill is expected (1), loaded (2)
+# and landed in two parts (3, 4); 8 steps fill the ring; a consumer's turn is one step.
+MISTAKES: dict[str, tuple[dict[str, Any], str, int, str]] = {
+    "a tile forgotten in the expected bytes": (
+        {"expected_bytes": 64}, "stale read", 3, "Announce 96 once"
+    ),
+    "more bytes expected than loaded": ({"expected_bytes": 128}, "deadlock", 8, "Announce 96"),
+    "no bytes expected": ({"expected_bytes": 0}, "stale read", 1, "Announce 96 once"),
+    "a bare expect_tx": (
+        {"producer": ("wait", "expect_tx", "load")}, "deadlock", 8, "expect_tx does not"
+    ),
+    "an arrival before the bytes are expected": (
+        {"producer": ("wait", "arrive", "expect_tx", "load")}, "stale read", 1, "Expect first"
+    ),
+    "one expect_bytes per tile on a barrier of one": (
+        {"producer": ("wait", "expect_bytes", "expect_bytes", "load"), "expected_bytes": 48},
+        "barrier",
+        1,
+        "call expect_bytes once",
+    ),
+    "a full barrier for too many": ({"full_arrivals": 2}, "deadlock", 8, "full barriers with 1"),
+    "an empty barrier for too many": (
+        {"empty_arrivals": 3}, "deadlock", 12, "empty barriers with 2"
+    ),
+    "an empty barrier for too few": (
+        {"empty_arrivals": 1}, "overwrite", 8, "empty barriers with 2"
+    ),
+    "a consumer that never releases": (
+        {"consumer": ("wait", "read")}, "deadlock", 12, "Let each arrive once"
+    ),
+    "a consumer that releases twice": (
+        {"consumer": ("wait", "read", "arrive", "arrive")}, "overwrite", 9, "Let each arrive once"
+    ),
+    "a release before the read": (
+        {"consumer": ("wait", "arrive", "read")}, "overwrite", 9, "Read, then arrive"
+    ),
+    "a release with wgmma still reading": (
+        {"reads_in_flight": 1}, "overwrite", 9, "Use release_lag=1"
+    ),
+    "a release as late as the ring is long": (
+        {"release_lag": 2}, "deadlock", 12, "Use at least 3 stages"
+    ),
+    "a producer on phase 0": ({"producer_phase": 0}, "deadlock", 0, "producer on phase 1"),
+    "a producer on phase 1 after early arrivals": (
+        {"consumers_pre_arrive": True}, "deadlock", 0, "producer on phase 0"
+    ),
+    "a consumer on phase 1": ({"consumer_phase": 1}, "stale read", 0, "consumers on phase 0"),
+    "a consumer that does not wait": (
+        {"consumer": ("read", "arrive")}, "stale read", 0, "Wait, then read"
+    ),
+    "a producer that does not wait": (
+        {"producer": ("expect_bytes", "load")}, "barrier", 4, "Wait, then load"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_classic_mistake_is_found_by_its_shortest_run(mistake: str) -> None:
+    edit, kind, steps, remedy = MISTAKES[mistake]
+    right = RingProtocol.for_ring(2, consumers=2, load_bytes=(64, 32))
+
+    fault = find_fault(replace(right, **edit))
+
+    assert fault is not None
+    assert (fault.kind, len(fault.run)) == (kind, steps)
+    assert remedy in fault.remedy
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_empty_arrivals_off_by_one_are_found_at_any_size(
+    stages: int, consumers: int, off: int
+) -> None:
+    right = RingProtocol.for_ring(stages, consumers=consumers, load_bytes=(64,))
+    arrivals = max(consumers + off, 1)
+
+    fault = find_fault(replace(right, empty_arrivals=arrivals))
+
+    if arrivals == consumers:
+        assert fault is None
+    else:
+        assert fault is not None
+        assert fault.kind == ("overwrite" if off < 0 else "deadlock")
+
+
+@pytest.mark.parametrize("consumers", [5, 8, 256])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_one_arrival_of_many_too_few_or_too_many_is_found(consumers: int, off: int) -> None:
+    right = RingProtocol.for_ring(3, consumers=consumers, load_bytes=(64,))
+    fault = find_fault(replace(right, empty_arrivals=consumers + off))
+
+    assert fault is not None
+    assert fault.kind == ("overwrite" if off < 0 else "deadlock")
+
+
+def test_the_report_is_a_numbered_run_with_reason_and_remedy() -> None:
+    right = RingProtocol.for_ring(1, consumers=2, load_bytes=(64,))
+
+    with pytest.raises(ProtocolError) as raised:
+        check_protocol(replace(right, empty_arrivals=1))
+
+    assert str(raised.value).splitlines() == [
+        "overwrite after 5 steps:",
+        "  1. producer passes empty[0] on parity 1, arrives on full[0] expecting 64 bytes",
+        "  2. producer loads fill 0 into stage 0",
+        "  3. 64 bytes of fill 0 land in stage 0",
+        "  4. consumer 0 passes full[0] on parity 0, reads fill 0 in stage 0, arrives on empty[0]",
+        "  5. producer passes empty[0] on parity 0, arrives on full[0] expecting 64 bytes",
+        "producer loads fill 1 into stage 0, where consumer 1 has not finished reading fill 0.",
+        (
+            "empty_arrivals is 1; the consumers make 2 x 1 per stage. "
+            "Let each arrive once, and initialise the empty barriers with 2."
+        ),
+    ]
+
+
+def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
+    right = RingProtocol.for_ring(1, consumers=1, load_bytes=(64,))
+    fault = find_fault(replace(right, expected_bytes=80))
+
+    assert fault is not None
+    assert fault.reason == (
+        "nobody can go on: producer waits for phase 0 of empty[0] (1 of 1 arrivals missing); "
+        "consumer 0 for phase 0 of full[0] (16 bytes missing)."
+    )
+
+
+def test_a_ring_too_large_to_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tmaasync.pipeline.check._MAX_STAGE_STATES", 1000)
+    with pytest.raises(ProtocolError, match="Check the same protocol with fewer stages"):
+        find_fault(RingProtocol.for_ring(16, consumers=4, load_bytes=(16,) * 6))
+
+
+def test_what_describes_no_ring_is_refused_with_every_reason() -> None:
+    with pytest.raises(ArgumentError) as raised:
+        RingProtocol(
+            stages=0,
+            consumers=1,
+            load_bytes=(),
+            expected_bytes=-1,
+            empty_arrivals=0,
+            producer=("wait", "expect_bytes"),
+            consumer=("wait", "sleep", "read"),
+            consumer_phase=2,
+        )
+
+    for words in (
+        "stages is 0",
+        "load_bytes is ()",
+        "expected_bytes is -1",
+        "empty_arrivals is 0",
+        "producer is ('wait', 'expect_bytes')",
+        "consumer is ('wait', 'sleep', 'read')",
+        "consumer_phase is 2",
+    ):
+        assert words in str(raised.value)
+
+
+@given(pipelines())
+def test_a_pipeline_describes_its_own_ring(ring: Pipeline) -> None:
+    protocol = ring.protocol()
+
+    assert protocol.consumers == protocol.empty_arrivals == ring.constants()["EMPTY_ARRIVALS"]
+    assert protocol.expected_bytes == ring.stage_bytes
+    assert protocol.stages == ring.stages
+
+
+@pytest.mark.parametrize("cluster_size", [1, 2, 4])
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+def test_pipelines_pass_their_own_check(consumers: int, cluster_size: int) -> None:
+    Pipeline(4, tiles={"a": BIG, "b": BIG}, consumers=consumers, cluster_size=cluster_size).check()
+
+
+def test_a_cluster_whose_empty_barriers_count_one_cta_only_is_found() -> None:
+    ring = Pipeline(2, tiles={"a": BIG}, consumers=2, cluster_size=2)
+    fault = find_fault(replace(ring.protocol(), empty_arrivals=ring.consumers))
+
+    assert fault is not None
+    assert fault.kind == "overwrite"
+
+
+# --- The search against a plain one: every step on its own, any landing order, no reduction -------
+
+
+class PlainRing:
+    """A finite number of fills, in integers: states are (roles, loads in flight, barriers)."""
+
+    def __init__(self, ring: RingProtocol, fills: int) -> None:
+        self.ring, self.fills = ring, fills
+
+    def faults(self) -> set[str]:
+        """All kinds of fault that any run can meet first."""
+        ring = self.ring
+        kinds: set[str] = set()
+        full = ((ring.full_arrivals, 0, 0),) * ring.stages
+        empty = ((ring.empty_arrivals, 0, 0),) * ring.stages
+        for _ in range(ring.consumers * ring.consumers_pre_arrive):
+            empty = tuple(self.signal(word, ring.empty_arrivals, 1, 0) for word in empty)
+        start: Any = ((0,) * (1 + ring.consumers), frozenset(), full, empty)
+        seen, todo = {start}, [start]
+        while todo:
+            state = todo.pop()
+            following = list(self.moves(*state))
+            kinds.update(move for move in following if isinstance(move, str))
+            if not following and not self.finished(state[0]):
+                kinds.add("deadlock")
+            fresh = {move for move in following if not isinstance(move, str)} - seen
+            seen |= fresh
+            todo += fresh
+        return kinds
+
+    def finished(self, roles: tuple[int, ...]) -> bool:
+        ends = [len(self.ring.producer)] + [len(self.ring.consumer)] * self.ring.consumers
+        return roles == tuple(end * self.fills for end in ends)
+
+    @staticmethod
+    def signal(word: Any, count: int, arrivals: int, size_bytes: int) -> Any:
+        pending, tx_count, phase = word
+        if arrivals > pending:
+            return "barrier"
+        pending, tx_count = pending - arrivals, tx_count + size_bytes
+        return (count, 0, phase + 1) if pending == tx_count == 0 else (pending, tx_count, phase)
+
+    def moves(self, roles: Any, flying: Any, full: Any, empty: Any) -> Iterator[Any]:
+        ring = self.ring
+        for load in flying:
+            stage = load[0] % ring.stages
+            word = self.signal(full[stage], ring.full_arrivals, 0, -ring.load_bytes[load[1]])
+            yield roles, flying - {load}, put(full, stage, word), empty
+        for role, done in enumerate(roles):
+            steps = ring.consumer if role else ring.producer
+            fill, step = divmod(done, len(steps))
+            if fill == self.fills:
+                continue
+            after = (put(roles, role, done + 1), flying, full, empty)
+            stage, lap = fill % ring.stages, fill // ring.stages
+            move = self.consume if role else self.produce
+            yield from move(steps[step], fill, stage, lap, after)
+
+    def produce(self, step: str, fill: int, stage: int, lap: int, state: Any) -> Any:
+        ring, (roles, flying, full, empty) = self.ring, state
+        if step == "wait":
+            if empty[stage][2] % 2 != (ring.producer_phase + lap) % 2:
+                yield state
+        elif step == "load":
+            if any(self.reads(done) < fill - ring.stages + 1 for done in roles[1:]):
+                yield "overwrite"
+            else:
+                loads = {(fill, load) for load in range(len(ring.load_bytes))}
+                yield roles, flying | loads, full, empty
+        else:
+            size_bytes = ring.expected_bytes if step.startswith("expect") else 0
+            word = self.signal(
+                full[stage], ring.full_arrivals, int(step != "expect_tx"), size_bytes
+            )
+            yield word if isinstance(word, str) else (roles, flying, put(full, stage, word), empty)
+
+    def consume(self, step: str, fill: int, stage: int, lap: int, state: Any) -> Any:
+        ring, (roles, flying, full, empty) = self.ring, state
+        if step == "wait":
+            if full[stage][2] % 2 != (ring.consumer_phase + lap) % 2:
+                yield state
+        elif step == "read":
+            loaded = roles[0] > fill * len(ring.producer) + ring.producer.index("load")
+            yield state if loaded and fill not in {load[0] for load in flying} else "stale read"
+        elif fill < ring.release_lag:
+            yield state
+        else:
+            stage = (fill - ring.release_lag) % ring.stages
+            word = self.signal(empty[stage], ring.empty_arrivals, 1, 0)
+            yield roles, flying, full, put(empty, stage, word)
+
+    def reads(self, done: int) -> int:
+        """Fills that a consumer has finished reading; none is owed before fill 0."""
+        fill, step = divmod(done, len(self.ring.consumer))
+        begun = fill + (step > self.ring.consumer.index("read"))
+        return max(begun - self.ring.reads_in_flight, 0)
+
+
+def put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+@st.composite
+def edited_rings(draw: st.DrawFn) -> RingProtocol:
+    load_bytes = draw(st.sampled_from([(32,), (32, 16)]))
+    ring = RingProtocol.for_ring(
+        draw(st.integers(1, 2)), consumers=draw(st.integers(1, 2)), load_bytes=load_bytes
+    )
+    edits: dict[str, list[Any]] = {
+        "expected_bytes": [0, 16, 32, 48, 64],
+        "empty_arrivals": [1, 2, 3],
+        "full_arrivals": [1, 2],
+        "producer": [
+            ("wait", "load", "expect_bytes"),
+            ("expect_bytes", "wait", "load"),
+            ("wait", "expect_tx", "load"),
+            ("wait", "expect_tx", "arrive", "load"),
+            ("wait", "arrive", "load", "expect_bytes"),
+        ],
+        "consumer": [
+            ("wait", "arrive", "read"),
+            ("arrive", "wait", "read"),
+            ("wait", "read", "arrive", "arrive"),
+            ("read", "wait", "arrive"),
+        ],
+        "producer_phase": [0],
+        "consumer_phase": [1],
+        "consumers_pre_arrive": [True],
+        "reads_in_flight": [1, 2],
+        "release_lag": [1, 2],
+    }
+    names = draw(st.sets(st.sampled_from(sorted(edits)), max_size=3))
+    return replace(ring, **{name: draw(st.sampled_from(edits[name])) for name in sorted(names)})
+
+
+@given(edited_rings())
+def test_the_search_agrees_with_a_plain_one_that_takes_every_step_alone(ring: RingProtocol) -> None:
+    kinds = PlainRing(ring, fills=2 * ring.stages + 2).faults()
+    fault = find_fault(ring)
+
+    assert (fault is None) == (not kinds)
+    if fault is not None:
+        assert fault.kind in kinds

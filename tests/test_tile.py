@@ -1,0 +1,326 @@
+"""Tiles over host arrays: shapes, boxes, bytes, types, the cache, and all that is refused."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tmaasync import (
+    ArrayTypeError,
+    BulkTile,
+    DataType,
+    Interleave,
+    OOBFill,
+    StaleTileError,
+    Swizzle,
+    TensorMapError,
+    TensorMapSpec,
+    create_tma_tile,
+)
+from tmaasync import tile as tile_module
+
+
+def aligned(shape: tuple[int, ...], dtype: Any = np.float32, alignment: int = 128) -> Any:
+    """A zeroed array at a multiple of ``alignment`` bytes."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    whole = np.zeros(size + alignment, np.uint8)
+    start = -whole.ctypes.data % alignment
+    return whole[start : start + size].view(kind).reshape(shape)
+
+
+DRIVER_TYPES = {
+    np.uint8: DataType.UINT8, np.uint16: DataType.UINT16, np.uint32: DataType.UINT32,
+    np.int32: DataType.INT32, np.uint64: DataType.UINT64, np.int64: DataType.INT64,
+    np.float16: DataType.FLOAT16, np.float32: DataType.FLOAT32, np.float64: DataType.FLOAT64,
+    ml_dtypes.bfloat16: DataType.BFLOAT16,
+}  # fmt: skip
+CARRIED_TYPES = {
+    np.int8: DataType.UINT8, np.int16: DataType.UINT16, np.bool_: DataType.UINT8,
+    ml_dtypes.float8_e4m3fn: DataType.UINT8, ml_dtypes.float8_e5m2: DataType.UINT8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(("dtype", "data_type"), [*DRIVER_TYPES.items(), *CARRIED_TYPES.items()])
+def test_every_type_at_every_rank(rank: int, dtype: Any, data_type: DataType) -> None:
+    array = aligned((4,) * (rank - 1) + (32,), dtype)
+
+    tile = create_tma_tile(array, (2,) * (rank - 1) + (16,))
+
+    decoded = TensorMapSpec.decode(tile.descriptor)
+    assert decoded == tile.spec
+    assert decoded.dtype is data_type
+    assert decoded.shape == array.shape
+    assert decoded.address == array.ctypes.data
+    assert decoded.strides_bytes == array.strides[:-1]
+    assert tile.tile_bytes == 2 ** (rank - 1) * 16 * np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize(
+    ("dtype", "data_type"),
+    [("tf32", DataType.TFLOAT32), ("f32_ftz", DataType.FLOAT32_FTZ), ("uint32", DataType.UINT32)],
+)
+def test_a_dtype_says_how_the_same_bits_are_read(dtype: str, data_type: DataType) -> None:
+    tile = create_tma_tile(aligned((64, 64)), (8, 32), dtype=dtype)
+
+    assert tile.spec.dtype is data_type
+
+
+@given(
+    rows=st.integers(1, 4),
+    chunks=st.integers(1, 4),
+    swizzle=st.sampled_from([Swizzle.B32, Swizzle.B64, Swizzle.B128]),
+)
+def test_a_swizzled_box_is_as_wide_as_the_swizzle(rows: int, chunks: int, swizzle: Swizzle) -> None:
+    width = swizzle.span_bytes // 2
+    tile = create_tma_tile(
+        aligned((64, 1024), np.float16), (8 * rows, width * chunks), swizzle=swizzle
+    )
+
+    assert tile.box_shape == (8 * rows, width)
+    assert tile.boxes_per_tile == chunks
+    assert tile.tile_bytes == 8 * rows * width * chunks * 2
+    assert tile.smem_alignment == 8 * swizzle.span_bytes
+
+
+@given(side=st.integers(1, 1000))
+def test_without_swizzle_a_side_is_cut_into_equal_parts_of_at_most_256(side: int) -> None:
+    box = create_tma_tile(aligned((1000, 128), np.uint8), (side, 128)).box_shape[0]
+
+    assert box <= 256
+    assert side % box == 0
+    assert all(side % larger for larger in range(box + 1, 257))
+
+
+def test_the_type_in_cuda_names_element_sides_and_swizzle() -> None:
+    array = aligned((64, 256), ml_dtypes.bfloat16)
+
+    assert create_tma_tile(array, (64, 128), swizzle=Swizzle.B128).cuda_type == (
+        "tmaasync::TMATensorTile<tmaasync::bfloat16, tmaasync::Shape<64, 128>, "
+        "tmaasync::Box<64, 64>, tmaasync::Swizzle::k128B>"
+    )
+    assert create_tma_tile(array, (8, 64), element_strides=(2, 1)).cuda_type == (
+        "tmaasync::TMATensorTile<tmaasync::bfloat16, tmaasync::Shape<8, 64>, "
+        "tmaasync::Box<8, 64>, tmaasync::Swizzle::kNone, tmaasync::Shape<2, 1>>"
+    )
+
+
+def test_padded_rows_and_windows_are_described_as_they_lie() -> None:
+    window = aligned((100, 256))[10:90, 16:80]
+
+    spec = create_tma_tile(window, (8, 64)).spec
+
+    assert spec.address == window.ctypes.data
+    assert spec.shape == (80, 64)
+    assert spec.strides_bytes == (1024,)
+
+
+def test_element_strides_widen_the_box_of_the_map_not_of_shared_memory() -> None:
+    tile = create_tma_tile(aligned((64, 32)), (8, 32), element_strides=(3, 1))
+
+    assert tile.spec.box_shape == (24, 32)
+    assert tile.tile_bytes == 8 * 32 * 4
+    assert tile.tiles_per_side == (3, 1)
+
+
+def test_asking_again_encodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = aligned((72, 64))
+    first = create_tma_tile(array, (8, 32))
+    monkeypatch.setattr(tile_module, "_new_form", lambda *_: pytest.fail("encoded again"))
+
+    again = create_tma_tile(array, (8, 32))
+    elsewhere = create_tma_tile(aligned((72, 64)), (8, 32))
+
+    assert again.descriptor == first.descriptor
+    assert elsewhere.descriptor[8:] == first.descriptor[8:]
+    assert elsewhere.spec.address != first.spec.address
+
+
+def test_the_cache_keeps_no_array_alive_but_a_tile_does() -> None:
+    class Watched(np.ndarray[Any, Any]):
+        pass
+
+    array = aligned((80, 64)).view(Watched)
+    gone = weakref.ref(array)
+    tile = create_tma_tile(array, (8, 32))
+    del array
+    gc.collect()
+    assert gone() is not None
+
+    del tile
+    gc.collect()
+    assert gone() is None
+
+
+def test_rebind_gives_the_same_tile_over_another_array() -> None:
+    first, second = aligned((64, 64)), aligned((64, 64))
+    tile = create_tma_tile(first, (8, 32), swizzle=Swizzle.B128)
+
+    other = tile.rebind(second)
+
+    assert other.array is second
+    assert other.descriptor == create_tma_tile(second, (8, 32), swizzle=Swizzle.B128).descriptor
+    assert tile.array is first
+
+
+@pytest.mark.parametrize(
+    ("other", "argument"),
+    [
+        (aligned((64, 32)), "array.shape"),
+        (aligned((64, 128))[:, :64], "array.strides"),
+        (aligned((64, 65)).reshape(-1)[1:4097].reshape(64, 64), "address"),
+    ],
+)
+def test_rebind_to_an_array_that_differs_says_in_what(other: Any, argument: str) -> None:
+    tile = create_tma_tile(aligned((64, 64)), (8, 32))
+
+    with pytest.raises(TensorMapError) as caught:
+        tile.rebind(other)
+
+    assert argument in {violation.argument for violation in caught.value.violations}
+
+
+def refused(array: Any, tile_shape: Any, **options: Any) -> dict[str, str]:
+    with pytest.raises(TensorMapError) as caught:
+        create_tma_tile(array, tile_shape, **options)
+    return {violation.argument: str(violation) for violation in caught.value.violations}
+
+
+def test_a_tile_of_the_wrong_rank_is_refused() -> None:
+    assert "needs one number for each" in refused(aligned((64, 64)), (8,))["tile_shape"]
+
+
+def test_a_0_dimensional_array_is_refused() -> None:
+    assert "tile has 1 to 5 sides" in refused(aligned((1,)).reshape(()), ())["array"]
+
+
+def test_an_array_of_6_dimensions_is_refused() -> None:
+    assert refused(aligned((2, 2, 2, 2, 2, 16)), (1, 1, 1, 1, 1, 16))
+
+
+def test_an_empty_array_is_refused() -> None:
+    assert "shape[0]" in refused(aligned((0, 64)), (8, 64))
+
+
+@pytest.mark.parametrize("side", [0, -1, 2.5, True, "8"])
+def test_a_side_that_is_no_positive_integer_is_refused(side: Any) -> None:
+    assert "positive integer" in refused(aligned((64, 64)), (side, 32))["tile_shape[0]"]
+
+
+def test_a_transposed_array_is_refused_with_what_to_do() -> None:
+    found = refused(aligned((64, 32)).T, (8, 32))
+
+    assert "is 256; the last dimension must be contiguous" in found["array.strides[1]"] or (
+        "is 128; the last dimension must be contiguous" in found["array.strides[1]"]
+    )
+    assert "ascontiguousarray" in found["array.strides[1]"]
+
+
+def test_a_stride_off_by_two_bytes_is_named_with_its_remedy() -> None:
+    array = aligned((64, 511), np.float16)
+
+    assert "is 1022; it must be a multiple of 16" in refused(array, (8, 64))["strides_bytes[0]"]
+
+
+def test_a_misaligned_address_is_refused() -> None:
+    assert "address" in refused(aligned((64, 65)).reshape(-1)[1:4097].reshape(64, 64), (8, 32))
+
+
+def test_a_box_of_no_multiple_of_16_bytes_is_refused() -> None:
+    assert refused(aligned((64, 64)), (8, 3))
+
+
+def test_a_tile_larger_than_shared_memory_is_refused() -> None:
+    found = refused(aligned((1024, 1024)), (256, 256))
+
+    assert "it takes 262144 bytes and a block has" in found["tile_shape"]
+
+
+def test_a_box_wider_than_the_swizzle_is_refused() -> None:
+    found = refused(aligned((64, 64)), (8, 64), swizzle=Swizzle.B32, box_shape=(8, 64))
+
+    assert any("box_shape[1]" in argument for argument in found)
+
+
+def test_a_swizzle_of_sm_100_is_refused_by_name() -> None:
+    found = refused(aligned((64, 64)), (8, 32), swizzle=Swizzle.B128_ATOM_32B)
+
+    assert "sm_100" in str(found)
+
+
+def test_nan_fill_of_integers_is_refused() -> None:
+    assert refused(aligned((64, 64), np.int32), (8, 32), oob_fill=OOBFill.NAN)
+
+
+def test_an_interleave_of_two_dimensions_is_refused() -> None:
+    assert refused(aligned((64, 64)), (8, 32), interleave=Interleave.B16)
+
+
+def test_an_innermost_element_stride_is_refused() -> None:
+    found = refused(aligned((64, 64)), (8, 16), element_strides=(1, 2))
+
+    assert "the hardware ignores" in found["element_strides[1]"]
+
+
+def test_all_broken_rules_are_reported_at_once() -> None:
+    array = aligned((64, 511), np.float16)
+
+    found = refused(array, (300, 64), swizzle=Swizzle.B32, box_shape=(300, 64))
+
+    assert {"strides_bytes[0]", "box_shape[0]", "box_shape[1]"} <= set(found)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.dtype("V3"), object])
+def test_an_element_type_that_tma_cannot_read_is_refused(dtype: Any) -> None:
+    with pytest.raises(ArrayTypeError):
+        create_tma_tile(np.zeros((64, 64), dtype), (8, 32))
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(ArrayTypeError, match="a list; it is no array"):
+        create_tma_tile([[1, 2], [3, 4]], (1, 2))
+
+
+def test_a_resized_array_leaves_its_tile_stale() -> None:
+    array = np.zeros(1 << 20, np.uint8)
+    tile = BulkTile(array, 4096)
+    array.resize(16, refcheck=False)
+
+    with pytest.raises(StaleTileError, match="tile is made for an array"):
+        tile.check_alive()
+
+
+def test_a_bulk_tile_covers_whole_granules() -> None:
+    array = aligned((1001,), np.uint8)
+
+    tile = BulkTile(array, 256)
+
+    assert tile.size_bytes == 992
+    address, size = np.frombuffer(tile.descriptor, "<u8").tolist()
+    assert (address, size) == (array.ctypes.data, 992)
+
+
+@pytest.mark.parametrize(
+    ("array", "tile_bytes", "argument"),
+    [
+        (aligned((64, 64))[:, :32], 256, "array.strides"),
+        (aligned((64,), np.uint8)[1:33], 16, "array's address"),
+        (aligned((64,)), 24, "tile_bytes"),
+        (aligned((64,)), 0, "tile_bytes"),
+    ],
+)
+def test_a_bulk_tile_that_breaks_a_rule_names_it(
+    array: Any, tile_bytes: int, argument: str
+) -> None:
+    with pytest.raises(TensorMapError) as caught:
+        BulkTile(array, tile_bytes)
+
+    assert [violation.argument for violation in caught.value.violations] == [argument]

@@ -1,0 +1,64 @@
+"""Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
+
+from tmaasync import ops
+from tmaasync.barrier import SharedMemBarrier
+from tmaasync.errors import (
+    ArgumentError,
+    ArrayTypeError,
+    BackendError,
+    CompileError,
+    DriverError,
+    LaunchError,
+    ProtocolError,
+    StaleTileError,
+    TensorMapError,
+    TMAError,
+    Violation,
+)
+from tmaasync.kernel import Kernel
+from tmaasync.modes import (
+    CachePolicy,
+    DataType,
+    Interleave,
+    L2Promotion,
+    OOBFill,
+    ReduceOp,
+    Swizzle,
+)
+from tmaasync.pipeline import Pipeline, PipelineState
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "ArrayTypeError",
+    "BackendError",
+    "BulkTile",
+    "CachePolicy",
+    "CompileError",
+    "DataType",
+    "DriverError",
+    "Im2colSpec",
+    "Interleave",
+    "Kernel",
+    "L2Promotion",
+    "LaunchError",
+    "OOBFill",
+    "Pipeline",
+    "PipelineState",
+    "ProtocolError",
+    "ReduceOp",
+    "SharedMemBarrier",
+    "StaleTileError",
+    "Swizzle",
+    "TMAError",
+    "TMATensorTile",
+    "TensorMapError",
+    "TensorMapSpec",
+    "Violation",
+    "__version__",
+    "create_tma_tile",
+    "ops",
+]

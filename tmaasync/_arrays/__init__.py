@@ -1,0 +1,28 @@
+"""Where any array lies: address, shape, strides, element type and device, whatever its library.
+
+Nothing here imports an array library other than NumPy. Whose array it is shows in the name of its
+type, so that asking costs about a microsecond and `import tmaasync` drags nothing in.
+"""
+
+from tmaasync._arrays.checks import (
+    common_device,
+    current_address,
+    is_contiguous,
+    may_overlap,
+    require_current,
+    require_writable,
+)
+from tmaasync._arrays.dispatch import fingerprint, view
+from tmaasync._arrays.value import ArrayView
+
+__all__ = [
+    "ArrayView",
+    "common_device",
+    "current_address",
+    "fingerprint",
+    "is_contiguous",
+    "may_overlap",
+    "require_current",
+    "require_writable",
+    "view",
+]

@@ -1,0 +1,181 @@
+"""What a launch asks of its arrays: writable, on one device, and still where they were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from tmaasync._arrays.value import ArrayView, Framework
+from tmaasync._elements import Element
+from tmaasync.errors import ArgumentError, StaleTileError, Violation
+
+__all__ = [
+    "common_device",
+    "current_address",
+    "is_contiguous",
+    "may_overlap",
+    "require_current",
+    "require_writable",
+]
+
+_Place = tuple[int, tuple[int, ...]]
+
+
+def require_writable(view: ArrayView, argument: str) -> None:
+    """Refuse an array that must not be written.
+
+    Raises:
+        ArgumentError: The array is read only.
+    """
+    if not view.read_only:
+        return
+    remedy = (
+        "JAX arrays are immutable: write into a CuPy array and hand that to JAX through DLPack"
+        if view.framework == "jax"
+        else "Pass a writable array, such as a copy"
+    )
+    raise ArgumentError(
+        str(Violation(argument, "read only", "the kernel would write into it", remedy))
+    )
+
+
+def common_device(views: Mapping[str, ArrayView]) -> int | None:
+    """Return the one device all arrays lie on: a CUDA ordinal, or None for the host.
+
+    Args:
+        views: The arrays by the name of their argument; at least one.
+
+    Raises:
+        ArgumentError: They lie on several devices.
+    """
+    devices = {name: view.device for name, view in views.items()}
+    if len(set(devices.values())) == 1:
+        return next(iter(devices.values()))
+    places = ", ".join(
+        f"{name} on {'the host' if device is None else f'cuda:{device}'}"
+        for name, device in devices.items()
+    )
+    raise ArgumentError(
+        str(
+            Violation(
+                "the arrays' placement",
+                places or "unknown, as there are no arrays",
+                "one launch works on one device",
+                "Move them all to one device",
+            )
+        )
+    )
+
+
+class _Strided(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides_bytes(self) -> tuple[int, ...]: ...
+    @property
+    def element(self) -> Element: ...
+
+
+def is_contiguous(layout: _Strided) -> bool:
+    """Whether the elements lie one after the other, the innermost dimension fastest."""
+    if 0 in layout.shape:
+        return True
+    expected = layout.element.itemsize
+    for size, stride in zip(reversed(layout.shape), reversed(layout.strides_bytes), strict=True):
+        # The stride of a single row leads nowhere and may be anything.
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def may_overlap(first: ArrayView, second: ArrayView) -> bool:
+    """Whether the arrays' address ranges meet; interleaved arrays meet without sharing a byte."""
+    if first.device != second.device or first.is_empty or second.is_empty:
+        return False
+    (low, high), (other_low, other_high) = first.byte_bounds, second.byte_bounds
+    return low < other_high and other_low < high
+
+
+def require_current(view: ArrayView, argument: str) -> None:
+    """Refuse a view whose array was freed, resized or moved since it was made.
+
+    Raises:
+        StaleTileError: ``current_address`` is no longer the view's.
+    """
+    address = current_address(view)
+    if address == view.address:
+        return
+    now = "that memory is gone" if address is None else f"it now lies at {address:#x}"
+    raise StaleTileError(
+        str(
+            Violation(
+                argument,
+                f"made for an array of shape {view.shape} at {view.address:#x}",
+                f"the array was freed, resized or moved since: {now}",
+                "Call rebind with the array as it is, or make the tile anew",
+            )
+        )
+    )
+
+
+def current_address(view: ArrayView) -> int | None:
+    """Return where the owner lies at this moment.
+
+    None if its memory is gone, or has become too small for the view. Cheap enough for every launch:
+    no library is imported and no driver asked. An array exported through DLPack is pinned by the
+    view's lease and cannot move.
+    """
+    if view.lease is not None:
+        return view.address
+    address, shape = _PLACE[view.framework](view)
+    if shape != view.shape and math.prod(shape) < math.prod(view.shape):
+        return None
+    return address if address or view.is_empty else None
+
+
+def _numpy_place(view: ArrayView) -> _Place:
+    owner: Any = view.owner
+    root = owner
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if root is not owner and root.flags.owndata:
+        # A slice keeps its old pointer when the array it was cut from is resized.
+        low, high = view.byte_bounds
+        start = root.ctypes.data
+        if low < start or start + root.nbytes < high:
+            return 0, owner.shape
+    return owner.ctypes.data, owner.shape
+
+
+def _cupy_place(view: ArrayView) -> _Place:
+    owner: Any = view.owner
+    return owner.data.ptr, owner.shape
+
+
+def _torch_place(view: ArrayView) -> _Place:
+    owner: Any = view.owner
+    return owner.data_ptr(), owner.shape
+
+
+def _jax_place(view: ArrayView) -> _Place:
+    owner: Any = view.owner
+    return (0 if owner.is_deleted() else view.address), view.shape
+
+
+def _interface_place(view: ArrayView) -> _Place:
+    owner: Any = view.owner
+    interface = owner.__cuda_array_interface__
+    return interface["data"][0], tuple(interface["shape"])
+
+
+_PLACE: dict[Framework, Callable[[ArrayView], _Place]] = {
+    "numpy": _numpy_place,
+    "cupy": _cupy_place,
+    "torch": _torch_place,
+    "jax": _jax_place,
+    "other": _interface_place,
+}

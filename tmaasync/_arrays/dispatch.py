@@ -1,0 +1,106 @@
+"""Which reader an object's type gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from tmaasync._arrays.frameworks import refuse_tracer, view_cupy, view_jax, view_numpy, view_torch
+from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
+from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
+
+__all__ = ["fingerprint", "view"]
+
+_Reader = Callable[[Any, object, str], ArrayView]
+
+
+def _view_again(seen: ArrayView, dtype: object, argument: str) -> ArrayView:
+    kind = choose_element(seen.element, seen.element.itemsize, dtype, argument)
+    return seen if kind == seen.element else seen._replace(element=kind)
+
+
+_BY_TYPE_NAME: dict[tuple[str, str], _Reader] = {
+    ("numpy", "ndarray"): view_numpy,
+    ("cupy", "ndarray"): view_cupy,
+    ("torch", "Tensor"): view_torch,
+    ("jax", "ArrayImpl"): view_jax,
+    ("jaxlib", "ArrayImpl"): view_jax,
+    ("jax", "Tracer"): refuse_tracer,
+    ("tmaasync", "ArrayView"): _view_again,
+}
+
+
+def view(array: object, *, dtype: object = None, argument: str = "array") -> ArrayView:
+    """Look at an array of any library without copying it.
+
+    Accepted are NumPy, CuPy, torch and JAX arrays and everything with ``__dlpack__`` or
+    ``__cuda_array_interface__``; a view of one is returned as it is. A JAX array is waited for, as
+    JAX names no stream. Of the others nothing is waited for: the caller orders its work on the
+    stream that made the data.
+
+    Args:
+        array: The array. It is the view's ``owner``, and the address is good while that lives.
+        dtype: Read the elements as this type of the same width; for arrays that cannot say what
+            they hold, such as bfloat16 stored as uint16.
+        argument: What to call the array in an error.
+
+    Raises:
+        ArrayTypeError: No array, or TMA cannot move its elements.
+        ArgumentError: ``dtype`` has another width, or the array has no single memory of its own
+            (freed, deleted, sharded).
+
+    >>> import numpy
+    >>> seen = view(numpy.zeros((3, 8), numpy.uint16)[:, :6], dtype="bfloat16")
+    >>> seen.shape, seen.strides_bytes, seen.element.name, seen.device
+    ((3, 6), (16, 2), 'bfloat16', None)
+    """
+    kind: Any = type(array)
+    return _reader_for(kind)(array, dtype, argument)
+
+
+Fingerprint = tuple[int, tuple[object, ...]]
+
+
+def fingerprint(array: object) -> Fingerprint | None:
+    """Return an array's address, and a hashable value that decides all else that `view` tells.
+
+    Cheaper than a view: the key of a cached tile. For CuPy arrays only; None for all others.
+    """
+    kind: Any = type(array)
+    if not _is_cupy(kind):
+        return None
+    seen: Any = array
+    memory = seen.data
+    return memory.ptr, (seen.shape, seen.strides, seen.dtype, memory.device_id)
+
+
+@lru_cache(maxsize=256)
+def _is_cupy(kind: type) -> bool:
+    return _reader_for(kind) is view_cupy
+
+
+@lru_cache(maxsize=256)
+def _reader_for(kind: type) -> _Reader:
+    for base in kind.__mro__:
+        library = base.__module__.partition(".")[0]
+        reader = _BY_TYPE_NAME.get((library, base.__name__))
+        if reader is not None:
+            return reader
+    # DLPack first: it tells the device and knows bfloat16 and float8.
+    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+        return view_dlpack
+    return _view_by_attribute
+
+
+def _view_by_attribute(array: Any, dtype: object, argument: str) -> ArrayView:
+    # Asked of the object, not of its type: many set it per instance, or raise for host memory.
+    if hasattr(array, "__cuda_array_interface__"):
+        return view_cuda_array_interface(array, dtype, argument)
+    raise not_an_array(
+        array,
+        "it is no array",
+        "Pass a NumPy, CuPy, torch or JAX array, or an object with __dlpack__ or "
+        "__cuda_array_interface__",
+        argument,
+    )

@@ -1,0 +1,137 @@
+"""ArrayView, and how an array's own element type and the caller's wish become one."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+
+__all__ = ["ArrayView", "Framework", "choose_element", "not_an_array", "require_memory"]
+
+Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
+
+
+# A NamedTuple, because a frozen dataclass of nine fields takes four times as long to make, and a
+# launch makes one for every array it is given.
+class ArrayView(NamedTuple):
+    """Where an array lies and how it is laid out, as it was when it was looked at.
+
+    Shape and strides run outermost dimension first, one stride per dimension, in bytes; strides may
+    be zero or negative. Equality compares everything but the owner, and the owner by identity.
+    ``view._replace(shape=..., strides_bytes=...)`` is the same memory under another layout.
+    """
+
+    address: int
+    """Of the element with all indices zero, which with negative strides is not the lowest."""
+
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element: Element
+
+    device: int | None
+    """CUDA ordinal, or None for host memory."""
+
+    read_only: bool
+    framework: Framework
+
+    owner: object
+    """The caller's array. Whoever keeps the address keeps the owner."""
+
+    lease: object = None
+    """What else must live as long as the address: the DLPack capsule, where there is one."""
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions the array has."""
+        return len(self.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the array has no elements."""
+        return 0 in self.shape
+
+    @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address that belongs to the array, and the one after its highest."""
+        if self.is_empty:
+            return self.address, self.address
+        reaches = [
+            (size - 1) * stride for size, stride in zip(self.shape, self.strides_bytes, strict=True)
+        ]
+        low = self.address + sum(reach for reach in reaches if reach < 0)
+        high = self.address + sum(reach for reach in reaches if reach > 0)
+        return low, high + self.element.itemsize
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by value, and the owners by identity."""
+        if not isinstance(other, ArrayView):
+            return NotImplemented
+        return self.owner is other.owner and self[:7] == other[:7]
+
+    def __ne__(self, other: object) -> bool:
+        """Negate ``==``; a tuple's own would compare the owners' elements."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:7])
+
+    def __repr__(self) -> str:
+        place = "host" if self.device is None else f"cuda:{self.device}"
+        return (
+            f"ArrayView({self.framework} {self.element} {self.shape} at {self.address:#x} on "
+            f"{place}, strides_bytes={self.strides_bytes}{', read only' if self.read_only else ''})"
+        )
+
+
+def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> Element:
+    """Return the element type: the array's own, or the caller's if it has the same width.
+
+    Args:
+        own: How the array calls its type.
+        itemsize: Bytes of one element of the array.
+        dtype: What the caller wants it read as; None for the array's own.
+        argument: The array's name in an error.
+    """
+    if dtype is None:
+        return element(own, argument=f"{argument}.dtype")
+    wanted = element(dtype)
+    if wanted.itemsize == itemsize:
+        return wanted
+    raise ArgumentError(
+        str(
+            Violation(
+                "dtype",
+                wanted,
+                f"dtype reinterprets bits, so its {wanted.itemsize} bytes must equal the "
+                f"{itemsize} of {argument}.dtype, {own}",
+                f"Pass a type of {itemsize} bytes, or convert the array first",
+            )
+        )
+    )
+
+
+def require_memory(address: int, shape: tuple[int, ...], argument: str) -> None:
+    """Refuse an array that has elements but no memory for them."""
+    if address == 0 and 0 not in shape:
+        raise ArgumentError(
+            str(
+                Violation(
+                    argument,
+                    f"an array of shape {tuple(shape)} at address 0",
+                    "its memory was freed, or it never had any",
+                    "Pass an array that holds data",
+                )
+            )
+        )
+
+
+def not_an_array(array: object, rule: str, remedy: str, argument: str) -> ArrayTypeError:
+    """Build the error for an object whose elements cannot be reached."""
+    kind = type(array)
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else (f"{kind.__module__}.{kind.__qualname__}")
+    )
+    return ArrayTypeError(str(Violation(argument, f"a {name}", rule, remedy)))

@@ -1,0 +1,364 @@
+"""From CUDA source to a cubin on disk, cached under a hash of everything that went into it.
+
+CuPy's own cache ignores edits to included headers and reaches ``sm_90a`` only by accident, so the
+cubin is built here with NVRTC and handed to CuPy as a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tmaasync._sources import include_dir
+from tmaasync.errors import BackendError, CompileError
+
+__all__ = [
+    "Entry",
+    "Parameter",
+    "Program",
+    "Source",
+    "cache_dir",
+    "compile_source",
+    "nvrtc_version",
+]
+
+_FORMAT = 1
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE)
+_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+\w+(?:\[(\d+)\])?")
+_SHARED_BYTES = re.compile(r"\.u32 (\w+)_shared_bytes = (\d+);")
+_PROPERTIES = re.compile(
+    r"Function properties for (\w+)\n.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
+)
+_ADVICE = re.compile(r"warning|\(C\d+\)", re.IGNORECASE)
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter as the PTX declares it: ``kind`` is ``u``, ``s``, ``f`` or ``b``."""
+
+    kind: str
+    size_bytes: int
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether the parameter is passed as raw bytes."""
+        return self.kind == "struct"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One ``__global__`` function of a program, and what the compiler said of it."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    shared_bytes: int | None
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled source: the cubin's path, its entries, and the compiler's log."""
+
+    path: Path
+    arch: str
+    entries: Mapping[str, Entry]
+    log: str
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the compiler warned of, a line each.
+
+        Its advice on lost speed too (an ignored setmaxnreg, serialised wgmma), which the assembler
+        prints as information with a number such as C7508.
+        """
+        return tuple(line for line in self.log.splitlines() if _ADVICE.search(line))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is compiled: the text, the name its errors carry, and where its headers lie."""
+
+    text: str
+    name: str
+    include_dirs: tuple[Path, ...] = ()
+    options: tuple[str, ...] = ()
+    preamble: str = field(default="", repr=False)
+
+    @property
+    def whole_text(self) -> str:
+        """The preamble, then the text with line numbers that count from its own first line."""
+        return f'{self.preamble}#line 1 "{self.name}"\n{self.text}'
+
+
+def cache_dir() -> Path:
+    """The folder of compiled kernels, private to its owner (mode 0700).
+
+    ``TMAASYNC_CACHE_DIR`` names another one.
+
+    Raises:
+        BackendError: The folder cannot be made, or belongs to somebody else.
+    """
+    chosen = os.environ.get("TMAASYNC_CACHE_DIR")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    path = Path(chosen) if chosen else Path(base) / "tmaasync"
+    remedy = "Set TMAASYNC_CACHE_DIR to a folder of your own."
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            raise BackendError(
+                f"the kernel cache {path} belongs to user {status.st_uid}, so what it holds cannot "
+                f"be trusted. {remedy}"
+            )
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise BackendError(f"the kernel cache {path} cannot be used: {error}. {remedy}") from error
+    return path
+
+
+def compile_source(source: Source, arch: str) -> Program:
+    """Compile for an architecture such as ``"sm_90a"``, or take the cubin from the cache.
+
+    Raises:
+        CompileError: The compiler refused the source; the message shows its words.
+        BackendError: There is no NVRTC, or the cache folder cannot be used.
+    """
+    options = _options(source, arch)
+    key = _cache_key(source, arch, options)
+    folder = cache_dir()
+    cached = _load(folder, key) if key else None
+    if cached is not None:
+        return cached
+    cubin, ptx, log = _run_nvrtc(source, options)
+    program = Program(
+        path=folder / f"{key or _digest(cubin)}.cubin",
+        arch=arch,
+        entries=_entries(ptx, log),
+        log=log,
+    )
+    _store(program, cubin)
+    return program
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """The compiler's version.
+
+    Raises:
+        BackendError: There is no NVRTC.
+    """
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return int(major), int(minor)
+
+
+# --- the compiler -----------------------------------------------------------------------------
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
+        raise BackendError(
+            "there is no NVRTC, which compiles the kernels. Install it with: "
+            f"pip install 'tmaasync[cuda13]'. ({error})"
+        ) from error
+    return nvrtc
+
+
+@functools.cache
+def _toolkit_include_dirs() -> tuple[Path, ...]:
+    from cuda import pathfinder
+
+    found = (pathfinder.find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
+    return tuple(dict.fromkeys(Path(path) for path in found if path))
+
+
+def _options(source: Source, arch: str) -> tuple[str, ...]:
+    folders = (include_dir(), *source.include_dirs, *_toolkit_include_dirs())
+    return (
+        f"--gpu-architecture={arch}",
+        "--std=c++17",
+        "--generate-line-info",
+        "--ptxas-options=-v",
+        *source.options,
+        *(f"--include-path={folder}" for folder in folders),
+    )
+
+
+def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+    nvrtc = _nvrtc()
+    text = source.whole_text.encode()
+    _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        if int(result) != 0:
+            raise CompileError(_refusal(source, log, result.name), log)
+        cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
+        ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return cubin, ptx, log
+
+
+def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
+    size: int = size_of(program)[1]
+    buffer = bytes(size)
+    read(program, buffer)
+    return buffer.rstrip(b"\0 ") if text else buffer
+
+
+def _refusal(source: Source, log: str, result: str) -> str:
+    undefined = dict.fromkeys(_UNDEFINED.findall(log))
+    hint = ""
+    if undefined:
+        names = ", ".join(undefined)
+        hint = (
+            f"\nNot defined: {names}. If the host should supply one of them, pass "
+            "types={'Name': tile} or constants={'NAME': value} to Kernel."
+        )
+    return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
+
+
+# --- what the compiler says -------------------------------------------------------------------
+
+
+def _entries(ptx: str, log: str) -> dict[str, Entry]:
+    shared = {name: int(size) for name, size in _SHARED_BYTES.findall(ptx)}
+    properties = {found[0]: found[1:] for found in _PROPERTIES.findall(log)}
+    entries = {}
+    for name, parameters in _ENTRY.findall(ptx):
+        stack, stores, loads, registers = (int(n) for n in properties.get(name, (0, 0, 0, 0)))
+        entries[name] = Entry(
+            name=name,
+            parameters=tuple(_parameter(*found) for found in _PARAMETER.findall(parameters)),
+            shared_bytes=shared.get(name),
+            registers=registers,
+            stack_bytes=stack,
+            spill_bytes=stores + loads,
+        )
+    return entries
+
+
+def _parameter(kind: str, bits: str, count: str) -> Parameter:
+    size = int(bits) // 8
+    return Parameter("struct", size * int(count)) if count else Parameter(kind, size)
+
+
+# --- the cache --------------------------------------------------------------------------------
+
+
+def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
+    """A hash of all that the cubin depends on; None where an include names a macro."""
+    folders = (include_dir(), *source.include_dirs, *_toolkit_include_dirs())
+    try:
+        headers = [(str(path), _file_digest(path)) for path in _reached(source.whole_text, folders)]
+    except _ComputedIncludeError:
+        return None
+    flags = [option for option in options if not option.startswith("--include-path=")]
+    whole = (_FORMAT, source.name, source.whole_text, arch, flags, headers, nvrtc_version())
+    return _digest(json.dumps(whole).encode())
+
+
+class _ComputedIncludeError(Exception):
+    """An include directive whose file only the preprocessor knows."""
+
+
+def _reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
+    """Every header that the text reaches and that lies in the folders, in a stable order."""
+    found: dict[Path, None] = {}
+    pending = list(_includes(text, folders))
+    while pending:
+        path = pending.pop()
+        if path not in found:
+            found[path] = None
+            pending.extend(_includes(_file_text(path), (path.parent, *folders)))
+    return sorted(found)
+
+
+def _includes(text: str, folders: tuple[Path, ...]) -> Iterator[Path]:
+    for angled, quoted, computed in _INCLUDE.findall(text):
+        if computed:
+            raise _ComputedIncludeError(computed)
+        candidates = (folder / (angled or quoted) for folder in folders)
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if path is not None:
+            yield path
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _file_text(path: Path) -> str:
+    return _read_file(path, path.stat().st_mtime_ns)[0]
+
+
+def _file_digest(path: Path) -> str:
+    return _read_file(path, path.stat().st_mtime_ns)[1]
+
+
+@functools.lru_cache(maxsize=512)
+def _read_file(path: Path, modified_ns: int) -> tuple[str, str]:
+    data = path.read_bytes()
+    return data.decode(errors="replace"), _digest(data)
+
+
+def _store(program: Program, cubin: bytes) -> None:
+    facts = {
+        "sha256": _digest(cubin),
+        "arch": program.arch,
+        "log": program.log,
+        "entries": [asdict(entry) for entry in program.entries.values()],
+    }
+    _write(program.path, cubin)
+    _write(program.path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Another process sees the whole file or none."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _load(folder: Path, key: str) -> Program | None:
+    """The cached program; None where there is none or it is not what was written."""
+    path = folder / f"{key}.cubin"
+    try:
+        facts = json.loads(path.with_suffix(".json").read_bytes())
+        if _digest(path.read_bytes()) != facts["sha256"]:
+            return None
+        entries = {item["name"]: _entry_from(item) for item in facts["entries"]}
+        return Program(path=path, arch=facts["arch"], entries=entries, log=facts["log"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _entry_from(item: dict[str, Any]) -> Entry:
+    parameters = tuple(Parameter(**parameter) for parameter in item.pop("parameters"))
+    return Entry(parameters=parameters, **item)

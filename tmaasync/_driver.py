@@ -1,0 +1,400 @@
+"""The CUDA driver: tensor maps encoded, kernels launched.
+
+The one place where axis order is reversed: everything above runs outermost first, the driver takes
+innermost first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tmaasync.errors import BackendError, DriverError, LaunchError
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+__all__ = [
+    "DeviceLimits",
+    "LaunchConfig",
+    "PreparedLaunch",
+    "current_device",
+    "device_limits",
+    "encode",
+    "on_device",
+    "require_device",
+]
+
+
+# --- the driver itself ------------------------------------------------------------------------
+
+
+@functools.cache
+def _driver() -> Any:
+    """The driver bindings, initialised.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    try:
+        from cuda.bindings import driver
+
+        (result,) = driver.cuInit(0)
+    except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
+        raise BackendError(
+            "there is no CUDA driver on this machine, and device arrays need one. "
+            f"Install NVIDIA's driver, or pass NumPy arrays. ({error})"
+        ) from error
+    if int(result) != 0:
+        raise BackendError(
+            f"the CUDA driver does not start ({result.name}): no NVIDIA GPU is visible. Check "
+            "nvidia-smi and CUDA_VISIBLE_DEVICES."
+        )
+    return driver
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    """Call the driver; returns what it returns besides the status."""
+    result, *values = getattr(_driver(), name)(*arguments)
+    if int(result) != 0:
+        raise DriverError(f"{name} failed: {result.name}. {_explanation(result)}")
+    return values[0] if values else None
+
+
+def _explanation(result: Any) -> str:
+    _, text = _driver().cuGetErrorString(result)
+    return text.decode() if text else ""
+
+
+@functools.cache
+def has_device() -> bool:
+    """Whether this process can see a CUDA device."""
+    try:
+        return int(_call("cuDeviceGetCount")) > 0
+    except BackendError:
+        return False
+
+
+# --- devices ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLimits:
+    """What a device allows a launch."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
+    threads_per_block: int
+
+
+@functools.cache
+def device_limits(device: int) -> DeviceLimits:
+    """The limits of the device of this ordinal."""
+    handle = _call("cuDeviceGet", device)
+    attribute = _driver().CUdevice_attribute
+
+    def read(name: str) -> int:
+        which = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call("cuDeviceGetAttribute", which, handle))
+
+    name = _call("cuDeviceGetName", 256, handle).rstrip(b"\0").decode()
+    return DeviceLimits(
+        name=name,
+        compute_capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
+        multiprocessors=read("MULTIPROCESSOR_COUNT"),
+        shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        threads_per_block=read("MAX_THREADS_PER_BLOCK"),
+    )
+
+
+def require_device(device: int) -> DeviceLimits:
+    """The limits of a device that has TMA.
+
+    Raises:
+        BackendError: The device is older than sm_90.
+    """
+    limits = device_limits(device)
+    major, minor = limits.compute_capability
+    if major < 9:
+        raise BackendError(
+            f"device {device} is a {limits.name} (sm_{major}{minor}); the Tensor Memory "
+            "Accelerator exists on sm_90 and later. Use an H100 or H200, or pass NumPy arrays."
+        )
+    return limits
+
+
+def current_device() -> int | None:
+    """The ordinal of the current context's device; None where no context is current."""
+    result, device = _driver().cuCtxGetDevice()
+    return int(device) if int(result) == 0 else None
+
+
+def on_device(device: int) -> contextlib.AbstractContextManager[None]:
+    """Make the device's primary context current for a while."""
+    return _HERE if current_device() == device else _pushed(device)
+
+
+_HERE = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _pushed(device: int) -> Iterator[None]:
+    handle = _call("cuDeviceGet", device)
+    context = _call("cuDevicePrimaryCtxRetain", handle)
+    _call("cuCtxPushCurrent", context)
+    try:
+        yield
+    finally:
+        _call("cuCtxPopCurrent")
+        _call("cuDevicePrimaryCtxRelease", handle)
+
+
+# --- tensor maps ------------------------------------------------------------------------------
+
+
+def encode(spec: TensorMapSpec | Im2colSpec) -> bytes:
+    """The 128 bytes of a legal spec, from the driver.
+
+    Raises:
+        DriverError: The driver refuses the spec.
+        BackendError: There is no driver or no device.
+    """
+    map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
+    return b"".join(int(word).to_bytes(8, "little") for word in map_.opaque)
+
+
+def _encode_tiled(spec: TensorMapSpec) -> Any:
+    driver = _driver()
+    return _call(
+        "cuTensorMapEncodeTiled",
+        *_tensor(spec),
+        _innermost_first(driver.cuuint32_t, spec.box_shape),
+        *_access(spec),
+    )
+
+
+def _encode_im2col(spec: Im2colSpec) -> Any:
+    return _call(
+        "cuTensorMapEncodeIm2col",
+        *_tensor(spec),
+        list(reversed(spec.lower_corner)),
+        list(reversed(spec.upper_corner)),
+        spec.channels_per_pixel,
+        spec.pixels_per_column,
+        *_access(spec),
+    )
+
+
+def _tensor(spec: TensorMapSpec | Im2colSpec) -> tuple[Any, ...]:
+    driver = _driver()
+    # A rank-1 map has no stride, but the bindings turn an empty list into a null pointer, which the
+    # driver refuses: any legal value serves (measured_on: H200, driver 580).
+    strides = _innermost_first(driver.cuuint64_t, spec.strides_bytes or (16,))
+    return (
+        driver.CUtensorMapDataType(int(spec.dtype)),
+        len(spec.shape),
+        spec.address,
+        _innermost_first(driver.cuuint64_t, spec.shape),
+        strides,
+    )
+
+
+def _access(spec: TensorMapSpec | Im2colSpec) -> tuple[Any, ...]:
+    driver = _driver()
+    element_strides = spec.element_strides or (1,) * len(spec.shape)
+    return (
+        _innermost_first(driver.cuuint32_t, element_strides),
+        driver.CUtensorMapInterleave(int(spec.interleave)),
+        driver.CUtensorMapSwizzle(int(spec.swizzle)),
+        driver.CUtensorMapL2promotion(int(spec.l2_promotion)),
+        driver.CUtensorMapFloatOOBfill(int(spec.oob_fill)),
+    )
+
+
+def _innermost_first(integer: Any, values: Sequence[int]) -> list[Any]:
+    return [integer(value) for value in reversed(values)]
+
+
+# --- launches ---------------------------------------------------------------------------------
+
+
+class LaunchConfig(NamedTuple):
+    """Where and how large: blocks, threads, cluster (in blocks), dynamic shared memory, stream."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
+    shared_bytes: int
+    pdl: bool
+    stream: int
+
+
+class PreparedLaunch:
+    """A launch whose arguments are packed: calling it is one driver call.
+
+    The driver copies the packed bytes at each call. What the arguments point to (tiles, arrays) is
+    kept alive as long as this object.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_config",
+        "_function",
+        "_keep",
+        "_launch",
+        "_native",
+        "_offsets",
+        "_pointers",
+        "_table",
+    )
+
+    def __init__(
+        self, function: int, config: LaunchConfig, arguments: Sequence[bytes], keep: object
+    ) -> None:
+        """Pack the arguments; nothing is launched."""
+        driver = _driver()
+        offsets, blob = _packed_apart(arguments)
+        self._buffer = ctypes.create_string_buffer(blob, len(blob))
+        self._offsets = offsets
+        start = ctypes.addressof(self._buffer)
+        table = struct.pack(f"<{len(offsets)}Q", *[start + offset for offset in offsets])
+        self._table = ctypes.create_string_buffer(table, len(table))
+        self._pointers = ctypes.addressof(self._table)
+        self._keep = keep
+        self._config = config
+        self._native = _native(config)
+        self._function = driver.CUfunction(function)
+        self._launch = driver.cuLaunchKernelEx
+
+    def __call__(self) -> None:
+        """Launch.
+
+        Raises:
+            LaunchError: The driver refused the launch.
+        """
+        (result,) = self._launch(self._native, self._function, self._pointers, 0)
+        if result:
+            raise LaunchError(
+                f"the driver refused the launch: {result.name}. {_explanation(result)}"
+            )
+
+    def release(self) -> None:
+        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        self._keep = None
+
+    def aim(self, addresses: Sequence[int], stream: int) -> None:
+        """Point the first arguments (tiles or pointers) to other memory, and choose the stream.
+
+        Only their first eight bytes change, which hold the address. Not for use from two threads.
+        """
+        for offset, address in zip(self._offsets, addresses, strict=False):
+            _ADDRESS.pack_into(self._buffer, offset, address)
+        if stream != self._config.stream:
+            self._config = self._config._replace(stream=stream)
+            self._native = _native(self._config)
+
+
+_ADDRESS = struct.Struct("<Q")
+
+
+def _packed_apart(arguments: Sequence[bytes]) -> tuple[list[int], bytes]:
+    """The arguments in one buffer, each at a multiple of eight bytes, and where each one starts."""
+    offsets, parts, end = [], [], 0
+    for argument in arguments:
+        offsets.append(end)
+        padded = argument.ljust(-(-len(argument) // 8) * 8, b"\0")
+        parts.append(padded)
+        end += len(padded)
+    return offsets, b"".join(parts) or b"\0"
+
+
+@functools.lru_cache(maxsize=1024)
+def _native(config: LaunchConfig) -> Any:
+    driver = _driver()
+    native = driver.CUlaunchConfig()
+    native.gridDimX, native.gridDimY, native.gridDimZ = config.grid
+    native.blockDimX, native.blockDimY, native.blockDimZ = config.block
+    native.sharedMemBytes = config.shared_bytes
+    native.hStream = driver.CUstream(config.stream)
+    attributes = list(_attributes(config))
+    native.attrs = attributes
+    native.numAttrs = len(attributes)
+    return native
+
+
+def _attributes(config: LaunchConfig) -> Iterator[Any]:
+    driver = _driver()
+    ids = driver.CUlaunchAttributeID
+    if config.cluster is not None:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dimension = attribute.value.clusterDim
+        dimension.x, dimension.y, dimension.z = config.cluster
+        yield attribute
+    if config.pdl:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        yield attribute
+
+
+def allow_shared_bytes(function: int, shared_bytes: int) -> None:
+    """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
+    driver = _driver()
+    _call(
+        "cuFuncSetAttribute",
+        driver.CUfunction(function),
+        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        shared_bytes,
+    )
+
+
+def allow_large_clusters(function: int) -> None:
+    """Let a function use clusters of more than eight blocks, which not every GPU has."""
+    driver = _driver()
+    _call(
+        "cuFuncSetAttribute",
+        driver.CUfunction(function),
+        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+        1,
+    )
+
+
+def function_attribute(function: int, name: str) -> int:
+    """One of ``CU_FUNC_ATTRIBUTE_*`` by its last words, such as ``"MAX_THREADS_PER_BLOCK"``."""
+    driver = _driver()
+    attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+    return int(_call("cuFuncGetAttribute", attribute, driver.CUfunction(function)))
+
+
+def wait_for(stream: int, other: int) -> None:
+    """Make work submitted to a stream from now on wait for what another stream holds."""
+    driver = _driver()
+    event = _call("cuEventCreate", int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    try:
+        _call("cuEventRecord", event, driver.CUstream(other))
+        _call("cuStreamWaitEvent", driver.CUstream(stream), event, 0)
+    finally:
+        _call("cuEventDestroy", event)
+
+
+def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
+    """A device-to-device copy by the driver, in stream order."""
+    _call("cuMemcpyDtoDAsync", target, source, size_bytes, _driver().CUstream(stream))
+
+
+def parameter_sizes(function: int) -> tuple[int, ...]:
+    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4)."""
+    driver = _driver()
+    handle = driver.CUfunction(function)
+    sizes: list[int] = []
+    while True:
+        result, _, size = driver.cuFuncGetParamInfo(handle, len(sizes))
+        if int(result) != 0:
+            return tuple(sizes)
+        sizes.append(int(size))

@@ -1,0 +1,225 @@
+"""What one element of a tensor is called by NumPy, by the tensor map and by CUDA C++.
+
+Every module asks this table; none keeps a second list of types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync.errors import ArrayTypeError, Violation
+from tmaasync.modes import DataType
+
+__all__ = ["BY_DTYPE", "ELEMENTS", "Element", "element"]
+
+
+# Compared and hashed by identity: there is one object per type, and every cached tile asks for it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Element:
+    """One element type under its four names.
+
+    Args:
+        name: NumPy's or ml_dtypes' name; for types only TMA has, the tensor map's in lower case.
+        dtype: What NumPy stores it as; TF32 is stored as float32.
+        data_type: How the tensor map reads it.
+        cuda_type: How the kernel spells it in CUDA C++.
+
+    Note:
+        A tensor map knows no int8, int16, bool or float8: they travel as unsigned integers of their
+        width, which loads, stores and zero fill cannot tell apart. A *reduction* can: it follows
+        ``data_type``, so that the minimum of two float8 would compare their bits. Where the map
+        reads the element as what it is, ``is_exact`` holds.
+    """
+
+    name: str
+    dtype: np.dtype[np.generic]
+    data_type: DataType
+    cuda_type: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the tensor map's type is this very type, not a carrier of the same width.
+
+        >>> element("bfloat16").is_exact, element("int8").is_exact
+        (True, False)
+        """
+        return self.name == self.data_type.name.lower()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        """Pickle as the name, so that a copy is the same object."""
+        return element, (self.name,)
+
+
+def _row(name: str, data_type: DataType, cuda_type: str, dtype: object = None) -> Element:
+    return Element(name, np.dtype(dtype or name), data_type, cuda_type)  # type: ignore[call-overload]
+
+
+_STORED = (
+    _row("uint8", DataType.UINT8, "unsigned char"),
+    _row("int8", DataType.UINT8, "signed char"),
+    _row("bool", DataType.UINT8, "bool"),
+    _row("float8_e4m3fn", DataType.UINT8, "tmaasync::float8_e4m3", ml_dtypes.float8_e4m3fn),
+    _row("float8_e5m2", DataType.UINT8, "tmaasync::float8_e5m2", ml_dtypes.float8_e5m2),
+    _row("uint16", DataType.UINT16, "unsigned short"),
+    _row("int16", DataType.UINT16, "short"),
+    _row("float16", DataType.FLOAT16, "tmaasync::float16"),
+    _row("bfloat16", DataType.BFLOAT16, "tmaasync::bfloat16", ml_dtypes.bfloat16),
+    _row("uint32", DataType.UINT32, "unsigned int"),
+    _row("int32", DataType.INT32, "int"),
+    _row("float32", DataType.FLOAT32, "float"),
+    _row("uint64", DataType.UINT64, "unsigned long long"),
+    _row("int64", DataType.INT64, "long long"),
+    _row("float64", DataType.FLOAT64, "double"),
+)
+_OTHER_READINGS_OF_FLOAT32 = (
+    _row("float32_ftz", DataType.FLOAT32_FTZ, "float", np.float32),
+    _row("tfloat32", DataType.TFLOAT32, "tmaasync::tfloat32", np.float32),
+    _row("tfloat32_ftz", DataType.TFLOAT32_FTZ, "tmaasync::tfloat32", np.float32),
+)
+
+ELEMENTS = _STORED + _OTHER_READINGS_OF_FLOAT32
+"""Every element type TMA can move on Hopper."""
+
+BY_DTYPE = {row.dtype: row for row in _STORED}
+"""What a NumPy dtype is read as."""
+
+_BY_NAME = {row.name: row for row in ELEMENTS} | {
+    alias: row
+    for row in ELEMENTS
+    for alias in {
+        "bfloat16": ("bf16",),
+        "float32_ftz": ("f32_ftz",),
+        "tfloat32": ("tf32",),
+        "tfloat32_ftz": ("tf32_ftz",),
+    }.get(row.name, ())
+}
+_BY_DATA_TYPE = {row.data_type: row for row in ELEMENTS if row.is_exact}
+
+_SM_100_PREFIXES = ("float4_", "float6_")
+_LIKELY = {1: ("float8_e4m3fn", "float8_e5m2"), 2: ("bfloat16",)}
+_CARRIER = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def element(dtype: object, *, argument: str = "dtype") -> Element:
+    """Look up the element type that ``dtype`` means.
+
+    Args:
+        dtype: A NumPy dtype or scalar type, an ml_dtypes type, a torch dtype, a name such as
+            ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"tf32"``, a ``DataType``, or an ``Element``.
+        argument: What to call it in an error.
+
+    Raises:
+        ArrayTypeError: TMA on Hopper cannot move such elements.
+
+    >>> element(np.float32).cuda_type, element("tf32").cuda_type
+    ('float', 'tmaasync::tfloat32')
+    """
+    if isinstance(dtype, np.dtype):
+        found = BY_DTYPE.get(dtype)
+        if found is None:
+            raise _unsupported(dtype, argument)
+        return found
+    if isinstance(dtype, Element):
+        return dtype
+    if isinstance(dtype, DataType):
+        return _of_data_type(dtype, argument)
+    name = str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype
+    if isinstance(name, str) and name in _BY_NAME:
+        return _BY_NAME[name]
+    return element(_numpy_dtype(name, argument), argument=argument)
+
+
+def _of_data_type(data_type: DataType, argument: str) -> Element:
+    if data_type.needs_sm_100:
+        raise _needs_sm_100(str(data_type), argument)
+    return _BY_DATA_TYPE[data_type]
+
+
+def _numpy_dtype(dtype: object, argument: str) -> np.dtype[np.generic]:
+    if isinstance(dtype, str):
+        if dtype.startswith(_SM_100_PREFIXES):
+            raise _needs_sm_100(dtype, argument)
+        dtype = getattr(ml_dtypes, dtype, dtype)
+    try:
+        # To NumPy None would mean float64, and a list some structure.
+        if isinstance(dtype, type | str):
+            return np.dtype(dtype)
+    except (TypeError, ValueError):
+        pass
+    raise ArrayTypeError(
+        str(
+            Violation(
+                argument,
+                repr(dtype),
+                "it names no element type",
+                f"Pass a NumPy dtype or one of {', '.join(row.name for row in ELEMENTS)}",
+            )
+        )
+    )
+
+
+def _unsupported(dtype: np.dtype[np.generic], argument: str) -> ArrayTypeError:
+    if dtype.name.startswith(_SM_100_PREFIXES):
+        return _needs_sm_100(dtype.name, argument)
+    rule, remedy = _why_not(dtype)
+    return ArrayTypeError(str(Violation(argument, dtype, rule, remedy)))
+
+
+def _why_not(dtype: np.dtype[np.generic]) -> tuple[str, str]:
+    if dtype.newbyteorder("=") in BY_DTYPE:
+        return (
+            "its bytes are in the other order than the GPU's",
+            'Convert it: array.astype(array.dtype.newbyteorder("="))',
+        )
+    if dtype.kind == "c":
+        return (
+            "TMA has no complex numbers",
+            f'View them as reals with a last dimension of 2: array.view("f{dtype.itemsize // 2}")',
+        )
+    if dtype.name in ("int1", "int2", "int4", "uint1", "uint2", "uint4"):
+        return (
+            "TMA has no integers below 8 bits",
+            'Pack them into bytes yourself and pass dtype="uint8"',
+        )
+    if dtype.hasobject:
+        return "its elements are Python objects", "Convert them: array.astype(numpy.float32)"
+    return _no_such_type(dtype)
+
+
+def _no_such_type(dtype: np.dtype[np.generic]) -> tuple[str, str]:
+    if dtype.itemsize not in _CARRIER:
+        return (
+            f"no type of a tensor map has {dtype.itemsize} bytes (1, 2, 4 and 8 exist)",
+            "Convert the array, or view it as smaller elements with one more dimension",
+        )
+    if dtype.type is np.void and dtype.fields is None and dtype.itemsize in _LIKELY:
+        likely = " or ".join(f'dtype="{name}"' for name in _LIKELY[dtype.itemsize])
+        return "the array does not say what its elements are", f"Say it yourself: {likely}"
+    return (
+        "a tensor map has no such element type",
+        f'If the bits are what is to move, say so: dtype="{_CARRIER[dtype.itemsize]}"',
+    )
+
+
+def _needs_sm_100(name: str, argument: str) -> ArrayTypeError:
+    return ArrayTypeError(
+        str(
+            Violation(
+                argument,
+                name,
+                "the packed 4-bit and 6-bit types need sm_100 (Blackwell); Hopper has none of them",
+                'Pack them into bytes yourself and pass dtype="uint8", or use "float8_e4m3fn"',
+            )
+        )
+    )

@@ -1,0 +1,76 @@
+"""The CUDA stream that work on an array belongs to.
+
+Frameworks are found in ``sys.modules``: one that was never imported has no arrays here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tmaasync.errors import ArrayTypeError, LaunchError
+
+__all__ = ["stream_of"]
+
+
+class _OnDevice(Protocol):
+    @property
+    def framework(self) -> str: ...
+
+
+def stream_of(arrays: Iterable[_OnDevice], device: int, stream: object = None) -> int:
+    """The handle of the stream that work on these arrays goes to.
+
+    Args:
+        arrays: Views or tiles.
+        device: Where they lie.
+        stream: The caller's choice: a CuPy or torch stream, anything with ``__cuda_stream__``, or a
+            handle. By default the current stream of the arrays' framework.
+
+    Raises:
+        ArrayTypeError: ``stream`` is no stream.
+        LaunchError: CuPy and torch arrays are mixed, and the two have different current streams.
+    """
+    if stream is not None:
+        return _stream_handle(stream)
+    return _current_stream((array.framework for array in arrays), device)
+
+
+def _current_stream(frameworks: Iterable[str], device: int) -> int:
+    # JAX and other frameworks do not tell their stream: their work goes to CuPy's current one.
+    named = set(frameworks)
+    if "torch" not in named:
+        return _cupy_stream(device)
+    torch = _torch_stream(device)
+    if "cupy" in named and torch != (cupy := _cupy_stream(device)):
+        raise LaunchError(
+            f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
+            f"{cupy:#x}); one launch runs on one stream. Pass stream=."
+        )
+    return torch
+
+
+def _torch_stream(device: int) -> int:
+    return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+
+
+def _cupy_stream(device: int) -> int:
+    cupy = sys.modules.get("cupy")
+    return 0 if cupy is None else int(cupy.cuda.get_current_stream(device).ptr)
+
+
+def _stream_handle(stream: object) -> int:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    protocol: Any = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        _, handle = protocol() if callable(protocol) else protocol
+        return int(handle)
+    for attribute in ("ptr", "cuda_stream"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    raise ArrayTypeError(
+        f"stream is a {type(stream).__name__}; it must be a CuPy or torch stream, an object with "
+        "__cuda_stream__, or a handle. Pass cupy.cuda.get_current_stream()."
+    )

@@ -1,0 +1,207 @@
+"""The main job on a Hopper GPU: copies and products through the public API, checked and timed."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync import _driver, ops
+from tmaasync.errors import BackendError
+
+__all__ = ["Case", "GpuReport", "run", "why_not"]
+
+_ROUNDS = 7
+_SECONDS_PER_TURN = 0.03
+_ROWS_CHECKED = 128
+# One rounding to the output type, relative to the Frobenius norm, with room.
+_TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One operation on one size; ``error`` is 0 where every bit is right."""
+
+    name: str
+    size: str
+    microseconds: float
+    rate: float
+    unit: str
+    speed_over_cupy: float | None
+    error: float
+    tolerance: float
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """All cases on one device."""
+
+    device: str
+    cases: tuple[Case, ...]
+
+
+def why_not() -> str | None:
+    """Why the job cannot run here; None where it can."""
+    try:
+        capability = _driver.require_device(0).compute_capability
+    except BackendError as error:
+        return str(error).partition(". ")[0]
+    if capability != (9, 0):
+        return (
+            f"device 0 is sm_{capability[0]}{capability[1]}, and the shipped kernels are for sm_90"
+        )
+    try:
+        _cupy()
+    except ImportError:
+        return "CuPy is not installed (pip install 'tmaasync[cuda13]')"
+    return None
+
+
+def run() -> GpuReport:
+    """Run every case on device 0."""
+    with _cupy().cuda.Device(0):
+        return GpuReport(device=_driver.device_limits(0).name, cases=tuple(_cases()))
+
+
+def _cupy() -> Any:
+    """CuPy, for the arrays of a user: the demo is one. The package itself does not need it here."""
+    return importlib.import_module("cupy")
+
+
+def _cases() -> Iterator[Case]:
+    flat = _normal((1 << 28,))
+    yield _copy_case("copy", "1 GiB", flat, _nan_like(flat))
+    whole = _normal((8192, 16384))
+    window = (slice(None), slice(8192))
+    yield _copy_case("copy window", "8192x8192 fp32", whole[window], _nan_like(whole)[window])
+    yield _product_case("bfloat16", 4096, 4096, 4096)
+    yield _product_case("bfloat16", 4001, 3999, 4008)
+    yield _product_case("float16", 4096, 4096, 4096)
+
+
+def _normal(shape: tuple[int, ...], seed: int = 0) -> Any:
+    cupy = _cupy()
+    return cupy.random.default_rng(seed).standard_normal(shape, dtype=cupy.float32)
+
+
+def _nan_like(array: Any) -> Any:
+    return _cupy().full_like(array, np.nan)
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
+    ops.copy(source, target)
+    wrong = int((source.view(np.uint32) != target.view(np.uint32)).sum())
+    times = _race(
+        {
+            "tmaasync": lambda: ops.copy(source, target),
+            "cupy": lambda: _cupy().copyto(target, source),
+        }
+    )
+    microseconds = statistics.median(times["tmaasync"])
+    return Case(
+        name=name,
+        size=size,
+        microseconds=microseconds,
+        rate=2 * source.nbytes / microseconds / 1e6,
+        unit="TB/s",
+        speed_over_cupy=_speed_over_cupy(times),
+        error=wrong / source.size,
+        tolerance=0.0,
+        passed=wrong == 0,
+    )
+
+
+# --- products ---------------------------------------------------------------------------------
+
+
+def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
+    """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    a = _normal((m, k)).astype(kind)
+    b = _normal((n, k), seed=1).astype(kind)
+    out = ops.matmul(a, b.T)
+    error = _relative_error(out, a, b)
+    contestants: dict[str, Callable[[], Any]] = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
+    if _cupy_multiplies(kind):
+        theirs = _cupy().empty((m, n), kind)
+        contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=theirs)
+    times = _race(contestants)
+    microseconds = statistics.median(times["tmaasync"])
+    return Case(
+        name=f"matmul {dtype}",
+        size=f"{m}x{n}x{k}",
+        microseconds=microseconds,
+        rate=2 * m * n * k / microseconds / 1e6,
+        unit="TFLOP/s",
+        speed_over_cupy=_speed_over_cupy(times),
+        error=error,
+        tolerance=_TOLERANCE[dtype],
+        passed=error < _TOLERANCE[dtype],
+    )
+
+
+def _cupy_multiplies(kind: np.dtype[Any]) -> bool:
+    """Whether CuPy has a product of this type; bfloat16 depends on its version."""
+    cupy = _cupy()
+    small = cupy.zeros((16, 16), kind)
+    try:
+        cupy.matmul(small, small.T, out=cupy.empty_like(small))
+    except Exception:  # TypeError, ValueError or cuBLAS's own, by version
+        return False
+    return True
+
+
+def _relative_error(out: Any, a: Any, b: Any) -> float:
+    """Against float64 on the GPU, on rows drawn at random."""
+    cupy = _cupy()
+    rows = cupy.asarray(np.random.default_rng(0).integers(len(a), size=_ROWS_CHECKED))
+    got, left, right = (matrix.astype(cupy.float32) for matrix in (out, a, b))
+    got, left = got[rows].astype(cupy.float64), left[rows].astype(cupy.float64)
+    wanted = left @ right.astype(cupy.float64).T
+    return float(cupy.linalg.norm(got - wanted) / cupy.linalg.norm(wanted))
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def _race(contestants: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Microseconds per call in each round; the contestants take turns."""
+    calls = {name: _calls_per_turn(run) for name, run in contestants.items()}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(_ROUNDS):
+        for name, run in contestants.items():
+            times[name].append(_device_us(run, calls[name]))
+    return times
+
+
+def _calls_per_turn(run: Callable[[], Any]) -> int:
+    _device_us(run, 3)
+    return max(3, int(_SECONDS_PER_TURN * 1e6 / max(_device_us(run, 3), 1.0)))
+
+
+def _device_us(run: Callable[[], Any], calls: int) -> float:
+    cupy = _cupy()
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record()
+    for _ in range(calls):
+        run()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end)) * 1000 / calls
+
+
+def _speed_over_cupy(times: dict[str, list[float]]) -> float | None:
+    """The median over the rounds of the ratio within a round."""
+    if "cupy" not in times:
+        return None
+    pairs = zip(times["cupy"], times["tmaasync"], strict=True)
+    return statistics.median(theirs / ours for theirs, ours in pairs)

@@ -1,0 +1,159 @@
+"""The vendor's enumerations, under the vendor's numbers.
+
+Every value is the one ``cuda.h`` (CUDA 13) gives the enumerator of the same name, so a member can
+be handed to the driver as it is. Members print as ``Swizzle.B128``, not as their number.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+__all__ = [
+    "CachePolicy",
+    "DataType",
+    "Interleave",
+    "L2Promotion",
+    "OOBFill",
+    "ReduceOp",
+    "Swizzle",
+]
+
+
+class _NamedIntEnum(IntEnum):
+    # An enumeration hashes its name, in Python; a cached tile is looked up by five of these.
+    __hash__ = int.__hash__
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self), format_spec)
+
+
+class DataType(_NamedIntEnum):
+    """``CUtensorMapDataType``: how the hardware reads one element of the tensor.
+
+    The type decides the element's width, what zero fill and NaN fill write, and the arithmetic of a
+    reduction. The last three are packed types that only sm_100 and later can read.
+    """
+
+    UINT8 = 0
+    UINT16 = 1
+    UINT32 = 2
+    INT32 = 3
+    UINT64 = 4
+    INT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT32_FTZ = 10
+    TFLOAT32 = 11
+    TFLOAT32_FTZ = 12
+    PACKED_16U4_ALIGN8B = 13
+    PACKED_16U4_ALIGN16B = 14
+    PACKED_16U6_ALIGN16B = 15
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element; the packed types of sm_100 have none and raise ``ValueError``."""
+        try:
+            return _ITEMSIZE[self.value]
+        except IndexError:
+            raise ValueError(
+                f"{self} packs several elements into a byte and has no item size"
+            ) from None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the type can be filled with NaN out of bounds."""
+        return DataType.FLOAT16 <= self <= DataType.TFLOAT32_FTZ
+
+    @property
+    def needs_sm_100(self) -> bool:
+        """Whether only sm_100 and later can read the type."""
+        return self >= DataType.PACKED_16U4_ALIGN8B
+
+
+_ITEMSIZE = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
+
+
+class Interleave(_NamedIntEnum):
+    """``CUtensorMapInterleave``: channel-interleaved layouts (NC/8HWC8, NC/16HWC16)."""
+
+    NONE = 0
+    B16 = 1
+    B32 = 2
+
+
+class Swizzle(_NamedIntEnum):
+    """``CUtensorMapSwizzle``: how 16-byte chunks are permuted on their way into shared memory.
+
+    The last three permute larger atoms and exist on sm_100 and later only.
+    """
+
+    NONE = 0
+    B32 = 1
+    B64 = 2
+    B128 = 3
+    B128_ATOM_32B = 4
+    B128_ATOM_32B_FLIP_8B = 5
+    B128_ATOM_64B = 6
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes of one swizzled row: 16 for ``NONE``, else 32, 64 or 128."""
+        return 128 if self >= Swizzle.B128 else 16 << self.value
+
+    @property
+    def alignment(self) -> int:
+        """Shared-memory alignment at which the pattern starts from its first row.
+
+        128 for ``NONE`` (the least a tensor copy accepts), else eight rows of the span.
+        """
+        return 128 if self is Swizzle.NONE else 8 * self.span_bytes
+
+    @property
+    def needs_sm_100(self) -> bool:
+        """Whether only sm_100 and later have the mode."""
+        return self >= Swizzle.B128_ATOM_32B
+
+
+class L2Promotion(_NamedIntEnum):
+    """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches."""
+
+    NONE = 0
+    B64 = 1
+    B128 = 2
+    B256 = 3
+
+
+class OOBFill(_NamedIntEnum):
+    """``CUtensorMapFloatOOBfill``: what a load writes for elements out of bounds.
+
+    ``NAN`` is NaN_REQUEST_ZERO_FMA: a NaN which the tensor cores treat as zero.
+    """
+
+    ZERO = 0
+    NAN = 1
+
+
+class CachePolicy(Enum):
+    """L2 eviction policies, as ``createpolicy.fractional`` makes them for a whole access."""
+
+    EVICT_NORMAL = 0x1000000000000000
+    EVICT_FIRST = 0x12F0000000000000
+    EVICT_LAST = 0x14F0000000000000
+
+
+class ReduceOp(_NamedIntEnum):
+    """The operations of ``cp.reduce.async.bulk.tensor`` (PTX ISA, data movement instructions)."""
+
+    ADD = 0
+    MIN = 1
+    MAX = 2
+    INC = 3
+    DEC = 4
+    AND = 5
+    OR = 6
+    XOR = 7

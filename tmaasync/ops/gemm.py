@@ -1,0 +1,373 @@
+"""Matrix products on the tensor cores, fed by TMA."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays, _driver
+from tmaasync._arrays import ArrayView
+from tmaasync._driver import PreparedLaunch
+from tmaasync._elements import Element, element
+from tmaasync._streams import stream_of
+from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
+from tmaasync.ops._results import empty, require_gpu
+from tmaasync.tensormap import MAX_SHARED_BYTES
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = ["Blocking", "gemm_kernel", "matmul"]
+
+_GRANULE_BYTES = 16
+_OPERANDS = ("bfloat16", "float16")
+_OUTPUTS = ("bfloat16", "float16", "float32")
+
+
+def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: object = None) -> Any:
+    """Multiply two matrices: ``a @ b``, accumulated in fp32.
+
+    Either operand may lie with either side contiguous, so ``matmul(a, b.T)`` is the product with a
+    matrix stored as [N, K]. An operand that TMA cannot read (rows that are no multiple of 16 bytes
+    apart, or do not start at one) is copied into one it can; an output that TMA cannot write is
+    written through a copy.
+
+    Args:
+        a: [M, K], bfloat16 or float16, on a device.
+        b: [K, N], of the same type and device.
+        out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
+            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
+        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
+            ``a``.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output.
+
+    Raises:
+        ArgumentError: The shapes do not fit, or ``out`` is not as described.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The arrays are not on a GPU of sm_90.
+    """
+    left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    require_gpu(left, "a")
+    if out is None:
+        out = _new_output(left, right, dtype)
+    target = _arrays.view(out, argument="out")
+    _arrays.require_writable(target, "out")
+    wanted = None if dtype is None else element(dtype)
+    plan = _plan(_Matrix.of(left), _Matrix.of(right), _Matrix.of(target), wanted)
+    plan.run(left, right, target, stream)
+    return out
+
+
+def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
+    _check_operands(_Matrix.of(a), _Matrix.of(b))
+    of = a.element if dtype is None else element(dtype)
+    if of.name not in _OUTPUTS:
+        raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
+    return _padded_rows(a, (a.shape[0], b.shape[1]), of)
+
+
+def _padded_rows(like: ArrayView, shape: tuple[int, ...], of: Element) -> Any:
+    """A new matrix whose rows are a multiple of 16 bytes apart."""
+    rows, columns = shape
+    padded = _row_bytes(columns, of) // of.itemsize
+    whole = empty(like, (rows, padded), of)
+    return whole if padded == columns else whole[:, :columns]
+
+
+def _row_bytes(columns: int, of: Element) -> int:
+    return -(-columns * of.itemsize // _GRANULE_BYTES) * _GRANULE_BYTES
+
+
+# --- layouts ----------------------------------------------------------------------------------
+
+
+class _Matrix(NamedTuple):
+    """What a plan depends on: all of an `ArrayView` but its owner and its exact address."""
+
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element: Element
+    device: int | None
+    starts_on_granule: bool
+
+    @classmethod
+    def of(cls, view: ArrayView) -> _Matrix:
+        return cls(*view[1:5], view.address % _GRANULE_BYTES == 0)
+
+    @property
+    def transposed(self) -> _Matrix:
+        return self._replace(shape=self.shape[::-1], strides_bytes=self.strides_bytes[::-1])
+
+    def in_rows(self) -> _Matrix | None:
+        """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
+        (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
+        if rows == 1:
+            row_bytes = _row_bytes(columns, self.element)
+        if columns == 1:
+            item_bytes = self.element.itemsize
+        is_dense = item_bytes == self.element.itemsize and self.starts_on_granule
+        if not is_dense or row_bytes <= 0 or row_bytes % _GRANULE_BYTES:
+            return None
+        return self._replace(strides_bytes=(row_bytes, item_bytes))
+
+    def over(self, view: ArrayView) -> ArrayView:
+        """The view with this shape and these strides."""
+        return view._replace(shape=self.shape, strides_bytes=self.strides_bytes)
+
+    def repacked(self) -> _Matrix:
+        """What a copy into padded rows looks like."""
+        row_bytes = _row_bytes(self.shape[1], self.element)
+        strides = (row_bytes, self.element.itemsize)
+        return self._replace(strides_bytes=strides, starts_on_granule=True)
+
+
+def _check_operands(a: _Matrix, b: _Matrix) -> None:
+    for name, matrix in (("a", a), ("b", b)):
+        if len(matrix.shape) != 2:
+            raise ArgumentError(
+                f"{name} has shape {matrix.shape}; it must have 2 dimensions. Reshape it, or loop "
+                "over the others."
+            )
+        if matrix.element.name not in _OPERANDS:
+            raise ArrayTypeError(
+                f"{name} holds {matrix.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
+                "Convert it with astype."
+            )
+    if a.element is not b.element or a.device != b.device:
+        raise ArgumentError(
+            f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
+            "Convert or move one of them."
+        )
+    if a.shape[1] != b.shape[0]:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[1]} rows. "
+            "For a matrix stored as [N, K] pass b.T."
+        )
+
+
+def _check_output(out: _Matrix, a: _Matrix, b: _Matrix, wanted: Element | None) -> None:
+    shape = (a.shape[0], b.shape[1])
+    if out.shape != shape or out.device != a.device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
+            f"device {a.device}. Pass such an array, or none to get one."
+        )
+    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
+            "Leave out dtype= or out=."
+        )
+
+
+# --- plans ------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(a: _Matrix, b: _Matrix, c: _Matrix, wanted: Element | None) -> _Plan:
+    """All that a product costs once per layout; the same plan serves any addresses."""
+    _check_operands(a, b)
+    _check_output(c, a, b, wanted)
+    if c.in_rows() is None and c.transposed.in_rows() is not None:
+        # TMA writes rows: the columns of the product are the rows of the transposes' product.
+        return _Plan(b.transposed, a.transposed, c.transposed, swapped=True)
+    return _Plan(a, b, c)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """How the kernel reads a matrix: as it is, transposed, or from a copy with padded rows."""
+
+    rows: _Matrix
+    transposed: bool = False
+    copied: bool = False
+
+    @classmethod
+    def of(cls, matrix: _Matrix) -> _Operand:
+        for transposed in (False, True):
+            rows = (matrix.transposed if transposed else matrix).in_rows()
+            if rows is not None:
+                return cls(rows, transposed)
+        return cls(matrix.repacked(), copied=True)
+
+    def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
+        """The copy to read instead."""
+        part = _padded_rows(view, self.rows.shape, view.element)
+        owner: Any = view.owner
+        part[...] = owner.T if swapped else owner
+        return _arrays.view(part)
+
+
+class _Plan:
+    """A product of matrices of given layouts: everything but their addresses and the stream."""
+
+    def __init__(self, a: _Matrix, b: _Matrix, c: _Matrix, *, swapped: bool = False) -> None:
+        self._a, self._b = _Operand.of(a), _Operand.of(b)
+        self._c = c.in_rows() or c.repacked()
+        self._is_staged = c.in_rows() is None
+        self._depth = a.shape[1]
+        self._swapped = swapped
+        self._launch: PreparedLaunch | None = None
+        self._lock = threading.Lock()
+
+    def run(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: object) -> None:
+        """Multiply."""
+        device = require_gpu(c, "out")
+        owner: Any = c.owner
+        if 0 in c.shape:
+            return
+        if self._depth == 0:
+            owner[...] = 0
+            return
+        handle = stream_of((a, b, c), device, stream)
+        if self._swapped:
+            a, b = b, a
+        if self._a.copied:
+            a = self._a.copy(a, swapped=self._swapped)
+        if self._b.copied:
+            b = self._b.copy(b, swapped=self._swapped)
+        if not self._is_staged:
+            self._start(a, b, c, handle, device)
+            return
+        staged = _padded_rows(c, self._c.shape, c.element)
+        self._start(a, b, _arrays.view(staged), handle, device)
+        owner[...] = staged
+
+    def _start(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: int, device: int) -> None:
+        with self._lock, _driver.on_device(device):
+            if self._launch is None:
+                self._launch = self._prepare(a, b, c, device)
+            self._launch.aim((a.address, b.address, c.address), stream)
+            self._launch()
+
+    def _prepare(self, a: ArrayView, b: ArrayView, c: ArrayView, device: int) -> PreparedLaunch:
+        m, n = self._c.shape
+        multiprocessors = _driver.require_device(device).multiprocessors
+        blocking = choose_blocking(m, n, multiprocessors)
+        transposed = (self._a.transposed, self._b.transposed)
+        tiles = gemm_tiles(
+            self._a.rows.over(a), self._b.rows.over(b), self._c.over(c), blocking, *transposed
+        )
+        kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
+        clusters = min(blocking.clusters(m, n), multiprocessors // blocking.cluster)
+        launch = kernel.prepare(
+            clusters * blocking.cluster,
+            128 * (1 + blocking.consumers),
+            (*tiles, m, n, self._depth),
+            cluster=blocking.cluster if blocking.cluster > 1 else None,
+        )
+        launch.release()
+        return launch
+
+
+# --- the kernel -------------------------------------------------------------------------------
+
+_BLOCK_K = 64
+_ROWS_PER_CONSUMER = 64
+_MAX_STAGES = 8
+_BARRIER_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """How the output is cut: blocks of ``64 * consumers`` rows by ``block_n`` columns.
+
+    ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
+    walked before the next column of blocks.
+    """
+
+    consumers: int
+    block_n: int
+    cluster: int = 1
+    group_m: int = 8
+
+    @property
+    def block_m(self) -> int:
+        """Rows of a block."""
+        return _ROWS_PER_CONSUMER * self.consumers
+
+    @property
+    def stages(self) -> int:
+        """The most operand buffers that shared memory holds."""
+        stage_bytes = (self.block_m + self.block_n) * _BLOCK_K * 2
+        epilogue_bytes = self.consumers * 2 * _ROWS_PER_CONSUMER * 128
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
+        return min(_MAX_STAGES, room // stage_bytes)
+
+    def clusters(self, m: int, n: int) -> int:
+        """How many clusters cover the output."""
+        return -(-m // (self.block_m * self.cluster)) * -(-n // self.block_n)
+
+
+_MIN_SHARED_N = 128
+_ROUNDS_TO_SHARE = 2
+
+# Share of the tensor cores' rate that a shape of block reaches when K is long.
+_RATE = {(2, 256): 1.0, (2, 128): 0.86, (1, 256): 0.84, (2, 64): 0.7, (1, 128): 0.7, (1, 64): 0.5}
+
+
+def choose_blocking(m: int, n: int, multiprocessors: int) -> Blocking:
+    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
+
+    From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
+    each other.
+    """
+
+    def cost(shape: tuple[int, int]) -> float:
+        blocking = Blocking(*shape)
+        rounds = -(-blocking.clusters(m, n) // multiprocessors)
+        return rounds * blocking.block_m * blocking.block_n / _RATE[shape]
+
+    consumers, block_n = min(_RATE, key=cost)
+    best = Blocking(consumers, block_n)
+    shares = block_n >= _MIN_SHARED_N and best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+    return Blocking(consumers, block_n, cluster=2 if shares else 1)
+
+
+def gemm_tiles(
+    a: ArrayView,
+    b: ArrayView,
+    c: ArrayView,
+    blocking: Blocking,
+    a_transposed: bool,
+    b_transposed: bool,
+) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
+    """The tiles that the kernel takes, over matrices whose rows TMA can read."""
+    a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    # b is [K, N]: K is contiguous where it was transposed.
+    b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    columns = 128 // c.element.itemsize
+    c_tile = create_tma_tile(c, (_ROWS_PER_CONSUMER, columns), swizzle=Swizzle.B128)
+    return a_tile, b_tile, c_tile
+
+
+def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
+    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
+    if k_major:
+        box = (side // parts, _BLOCK_K)
+        return create_tma_tile(view, (side, _BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (_BLOCK_K, side), swizzle=Swizzle.B128)
+
+
+@functools.cache
+def gemm_kernel(
+    a: str, b: str, c: str, a_transposed: bool, b_transposed: bool, blocking: Blocking
+) -> Kernel:
+    """The kernel for three types of tile and a blocking."""
+    return Kernel(
+        "gemm.cu",
+        types={"ATile": a, "BTile": b, "CTile": c},
+        constants={
+            "CONSUMERS": blocking.consumers,
+            "BLOCK_N": blocking.block_n,
+            "STAGES": blocking.stages,
+            "CLUSTER": blocking.cluster,
+            "GROUP_M": blocking.group_m,
+            "A_IS_K_MAJOR": not a_transposed,
+            "B_IS_K_MAJOR": b_transposed,
+        },
+    )

@@ -1,0 +1,214 @@
+"""Where a byte of a tile lands in shared memory, and what reading it costs.
+
+Pure arithmetic on integers and NumPy arrays; ``swizzle.cuh`` holds the same function for kernels.
+Offsets count bytes from the start of the tile, which lies at a multiple of ``Swizzle.alignment``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tmaasync.errors import ArgumentError
+from tmaasync.modes import Swizzle
+
+__all__ = ["bank_conflicts", "linear_offset", "render", "shared_offset", "tile_offset"]
+
+_Offset = TypeVar("_Offset", int, npt.NDArray[np.int64])
+
+_UNIT_BYTES = 16
+_LINE_BYTES = 128
+_BANKS = 32
+_BANK_BYTES = 4
+_ROW_SHIFT = 7  # bits 7-9 choose the pattern of a line ...
+_UNIT_SHIFT = 4  # ... that is applied to bits 4-6, the number of the 16-byte unit
+
+
+def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
+    """Where a byte lands that would lie at ``offset_bytes`` without swizzle.
+
+    The number of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9, of which
+    ``B32`` keeps one, ``B64`` two and ``B128`` three.
+
+    Args:
+        offset_bytes: One offset or an array of them, 0 or more.
+        swizzle: The mode of the tensor map; those of sm_100 are refused.
+
+    Raises:
+        ArgumentError: The mode exists on sm_100 and later only.
+
+    >>> shared_offset(128 + 16, Swizzle.B128), shared_offset(128 + 16, Swizzle.B64)
+    (128, 128)
+    >>> shared_offset(np.array([0, 128, 256]), Swizzle.B128).tolist()
+    [0, 144, 288]
+    """
+    if swizzle.needs_sm_100:
+        raise ArgumentError(
+            f"swizzle is {swizzle}; it exists on sm_100 and later; this is sm_90. Use Swizzle.B128."
+        )
+    mask = (1 << swizzle.value) - 1
+    return offset_bytes ^ ((offset_bytes >> _ROW_SHIFT & mask) << _UNIT_SHIFT)
+
+
+def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
+    """Which unswizzled offset lies at this place: `shared_offset` is its own inverse."""
+    return shared_offset(shared_offset_bytes, swizzle)
+
+
+def tile_offset(
+    index: Sequence[_Offset],
+    tile_shape: Sequence[int],
+    box_shape: Sequence[int],
+    itemsize: int,
+    swizzle: Swizzle = Swizzle.NONE,
+) -> _Offset:
+    """Where an element of a tile lies in shared memory, in bytes from the start of the tile.
+
+    The boxes of a tile lie one after the other, the last side of the grid of boxes slowest and the
+    others in row-major order. Each box is dense, and the swizzle runs over the whole. When only the
+    last side is split that is ``[chunks][other sides][chunk]``.
+
+    Args:
+        index: The element, one number or array per side, outermost first.
+        tile_shape: Elements per side of the tile, outermost first.
+        box_shape: Elements per side of the box that lands in shared memory, outermost first.
+        itemsize: Bytes of one element.
+        swizzle: The mode of the tensor map.
+
+    Raises:
+        ArgumentError: The numbers of sides differ, one is below 1, or sm_90 lacks the mode.
+
+    >>> tile_offset((1, 64), (128, 128), (128, 64), 2, Swizzle.B128)  # second chunk, row 1
+    16528
+    """
+    _check_sides(index, tile_shape, box_shape, itemsize)
+    grid = [-(-side // box) for side, box in zip(tile_shape, box_shape, strict=True)]
+    box_number = index[-1] // box_shape[-1]
+    for place, count, side in zip(index[:-1], grid, box_shape, strict=False):
+        box_number = box_number * count + place // side
+    within = index[0] % box_shape[0]
+    for place, side in zip(index[1:], box_shape[1:], strict=True):
+        within = within * side + place % side
+    return shared_offset((box_number * math.prod(box_shape) + within) * itemsize, swizzle)
+
+
+def _check_sides(
+    index: Sequence[object], tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int
+) -> None:
+    if not len(index) == len(tile_shape) == len(box_shape) > 0:
+        raise ArgumentError(
+            f"index, tile_shape and box_shape have {len(index)}, {len(tile_shape)} and "
+            f"{len(box_shape)} sides; they need one number per side of the tile, outermost first."
+        )
+    if min(*tile_shape, *box_shape, itemsize) < 1:
+        raise ArgumentError(
+            f"tile_shape is {tuple(tile_shape)}, box_shape {tuple(box_shape)}, itemsize "
+            f"{itemsize}; none may be below 1."
+        )
+
+
+def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
+    """Extra passes over the banks that one access of a warp takes; 0 means conflict-free.
+
+    Shared memory has 32 banks of 4 bytes. A warp's access is served in phases: all 32 lanes at up
+    to 4 bytes each, half the warp at 8, and eight lanes at 16. Within a phase lanes conflict where
+    they want different words of one bank; lanes that want the same word share it.
+
+    Args:
+        addresses_bytes: What each lane reads or writes, by lane: up to 32 shared-memory addresses.
+        access_bytes: Bytes per lane: 1, 2, 4, 8 or 16; each address is a multiple of it.
+
+    Raises:
+        ArgumentError: Another width, a misaligned address, or more than 32 lanes.
+
+    >>> rows = np.arange(8) * 128  # eight rows of a tile, the same column
+    >>> bank_conflicts(rows, 16), bank_conflicts(shared_offset(rows, Swizzle.B128), 16)
+    (7, 0)
+    """
+    addresses = np.asarray(addresses_bytes, dtype=np.int64).ravel()
+    if access_bytes not in (1, 2, 4, 8, 16):
+        raise ArgumentError(f"access_bytes is {access_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes.")
+    if not 1 <= addresses.size <= _BANKS or np.any(addresses % access_bytes):
+        raise ArgumentError(
+            f"addresses_bytes has {addresses.size} lanes; a warp has 1 to 32, and each address "
+            f"must be a multiple of {access_bytes}."
+        )
+    lanes = _BANKS * _BANK_BYTES // max(access_bytes, _BANK_BYTES)
+    phases = (addresses[start : start + lanes] for start in range(0, addresses.size, lanes))
+    return sum(_passes(phase, access_bytes) - 1 for phase in phases)
+
+
+def _passes(addresses: npt.NDArray[np.int64], access_bytes: int) -> int:
+    """How often the busiest bank is needed: the number of different words wanted of it."""
+    words_each = max(access_bytes // _BANK_BYTES, 1)
+    words = np.unique(addresses[:, None] // _BANK_BYTES + np.arange(words_each))
+    return int(np.bincount(words % _BANKS).max())
+
+
+def render(
+    tile_shape: Sequence[int],
+    box_shape: Sequence[int],
+    itemsize: int,
+    swizzle: Swizzle = Swizzle.NONE,
+    *,
+    lines: int = 16,
+) -> str:
+    """A map of shared memory for the terminal: which 16 bytes of the tile lie where.
+
+    One line per 128 bytes, one cell per 16. A cell names the row of the tile (all sides but the
+    last, counted through) and the 16-byte chunk within it.
+
+    Args:
+        tile_shape: As in `tile_offset`.
+        box_shape: As in `tile_offset`; its last side is a multiple of 16 bytes.
+        itemsize: As in `tile_offset`.
+        swizzle: As in `tile_offset`.
+        lines: How many lines to draw at most.
+
+    Raises:
+        ArgumentError: As `tile_offset`, or the box's last side is no multiple of 16 bytes.
+
+    >>> print(render((4, 64), (4, 64), 2, Swizzle.B128))
+    Swizzle.B128, 128 bytes a line, row.chunk
+         0 | 0.0 0.1 0.2 0.3 0.4 0.5 0.6 0.7
+       128 | 1.1 1.0 1.3 1.2 1.5 1.4 1.7 1.6
+       256 | 2.2 2.3 2.0 2.1 2.6 2.7 2.4 2.5
+       384 | 3.3 3.2 3.1 3.0 3.7 3.6 3.5 3.4
+    """
+    if box_shape[-1] * itemsize % _UNIT_BYTES:
+        raise ArgumentError(
+            f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "
+            "must be a multiple of 16."
+        )
+    shown = lines * _LINE_BYTES // _UNIT_BYTES
+    cells: dict[int, str] = {}
+    for offset, name in _chunks(tile_shape, box_shape, itemsize, swizzle):
+        if offset // _UNIT_BYTES < shown:
+            cells[offset // _UNIT_BYTES] = name
+    width = max(map(len, cells.values()))
+    drawn = [f"{swizzle}, {_LINE_BYTES} bytes a line, row.chunk"]
+    units = _LINE_BYTES // _UNIT_BYTES
+    for start in range(0, max(cells) + 1, units):
+        row = " ".join(cells.get(unit, "-").rjust(width) for unit in range(start, start + units))
+        drawn.append(f"{start * _UNIT_BYTES:>6} | {row}")
+    whole = math.prod(tile_shape) * itemsize
+    if whole > lines * _LINE_BYTES:
+        drawn.append(f"   ... {whole - lines * _LINE_BYTES} bytes more")
+    return "\n".join(drawn)
+
+
+def _chunks(
+    tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int, swizzle: Swizzle
+) -> Iterator[tuple[int, str]]:
+    """The 16-byte chunks of a tile: where each lies, and its name."""
+    step = max(_UNIT_BYTES // itemsize, 1)
+    rows = itertools.product(*map(range, tile_shape[:-1]))
+    for number, row in enumerate(rows):
+        for chunk, column in enumerate(range(0, tile_shape[-1], step)):
+            place = tile_offset((*row, column), tile_shape, box_shape, itemsize, swizzle)
+            yield place, f"{number}.{chunk}"

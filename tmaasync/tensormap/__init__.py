@@ -1,0 +1,19 @@
+"""What the 128 bytes of a tensor map say: every rule with its remedy, encoded bit for bit.
+
+Pure Python, no GPU. `TensorMapSpec` describes a tiled map, `Im2colSpec` one for convolutions; both
+list what is wrong with them, propose the nearest legal spec, and become the driver's bytes.
+"""
+
+from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES, encode_words
+from tmaasync.tensormap.remedy import Explanation
+from tmaasync.tensormap.rules import MAX_SHARED_BYTES
+from tmaasync.tensormap.spec import Im2colSpec, TensorMapSpec
+
+__all__ = [
+    "MAX_SHARED_BYTES",
+    "TENSOR_MAP_BYTES",
+    "Explanation",
+    "Im2colSpec",
+    "TensorMapSpec",
+    "encode_words",
+]

@@ -1,0 +1,112 @@
+"""The form of a spec's arguments: types and lengths, before any rule looks at values."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from tmaasync.errors import Violation
+from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
+
+if TYPE_CHECKING:
+    from tmaasync.tensormap.spec import Im2colSpec, Spec
+
+__all__ = [
+    "MODES",
+    "is_im2col",
+    "is_integer",
+    "malformed",
+    "normalised",
+    "not_an_integer",
+    "rank_of",
+    "sequences",
+]
+
+MODES = (DataType, Interleave, Swizzle, L2Promotion, OOBFill)
+
+_MODE_ARGUMENTS = {
+    "dtype": DataType,
+    "interleave": Interleave,
+    "swizzle": Swizzle,
+    "l2_promotion": L2Promotion,
+    "oob_fill": OOBFill,
+}
+
+
+def is_im2col(spec: Spec) -> TypeGuard[Im2colSpec]:
+    """Which of the two kinds the spec is."""
+    return spec.IS_IM2COL
+
+
+def rank_of(spec: Spec) -> int | None:
+    """The number of dimensions, if the shape is a sequence."""
+    shape: Any = spec.shape
+    return len(shape) if isinstance(shape, tuple) else None
+
+
+def normalised(value: Any) -> Any:
+    """The value with integers of any kind as int and sequences as tuples; others as they are."""
+    if isinstance(value, (int, str, bytes)):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    is_array = hasattr(value, "__array__") and not isinstance(value, type) and value.ndim > 0
+    if is_array or isinstance(value, Sequence):
+        return tuple(normalised(item) for item in value)
+    return value
+
+
+def malformed(spec: Spec) -> Iterator[Violation]:
+    """Every argument of the wrong type or length."""
+    for argument, mode in _MODE_ARGUMENTS.items():
+        value = getattr(spec, argument)
+        if not isinstance(value, mode):
+            names = ", ".join(member.name for member in mode)
+            remedy = f"Pass one of {mode.__name__}'s members: {names}"
+            yield Violation(argument, repr(value), f"it must be a {mode.__name__}", remedy)
+    scalars = ["address"]
+    if is_im2col(spec):
+        scalars += ["pixels_per_column", "channels_per_pixel"]
+    for argument in scalars:
+        yield from not_an_integer(argument, getattr(spec, argument))
+    yield from _malformed_sequences(spec)
+
+
+def not_an_integer(argument: str, value: object) -> Iterator[Violation]:
+    """A violation if the value is anything but a plain integer."""
+    if not is_integer(value):
+        yield Violation(argument, repr(value), "it must be an integer", "Pass an int")
+
+
+def _malformed_sequences(spec: Spec) -> Iterator[Violation]:
+    rank = rank_of(spec)
+    for argument, missing in sequences(spec).items():
+        values: Any = getattr(spec, argument)
+        if not isinstance(values, tuple):
+            rule, remedy = "it must be a sequence of integers", "Pass a tuple, outermost first"
+            yield Violation(argument, repr(values), rule, remedy)
+            continue
+        for index, value in enumerate(values):
+            yield from not_an_integer(f"{argument}[{index}]", value)
+        if rank is not None and len(values) != max(rank - missing, 0):
+            which = {0: "", 1: " but the innermost", 2: " but two: the spatial ones"}[missing]
+            yield Violation(
+                argument,
+                values,
+                f"shape has {rank} dimensions and {argument} needs a number for each{which}",
+                f"Pass {max(rank - missing, 0)} numbers, outermost first",
+            )
+
+
+def sequences(spec: Spec) -> dict[str, int]:
+    """The sequences, and how many fewer numbers than dimensions each has."""
+    own = {"lower_corner": 2, "upper_corner": 2} if is_im2col(spec) else {"box_shape": 0}
+    return {"shape": 0, "strides_bytes": 1, **own, "element_strides": 0}
+
+
+def is_integer(value: object) -> bool:
+    """Whether the value is a plain int: neither a bool nor a mode."""
+    return isinstance(value, int) and not isinstance(value, (bool, *MODES))

@@ -1,0 +1,182 @@
+"""What the driver accepts and the hardware punishes, and the rules known only at use.
+
+Sources: measured on an H200 (docs/hardware.md), cuda.h where it states what the driver lets pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tmaasync.errors import Violation
+from tmaasync.modes import Interleave, Swizzle
+from tmaasync.tensormap import form, rules
+
+if TYPE_CHECKING:
+    from tmaasync.tensormap.spec import Spec
+
+__all__ = ["coordinate_violations", "hazards"]
+
+_SECTOR_BYTES = 16
+_COORDINATE_LIMIT = 1 << 31
+
+
+def hazards(spec: Spec) -> tuple[Violation, ...]:
+    """Every hazard of a legal spec."""
+    if rules.violations(spec):
+        return ()
+    return tuple(found for hazard in _HAZARDS for found in hazard(spec))
+
+
+def _store_sectors(spec: Spec) -> Iterator[Violation]:
+    """Measured: a uint8 map of 466 columns and pitch 480 wrote bytes 464 to 479 of each row."""
+    spill = -spec.shape[-1] * spec.dtype.itemsize % _SECTOR_BYTES
+    if spill and spec.interleave is Interleave.NONE:
+        yield Violation(
+            f"shape[{spec.rank - 1}]",
+            spec.shape[-1],
+            f"a store writes whole sectors of 16 bytes, and so {spill} bytes beyond each row",
+            "Only load through this map, or leave that padding to it",
+        )
+
+
+def _ignored_stride(spec: Spec) -> Iterator[Violation]:
+    """Measured: box 8 x 4 with stride 2 wrote all 32 floats. cuda.h: ignored without interleave."""
+    if spec.element_strides[-1] != 1 and spec.interleave is Interleave.NONE:
+        yield Violation(
+            f"element_strides[{spec.rank - 1}]",
+            spec.element_strides[-1],
+            "the hardware ignores the innermost element stride, while the driver divides the "
+            "box by it: byte counts would disagree",
+            "Pass 1 there and pick the elements in the kernel",
+        )
+
+
+def _uneven_stride(spec: Spec) -> Iterator[Violation]:
+    """cuda.h: N elements need a side of N * stride. Measured: the driver encodes them floored."""
+    if form.is_im2col(spec):
+        return
+    for dim, stride in enumerate(spec.element_strides[:-1]):
+        side = spec.sides[dim].value
+        if side % stride:
+            count = -(-side // stride)
+            fitting = (
+                count * stride if count * stride <= rules.MAX_BOX_SIDE else side - side % stride
+            )
+            yield Violation(
+                f"box_shape[{dim}]",
+                side,
+                f"with element stride {stride} the hardware takes {count} elements, the driver "
+                f"encodes {side // stride}",
+                f"Use {fitting}, a multiple of the stride",
+            )
+
+
+def _too_large_for_a_block(spec: Spec) -> Iterator[Violation]:
+    if spec.box_bytes > rules.MAX_SHARED_BYTES:
+        yield Violation(
+            "box_bytes",
+            spec.box_bytes,
+            f"a block has at most {rules.MAX_SHARED_BYTES} bytes of shared memory",
+            "Use a smaller box",
+        )
+
+
+def _interleave_swizzle(spec: Spec) -> Iterator[Violation]:
+    """cuda.h demands it; driver 580.159 does not look (measured)."""
+    if spec.interleave is Interleave.B32 and spec.swizzle is not Swizzle.B32:
+        rule = "cuda.h requires Swizzle.B32 with Interleave.B32, and the driver does not check it"
+        yield Violation("swizzle", spec.swizzle, rule, "Use Swizzle.B32")
+
+
+def _narrow_rows(spec: Spec) -> Iterator[Violation]:
+    """CUDA programming guide, TMA swizzle: allocate shared memory for the full swizzle width."""
+    argument, value, _ = spec.sides[-1]
+    inner_bytes, span = value * spec.dtype.itemsize, spec.swizzle.span_bytes
+    if (
+        spec.interleave is Interleave.NONE
+        and inner_bytes < span
+        and spec.swizzle is not Swizzle.NONE
+    ):
+        yield Violation(
+            argument,
+            value,
+            f"it takes {inner_bytes} bytes, less than the {span} of {spec.swizzle}: where "
+            "such rows land is not established",
+            f"Use {span // spec.dtype.itemsize} elements, or the swizzle of that width",
+        )
+
+
+def _overlapping_rows(spec: Spec) -> Iterator[Violation]:
+    row_bytes = spec.shape[-1] * spec.dtype.itemsize
+    is_short = spec.strides_bytes and spec.strides_bytes[-1] < row_bytes and spec.shape[-2] > 1
+    if is_short and spec.interleave is Interleave.NONE:
+        yield Violation(
+            f"strides_bytes[{spec.rank - 2}]",
+            spec.strides_bytes[-1],
+            f"rows of {row_bytes} bytes overlap, so that stores write the same bytes twice",
+            f"Only load through this map; if the stride was counted in elements, pass bytes: "
+            f"{spec.strides_bytes[-1] * spec.dtype.itemsize}",
+        )
+
+
+_HAZARDS: tuple[Callable[[Spec], Iterator[Violation]], ...] = (
+    _store_sectors,
+    _ignored_stride,
+    _uneven_stride,
+    _too_large_for_a_block,
+    _interleave_swizzle,
+    _narrow_rows,
+    _overlapping_rows,
+)
+
+
+# --- known only at use ------------------------------------------------------------------------
+
+
+def coordinate_violations(
+    spec: Spec, coordinates: Sequence[int], *, store: bool
+) -> tuple[Violation, ...]:
+    """What kills the kernel (CUDA_ERROR_ILLEGAL_INSTRUCTION) when a copy starts there."""
+    broken = rules.violations(spec)
+    if broken:
+        return broken
+    places = form.normalised(coordinates)
+    if not isinstance(places, tuple) or len(places) != spec.rank:
+        rule = f"the map has {spec.rank} dimensions and needs a coordinate for each"
+        remedy = f"Pass {spec.rank} numbers, outermost first"
+        return (Violation("coordinates", repr(places), rule, remedy),)
+    found = tuple(
+        one
+        for dim, place in enumerate(places)
+        for one in form.not_an_integer(f"coordinates[{dim}]", place)
+    )
+    return found or (*_out_of_range(places, store=store), *_unaligned(spec, places[-1]))
+
+
+def _out_of_range(places: tuple[int, ...], *, store: bool) -> Iterator[Violation]:
+    for dim, place in enumerate(places):
+        if store and place < 0:
+            yield Violation(
+                f"coordinates[{dim}]",
+                place,
+                "a store must not start at a negative coordinate (measured)",
+                "Start at 0 or more; a store past the end is clipped",
+            )
+        if not -_COORDINATE_LIMIT <= place < _COORDINATE_LIMIT:
+            rule, remedy = "it is a signed number of 32 bits", "Move the map's address instead"
+            yield Violation(f"coordinates[{dim}]", place, rule, remedy)
+
+
+def _unaligned(spec: Spec, place: int) -> Iterator[Violation]:
+    """Measured for tiled maps without interleave; for the others it is not established."""
+    is_measured = not form.is_im2col(spec) and spec.interleave is Interleave.NONE
+    itemsize = spec.dtype.itemsize
+    if is_measured and place * itemsize % _SECTOR_BYTES:
+        step = _SECTOR_BYTES // itemsize
+        yield Violation(
+            f"coordinates[{spec.rank - 1}]",
+            place,
+            "the innermost coordinate must be a multiple of 16 bytes (measured)",
+            f"Use a multiple of {step} elements, such as {place - place % step}",
+        )
