@@ -1,7 +1,7 @@
 """What the chip does with TMA instructions at the edge of the rules. Writes section "hardware".
 
 Every probe runs one instruction in a process that may die: an illegal instruction takes the CUDA
-context with it, so a worker runs probes until one kills it, and the next worker goes on behind it.
+context with it, so a worker runs probes until one kills it, and the next goes on behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -395,13 +396,12 @@ def probes() -> list[Probe]:
 # --- workers ------------------------------------------------------------------------------------
 
 
-def work(first: int) -> None:
-    """Run probes from the first on, a line of JSON each, until one kills the context."""
-    for index, probe in enumerate(probes()):
-        if index < first:
-            continue
+def work(indices: list[int]) -> None:
+    """Run probes, a line of JSON each, until one kills the context."""
+    every = probes()
+    for index in indices:
         try:
-            result = run(probe)
+            result = run(every[index])
         except Exception as error:  # whatever the driver calls it
             print(json.dumps([index, {"dies": _cause(error)}]), flush=True)
             return
@@ -413,36 +413,45 @@ def _cause(error: Exception) -> str:
     return next((word for word in words if word.isupper() or word.startswith("cuda")), str(error))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="first", type=int, help="be a worker, from this probe on")
-    parser.add_argument("--seconds", type=int, default=60, help="for each worker")
-    options = parser.parse_args()
-    if options.first is not None:
-        work(options.first)
-        return
-    names = [probe.name for probe in probes()]
-    rows: dict[str, Any] = {}
-    done = 0
-    while done < len(names):
-        command = [sys.executable, __file__, "--from", str(done)]
+def supervise(indices: list[int], seconds: int) -> dict[int, Any]:
+    """Have workers run these probes; after each death a new worker goes on behind it."""
+    results: dict[int, Any] = {}
+    left = list(indices)
+    while left:
+        command = [sys.executable, __file__, "--only", ",".join(map(str, left))]
         try:
             output = subprocess.run(
-                command, capture_output=True, text=True, timeout=options.seconds
+                command, capture_output=True, text=True, timeout=seconds, check=False
             ).stdout
         except subprocess.TimeoutExpired as expired:
             output = (expired.stdout or b"").decode()
-            output += json.dumps([done + output.count("\n"), {"dies": "no answer in time"}])
-        answers = [json.loads(line) for line in output.splitlines() if line.startswith("[")]
-        if not answers:
-            raise SystemExit(f"the worker from {names[done]!r} on said nothing")
-        for index, result in answers:
-            rows[names[index]] = result
-        done = answers[-1][0] + 1
-    from race import record  # noqa: PLC0415
+        answers = dict(json.loads(line) for line in output.splitlines() if line.startswith("["))
+        results |= answers or {left[0]: {"dies": "no answer"}}
+        left = [index for index in left if index not in results]
+    return results
 
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="be the worker for these probes")
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--seconds", type=int, default=60, help="for each worker")
+    options = parser.parse_args()
+    if options.only is not None:
+        work([int(index) for index in options.only.split(",")])
+        return
+    names = [probe.name for probe in probes()]
+    shards = [list(range(first, len(names), options.workers)) for first in range(options.workers)]
+    results: dict[int, Any] = {}
+    with ThreadPoolExecutor(options.workers) as pool:
+        for found in pool.map(lambda shard: supervise(shard, options.seconds), shards):
+            results |= found
+    rows = {name: results[index] for index, name in enumerate(names)}
     for name, result in rows.items():
-        print(f"{name:60s} {result}")
+        print(f"{name:64s} {result}")
+
+    from race import record  # noqa: PLC0415 - needs CuPy, which a worker may take down
+
     print(record("hardware", rows))
 
 

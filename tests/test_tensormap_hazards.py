@@ -79,3 +79,19 @@ def test_coordinates_are_32_bits_and_one_per_dimension() -> None:
 @pytest.mark.parametrize("coordinates", [(0, 0, 1.5), (0, "a", 0), 7, None, (0, True, 0)])
 def test_coordinates_that_are_no_integers_are_violations(coordinates: Any) -> None:
     assert ordinary_tiled().coordinate_violations(coordinates)
+
+
+def test_a_spatial_extent_that_overflows_the_drivers_sum_is_a_hazard() -> None:
+    spec = Im2colSpec(
+        0x7F0000000000,
+        DataType.FLOAT16,
+        (1, 1 << 31, 64),
+        (128, 128),
+        lower_corner=(0,),
+        upper_corner=(-2,),
+        channels_per_pixel=64,
+        pixels_per_column=16,
+    )
+
+    assert spec.violations() == ()
+    assert [hazard.argument for hazard in spec.hazards()] == ["shape[1]"]

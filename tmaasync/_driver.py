@@ -102,7 +102,7 @@ def device_limits(device: int) -> DeviceLimits:
         which = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_call("cuDeviceGetAttribute", which, handle))
 
-    name = _call("cuDeviceGetName", 256, handle).rstrip(b"\0").decode()
+    name = _call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode()
     return DeviceLimits(
         name=name,
         compute_capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
@@ -193,7 +193,7 @@ def _encode_im2col(spec: Im2colSpec) -> Any:
 def _tensor(spec: TensorMapSpec | Im2colSpec) -> tuple[Any, ...]:
     driver = _driver()
     # A rank-1 map has no stride, but the bindings turn an empty list into a null pointer, which the
-    # driver refuses: any legal value serves (measured_on: H200, driver 580).
+    # driver refuses: any legal value serves (measured on an H200, driver 580).
     strides = _innermost_first(driver.cuuint64_t, spec.strides_bytes or (16,))
     return (
         driver.CUtensorMapDataType(int(spec.dtype)),
@@ -254,10 +254,9 @@ class PreparedLaunch:
     )
 
     def __init__(
-        self, function: int, config: LaunchConfig, arguments: Sequence[bytes], keep: object
+        self, function: Any, config: LaunchConfig, arguments: Sequence[bytes], keep: object
     ) -> None:
         """Pack the arguments; nothing is launched."""
-        driver = _driver()
         offsets, blob = _packed_apart(arguments)
         self._buffer = ctypes.create_string_buffer(blob, len(blob))
         self._offsets = offsets
@@ -268,8 +267,8 @@ class PreparedLaunch:
         self._keep = keep
         self._config = config
         self._native = _native(config)
-        self._function = driver.CUfunction(function)
-        self._launch = driver.cuLaunchKernelEx
+        self._function = function
+        self._launch = _driver().cuLaunchKernelEx
 
     def __call__(self) -> None:
         """Launch.
@@ -343,33 +342,31 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
         yield attribute
 
 
-def allow_shared_bytes(function: int, shared_bytes: int) -> None:
+def function_handle(function: int) -> Any:
+    """The driver's handle of a function at this address."""
+    return _driver().CUfunction(function)
+
+
+def allow_shared_bytes(function: Any, shared_bytes: int) -> None:
     """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
     driver = _driver()
     _call(
         "cuFuncSetAttribute",
-        driver.CUfunction(function),
+        function,
         driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
         shared_bytes,
     )
 
 
-def allow_large_clusters(function: int) -> None:
+def allow_large_clusters(function: Any) -> None:
     """Let a function use clusters of more than eight blocks, which not every GPU has."""
     driver = _driver()
     _call(
         "cuFuncSetAttribute",
-        driver.CUfunction(function),
+        function,
         driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
         1,
     )
-
-
-def function_attribute(function: int, name: str) -> int:
-    """One of ``CU_FUNC_ATTRIBUTE_*`` by its last words, such as ``"MAX_THREADS_PER_BLOCK"``."""
-    driver = _driver()
-    attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-    return int(_call("cuFuncGetAttribute", attribute, driver.CUfunction(function)))
 
 
 def wait_for(stream: int, other: int) -> None:

@@ -23,7 +23,7 @@ from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
 from tmaasync.tile import BulkTile, TMATensorTile
 
-__all__ = ["Kernel"]
+__all__ = ["Kernel", "wait_for_producers"]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _NEEDS_SM_90A = re.compile(r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace")
@@ -142,7 +142,8 @@ class Kernel:
         whether they were moved.
         """
         views = _views(args)
-        device = _common_device(views)
+        placed = [view for view in views if view is not None]
+        device = _common_device(placed)
         limits = _driver.require_device(device)
         with _driver.on_device(device):
             loaded = self._load(device, limits.compute_capability)
@@ -152,10 +153,11 @@ class Kernel:
                 cluster=None if cluster is None else _extents("cluster", cluster),
                 shared_bytes=_shared_bytes(loaded.entry, shared_mem, limits.shared_bytes),
                 pdl=pdl,
-                stream=stream_of((view for view in views if view is not None), device, stream),
+                stream=stream_of(placed, device, stream),
             )
             packed = _pack(self.name, loaded.entry.parameters, args, views)
             loaded.allow(config, limits.threads_per_block)
+            wait_for_producers(placed, config.stream)
             return PreparedLaunch(loaded.function, config, packed, tuple(args))
 
     def compile(self, arch: str | None = None) -> Program:
@@ -214,7 +216,7 @@ class _Loaded:
 
     def __init__(self, entry: Entry, function: int, module: object) -> None:
         self.entry = entry
-        self.function = function
+        self.function = _driver.function_handle(function)
         self._module = module
         self._shared_bytes = _STATIC_SHARED_BYTES
         self._checked: set[LaunchConfig] = set()
@@ -276,7 +278,7 @@ _ELEMENT_TYPES = {element.name: element.cuda_type for element in ELEMENTS}
 
 
 def _cuda_type(name: str, value: object) -> str:
-    if isinstance(value, TMATensorTile | BulkTile):
+    if isinstance(value, _TILES):
         return value.cuda_type
     if isinstance(value, str):
         return _ELEMENT_TYPES.get(value, value)
@@ -306,39 +308,60 @@ def _constant(name: str, value: object) -> str:
     )
 
 
+def wait_for_producers(placed: Iterable[_Placed], stream: int) -> None:
+    """Order a stream behind the work that makes arrays of frameworks whose stream we cannot ask.
+
+    By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
+    """
+    for view in placed:
+        if view.framework == "other":
+            owner: Any = view.array if isinstance(view, _TILES) else view.owner
+            if hasattr(owner, "__dlpack__"):
+                owner.__dlpack__(stream=stream or _LEGACY_DEFAULT_STREAM)
+            elif (theirs := owner.__cuda_array_interface__.get("stream")) is not None:
+                _driver.wait_for(stream, theirs)
+
+
+# What DLPack calls the default stream, whose handle is 0.
+_LEGACY_DEFAULT_STREAM = 1
+
+
 # --- arguments --------------------------------------------------------------------------------
 
-_View = ArrayView | TMATensorTile | BulkTile | None
+_Placed = ArrayView | TMATensorTile | BulkTile
+_View = _Placed | None
 
 
 def _views(args: Sequence[object]) -> list[_View]:
     """Per argument: the tile, the view of the array, or None for a number or bytes."""
-    if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+    if not isinstance(args, tuple | list):
         raise LaunchError(
             f"args is {type(args).__name__}; it must be a tuple or list, one item per parameter. "
             "Write (value,) for a single one."
         )
-    views: list[_View] = []
-    for index, arg in enumerate(args):
-        if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
-            views.append(None)
-        elif isinstance(arg, TMATensorTile | BulkTile):
-            arg.check_alive(f"args[{index}]")
-            views.append(arg)
-        else:
-            views.append(_arrays.view(arg, argument=f"args[{index}]"))
-    return views
+    return [_view(index, arg) for index, arg in enumerate(args)]
 
 
+_TILES = (TMATensorTile, BulkTile)
 _PLAIN = (int, float, bytes, np.generic)
+
+
+def _view(index: int, arg: object) -> _View:
+    if isinstance(arg, _TILES):
+        if not arg.is_current:
+            arg.check_alive(f"args[{index}]")
+        return arg
+    if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
+        return None
+    return _arrays.view(arg, argument=f"args[{index}]")
 
 
 def _is_struct(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1 and array.dtype.names is not None
 
 
-def _common_device(views: Iterable[_View]) -> int:
-    devices = {view.device for view in views if view is not None}
+def _common_device(placed: Iterable[_Placed]) -> int:
+    devices = {view.device for view in placed}
     if len(devices) == 1 and (device := next(iter(devices))) is not None:
         return device
     if devices == {None}:
@@ -366,8 +389,13 @@ def _pack(
             f"args has {len(args)} items; {kernel} takes {len(parameters)}: "
             f"{', '.join(map(_describe, parameters))}."
         )
-    whole = zip(parameters, args, views, strict=True)
-    return [_packed(index, *item) for index, item in enumerate(whole)]
+    packed = []
+    for index, (parameter, arg, view) in enumerate(zip(parameters, args, views, strict=True)):
+        data = _bytes_of(parameter, arg, view)
+        if data is None or len(data) != parameter.size_bytes:
+            raise _misfit(index, parameter, arg, data)
+        packed.append(data)
+    return packed
 
 
 def _describe(parameter: Parameter) -> str:
@@ -377,15 +405,12 @@ def _describe(parameter: Parameter) -> str:
     return f"a {parameter.size_bytes}-byte {kinds.get(parameter.kind, 'value')}"
 
 
-def _packed(index: int, parameter: Parameter, arg: object, view: _View) -> bytes:
-    data = _bytes_of(parameter, arg, view)
-    if data is None or len(data) != parameter.size_bytes:
-        size = "" if data is None else f" of {len(data)} bytes"
-        raise LaunchError(
-            f"args[{index}] is {_brief(arg)}{size}; the kernel takes {_describe(parameter)} there. "
-            f"{_remedy(parameter)}"
-        )
-    return data
+def _misfit(index: int, parameter: Parameter, arg: object, data: bytes | None) -> LaunchError:
+    size = "" if data is None else f" of {len(data)} bytes"
+    return LaunchError(
+        f"args[{index}] is {_brief(arg)}{size}; the kernel takes {_describe(parameter)} there. "
+        f"{_remedy(parameter)}"
+    )
 
 
 def _brief(arg: object) -> str:
@@ -402,7 +427,7 @@ def _remedy(parameter: Parameter) -> str:
 
 
 def _bytes_of(parameter: Parameter, arg: object, view: _View) -> bytes | None:
-    if isinstance(view, TMATensorTile | BulkTile):
+    if isinstance(view, _TILES):
         return view.descriptor if parameter.is_struct else None
     if view is not None:
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
@@ -417,13 +442,15 @@ def _bytes_of(parameter: Parameter, arg: object, view: _View) -> bytes | None:
     return _number(parameter, arg)
 
 
+_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+
+
 def _number(parameter: Parameter, arg: object) -> bytes | None:
     size = parameter.size_bytes
     if parameter.is_struct:
         return None
     if parameter.kind == "f":
-        formats = {4: "<f", 8: "<d"}
-        return struct.pack(formats[size], arg) if size in formats else None
+        return _FLOATS[size].pack(arg) if size in _FLOATS else None
     if isinstance(arg, int) and -(1 << (8 * size - 1)) <= arg < 1 << 8 * size:
         return (arg % (1 << 8 * size)).to_bytes(size, "little")
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import Element, element
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
@@ -214,15 +214,21 @@ class TMATensorTile:
             raise TensorMapError(tuple(_differences(self._form.view, view)))
         return _tile(self._form, view)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the array is still where the map says."""
+        seen = fingerprint(self._owner)
+        if seen is not None:
+            return seen[0] == self._address
+        return _arrays.current_address(self._view) == self._address
+
     def check_alive(self, argument: str = "tile") -> None:
         """Check that the array is still where the map says.
 
         Raises:
             StaleTileError: It was freed, resized or moved since the tile was made.
         """
-        seen = _arrays.fingerprint(self._owner)
-        if seen is None or seen[0] != self._address:
-            _arrays.require_current(self._view, argument)
+        _arrays.require_current(self._view, argument)
 
 
 def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
@@ -272,7 +278,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     box = None if box_shape is None else tuple(box_shape)
     strides = None if element_strides is None else tuple(element_strides)
     access = (sides, swizzle, box, l2_promotion, oob_fill, interleave, strides)
-    seen = _arrays.fingerprint(array)
+    seen = fingerprint(array)
     if seen is None:
         view = _arrays.view(array, dtype=kind)
         return _tile(_form((view[1:5], view.framework, access), view, access), view)
@@ -517,6 +523,11 @@ class BulkTile:
     def framework(self) -> str:
         """Whose array it is: numpy, cupy, torch, jax or other."""
         return self._view.framework
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the array is still where it was."""
+        return _arrays.current_address(self._view) == self._view.address
 
     def check_alive(self, argument: str = "tile") -> None:
         """Check that the array is still where it was.

@@ -16,7 +16,7 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.kernel import Kernel
+from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.ops._results import empty, require_gpu
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -117,6 +117,7 @@ class _Plan:
         if self._size_bytes == 0:
             return
         handle = stream_of((source, target), device, stream)
+        wait_for_producers((source, target), handle)
         with self._lock, _driver.on_device(device):
             if self._size_bytes > self._tail_bytes:
                 if self._launch is None:

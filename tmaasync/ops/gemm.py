@@ -13,7 +13,7 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import Element, element
 from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, ArrayTypeError
-from tmaasync.kernel import Kernel
+from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.modes import Swizzle
 from tmaasync.ops._results import empty, require_gpu
 from tmaasync.tensormap import MAX_SHARED_BYTES
@@ -224,6 +224,7 @@ class _Plan:
             owner[...] = 0
             return
         handle = stream_of((a, b, c), device, stream)
+        wait_for_producers((a, b, c), handle)
         if self._swapped:
             a, b = b, a
         if self._a.copied:

@@ -52,6 +52,20 @@ def _ignored_stride(spec: Spec) -> Iterator[Violation]:
         )
 
 
+def _overflowing_extent(spec: Spec) -> Iterator[Violation]:
+    """Measured: with an upper corner below zero the driver's 32-bit sum wraps, and it accepts."""
+    if not form.is_im2col(spec):
+        return
+    for dim in spec.spatial_dims:
+        if spec.shape[dim] >= _COORDINATE_LIMIT:
+            yield Violation(
+                f"shape[{dim}]",
+                spec.shape[dim],
+                "the driver counts spatial extents in signed 32 bits",
+                "Split the tensor into several maps of less than 2**31 pixels a side",
+            )
+
+
 def _uneven_stride(spec: Spec) -> Iterator[Violation]:
     """cuda.h: N elements need a side of N * stride. Measured: the driver encodes them floored."""
     if form.is_im2col(spec):
@@ -123,6 +137,7 @@ def _overlapping_rows(spec: Spec) -> Iterator[Violation]:
 _HAZARDS: tuple[Callable[[Spec], Iterator[Violation]], ...] = (
     _store_sectors,
     _ignored_stride,
+    _overflowing_extent,
     _uneven_stride,
     _too_large_for_a_block,
     _interleave_swizzle,

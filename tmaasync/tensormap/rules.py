@@ -80,11 +80,13 @@ def encoded_bytes(spec: Spec) -> int:
 def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
     """Per spatial dimension: its index among them, its index in the shape, pixels between corners.
 
-    The driver takes extents as signed 32-bit numbers (measured), so 2**31 and more turn negative.
+    The driver adds extent and upper corner in signed 32 bits (measured), so extents of 2**31 and
+    more turn negative, and with an upper corner below zero positive again.
     """
     for index, dim in enumerate(spec.spatial_dims):
-        extent = (spec.shape[dim] + (1 << 31)) % (1 << 32) - (1 << 31)
-        yield index, dim, extent + spec.upper_corner[index] - spec.lower_corner[index]
+        end = spec.shape[dim] + spec.upper_corner[index]
+        wrapped = (end + (1 << 31)) % (1 << 32) - (1 << 31)
+        yield index, dim, wrapped - spec.lower_corner[index]
 
 
 # --- rules of one argument --------------------------------------------------------------------
