@@ -30,15 +30,17 @@ __device__ Coordinates<RANK> coordinates(const Place& place) {
     return at;
 }
 
+// Templates, so that the branches of other operations are not compiled.
+template <int kOperation, int kRank>
 __device__ void issue_load(
     u32 image, u32 barrier, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
 ) {
-    if constexpr (OPERATION == 0) {
-        ptx::cp_async_bulk_tensor_load<RANK>(image, &map, coordinates(place), barrier, kPolicy);
-    } else if constexpr (OPERATION == 3) {
-        u16 offsets[RANK - 2];
-        for (int dim = 0; dim < RANK - 2; ++dim) offsets[dim] = place.offsets[dim];
-        ptx::cp_async_bulk_tensor_load_im2col<RANK>(
+    if constexpr (kOperation == 0) {
+        ptx::cp_async_bulk_tensor_load<kRank>(image, &map, coordinates(place), barrier, kPolicy);
+    } else if constexpr (kOperation == 3) {
+        u16 offsets[kRank - 2];
+        for (int dim = 0; dim < kRank - 2; ++dim) offsets[dim] = place.offsets[dim];
+        ptx::cp_async_bulk_tensor_load_im2col<kRank>(
             image, &map, coordinates(place), offsets, barrier, kPolicy
         );
     } else {
@@ -46,13 +48,14 @@ __device__ void issue_load(
     }
 }
 
+template <int kOperation, int kRank>
 __device__ void issue_store(
     u32 image, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
 ) {
-    if constexpr (OPERATION == 1) {
-        ptx::cp_async_bulk_tensor_store<RANK>(&map, coordinates(place), image, kPolicy);
-    } else if constexpr (OPERATION == 2) {
-        ptx::cp_reduce_async_bulk_tensor<static_cast<ReduceOp>(REDUCE), RANK>(
+    if constexpr (kOperation == 1) {
+        ptx::cp_async_bulk_tensor_store<kRank>(&map, coordinates(place), image, kPolicy);
+    } else if constexpr (kOperation == 2) {
+        ptx::cp_reduce_async_bulk_tensor<static_cast<ReduceOp>(REDUCE), kRank>(
             &map, coordinates(place), image, kPolicy
         );
     } else {
@@ -82,7 +85,7 @@ extern "C" __global__ void probe(
     const u32 start = ptx::shared_address(shared.image) + shared_offset;
     if constexpr (kLoads) {
         shared.full.expect_bytes(bytes);
-        issue_load(start, shared.full.address(), map, place, global, bytes);
+        issue_load<OPERATION, RANK>(start, shared.full.address(), map, place, global, bytes);
         bool done = false;
         for (u32 poll = 0; poll < kPolls && !done; ++poll) done = shared.full.test_wait(0);
         *completed = done;
@@ -90,7 +93,7 @@ extern "C" __global__ void probe(
             image[i] = static_cast<volatile unsigned char*>(shared.image)[i];
         }
     } else {
-        issue_store(start, map, place, global, bytes);
+        issue_store<OPERATION, RANK>(start, map, place, global, bytes);
         commit_group();
         wait_group<0>();
         *completed = 1;

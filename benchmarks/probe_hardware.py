@@ -47,7 +47,7 @@ class Probe:
     image: np.ndarray[Any, Any] | None = None
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     offsets: tuple[int, ...] = ()
-    base_offset_bytes: int = 0
+    rows_below: int = 0  # how far below the allocation the map starts
     bulk_offset_bytes: int = 0
     read: Callable[[Probe, Any, Any, bool], Any] | None = None
 
@@ -57,10 +57,11 @@ class Probe:
 
 def _spec(probe: Probe, address: int) -> TensorMapSpec | Im2colSpec:
     array = probe.array
+    shape = (array.shape[0] + probe.rows_below, *array.shape[1:])
     common = {
-        "address": address + probe.base_offset_bytes,
+        "address": address - probe.rows_below * array.strides[0],
         "dtype": probe.dtype,
-        "shape": array.shape,
+        "shape": shape,
         "strides_bytes": array.strides[:-1],
         "swizzle": probe.swizzle,
         "oob_fill": probe.oob_fill,
@@ -77,6 +78,18 @@ def _spec(probe: Probe, address: int) -> TensorMapSpec | Im2colSpec:
         channels_per_pixel=channels,
         pixels_per_column=pixels,
         **common,
+    )
+
+
+def kernel_for(probe: Probe) -> Kernel:
+    return Kernel(
+        _SOURCE,
+        "probe",
+        constants={
+            "RANK": 3 if probe.operation in (_BULK_LOAD, _BULK_STORE) else probe.array.ndim,
+            "OPERATION": probe.operation,
+            "REDUCE": int(probe.reduce_op),
+        },
     )
 
 
@@ -101,15 +114,7 @@ def run(probe: Probe) -> Any:
     place["at"][: len(probe.at)] = probe.at
     place["offsets"][: len(probe.offsets)] = probe.offsets
     completed = cupy.zeros(1, np.uint32)
-    kernel = Kernel(
-        _SOURCE,
-        "probe",
-        constants={
-            "RANK": 3 if is_bulk else probe.array.ndim,
-            "OPERATION": probe.operation,
-            "REDUCE": int(probe.reduce_op),
-        },
-    )
+    kernel = kernel_for(probe)
     target = memory[probe.bulk_offset_bytes :]
     arguments = (
         descriptor,
@@ -177,6 +182,52 @@ def coordinates() -> Iterator[Probe]:
                 image=None if operation == _LOAD else np.ones((4, 8), np.float32),
                 read=_completion if operation == _LOAD else _changed,
             )
+
+
+def windows() -> Iterator[Probe]:
+    """Loads through a map that starts below the allocation, and misaligned swizzled coordinates."""
+    rows = _values(64, 32)
+    for below in (16, 4096, 1_000_000):
+        yield Probe(
+            f"load of rows 60 to 67 of 64 through a map {below} rows below the array",
+            _LOAD,
+            rows,
+            DataType.FLOAT32,
+            (8, 32),
+            (0, below + 60),
+            expected_bytes=1024,
+            rows_below=below,
+            read=_last_rows_then_zeros,
+        )
+    f16 = _values(64, 256, dtype=np.float16)
+    for x in (0, 1, -3, 8):
+        yield Probe(
+            f"load FLOAT16 x={x} with Swizzle.B128",
+            _LOAD,
+            f16,
+            DataType.FLOAT16,
+            (8, 64),
+            (x, 0),
+            expected_bytes=1024,
+            swizzle=Swizzle.B128,
+        )
+    for at in ((-8, 0), (0, -8)):
+        yield Probe(
+            f"store FLOAT16 at x={at[0]} y={at[1]} with Swizzle.B128",
+            _STORE,
+            f16,
+            DataType.FLOAT16,
+            (8, 64),
+            at,
+            swizzle=Swizzle.B128,
+            image=_values(8, 64, dtype=np.float16),
+        )
+
+
+def _last_rows_then_zeros(probe: Probe, image: Any, _: Any, completed: bool) -> Any:
+    got = image[:1024].view(np.float32).reshape(8, 32)
+    right = bool((got[:4] == probe.array[60:]).all() and (got[4:] == 0).all())
+    return {"completed": completed, "rows_then_zeros": right}
 
 
 def _changed(probe: Probe, _: Any, after: Any, __: bool) -> Any:
@@ -380,6 +431,7 @@ def _loaded_words(_: Probe, image: Any, __: Any, ___: bool) -> Any:
 
 GROUPS = (
     coordinates,
+    windows,
     alignments,
     element_strides,
     reductions,
@@ -400,6 +452,7 @@ def work(indices: list[int]) -> None:
     """Run probes, a line of JSON each, until one kills the context."""
     every = probes()
     for index in indices:
+        kernel_for(every[index]).compile()
         try:
             result = run(every[index])
         except Exception as error:  # whatever the driver calls it
@@ -423,6 +476,8 @@ def supervise(indices: list[int], seconds: int) -> dict[int, Any]:
             output = subprocess.run(
                 command, capture_output=True, text=True, timeout=seconds, check=False
             ).stdout
+            if not output:
+                raise SystemExit(f"a worker said nothing; see what it does: {' '.join(command)}")
         except subprocess.TimeoutExpired as expired:
             output = (expired.stdout or b"").decode()
         answers = dict(json.loads(line) for line in output.splitlines() if line.startswith("["))

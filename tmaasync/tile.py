@@ -273,33 +273,44 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     >>> tile.box_shape, tile.boxes_per_tile, tile.tile_bytes
     ((128, 64), 2, 32768)
     """
-    sides = tuple(tile_shape)
-    kind = None if dtype is None else element(dtype)
-    box = None if box_shape is None else tuple(box_shape)
-    strides = None if element_strides is None else tuple(element_strides)
-    access = (sides, swizzle, box, l2_promotion, oob_fill, interleave, strides)
     seen = fingerprint(array)
-    if seen is None:
-        view = _arrays.view(array, dtype=kind)
-        return _tile(_form((view[1:5], view.framework, access), view, access), view)
-    # The hot path: one look-up finds all but the address, which needs a mask.
-    address, layout = seen
-    key = (layout, kind, access)
-    form = _FORMS.get(key)
-    if form is None or address & form.address_mask:
-        view = _arrays.view(array, dtype=kind)
-        return _tile(_form(key, view, access), view)
-    return TMATensorTile(form, address, array)
+    if seen is not None:
+        # The hot path: one look-up finds all but the address, which needs a mask.
+        address, layout = seen
+        try:
+            form = _FORMS[
+                layout, tile_shape, swizzle, box_shape, l2_promotion, oob_fill, interleave,
+                element_strides, dtype,
+            ]  # fmt: skip
+        except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
+            pass
+        else:
+            if not address & form.address_mask:
+                return TMATensorTile(form, address, array)
+    access = _Access(
+        tuple(tile_shape),
+        swizzle,
+        None if box_shape is None else tuple(box_shape),
+        l2_promotion,
+        oob_fill,
+        interleave,
+        None if element_strides is None else tuple(element_strides),
+    )
+    kind = None if dtype is None else element(dtype)
+    view = _arrays.view(array, dtype=kind)
+    layout = (view[1:5], view.framework) if seen is None else seen[1]
+    form = _form((layout, *access, kind), view, access)
+    return _tile(form, view)
 
 
 _MAX_FORMS = 4096
 _FORMS: dict[object, _Form] = {}
 
 
-def _form(key: object, view: ArrayView, access: tuple[Any, ...]) -> _Form:
+def _form(key: object, view: ArrayView, access: _Access) -> _Form:
     form = _FORMS.get(key)
     if form is None:
-        form = _new_form(view, _Access(*access))
+        form = _new_form(view, access)
         if len(_FORMS) >= _MAX_FORMS:
             _FORMS.clear()
         _FORMS[key] = form
