@@ -223,8 +223,11 @@ __device__ void write_chunk_32bit(
     }
 }
 
+// The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
+// them.
 __device__ void store_sums(
     SharedMemory& shared,
+    u32& turn,
     const float (&sums)[BLOCK_N / 2],
     const CTile& c,
     int consumer,
@@ -234,8 +237,8 @@ __device__ void store_sums(
     const NamedBarrier<kGroupThreads> group{1u + consumer};
     const bool leads = threadIdx.x % kGroupThreads == 0;
 #pragma unroll
-    for (int index = 0; index < kChunks; ++index) {
-        auto& chunk = shared.epilogue[consumer][index % kEpilogueBuffers];
+    for (int index = 0; index < kChunks; ++index, ++turn) {
+        auto& chunk = shared.epilogue[consumer][turn % kEpilogueBuffers];
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
@@ -255,11 +258,12 @@ __device__ void store_sums(
 
 __device__ void multiply_tiles(SharedMemory& shared, const CTile& c, TileWalk walk, int consumer) {
     auto place = Ring::for_consumer();
+    u32 turn = 0;
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         float sums[BLOCK_N / 2];
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        store_sums(shared, sums, c, consumer, start.m, start.n);
+        store_sums(shared, turn, sums, c, consumer, start.m, start.n);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }

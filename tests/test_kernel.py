@@ -162,6 +162,18 @@ def test_without_a_driver_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
         _driver.device_limits.cache_clear()
 
 
+def test_a_driver_without_a_gpu_says_that_none_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    none = driver.CUresult.CUDA_ERROR_NO_DEVICE
+    monkeypatch.setattr(driver, "cuInit", lambda _: (none,))
+    _driver._driver.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"CUDA_ERROR_NO_DEVICE.*no NVIDIA GPU is visible"):
+            _driver._driver()
+    finally:
+        _driver._driver.cache_clear()
+
+
 def test_arguments_that_are_no_sequence_are_refused() -> None:
     with pytest.raises(ArgumentError, match="args is int; it must be a tuple or list"):
         Kernel(VALUE, "k", constants={"VALUE": 1})(1, 1, 5)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def assert_clean(kernel: Kernel) -> None:
 BLOCKINGS = [
     gemm.Blocking(consumers, n, cluster)
     for (consumers, n), cluster in itertools.product(gemm._RATE, (1, 2))
-    if cluster == 1 or n >= gemm._MIN_SHARED_N
+    if cluster == 1 or n % gemm._SHARED_COLUMNS == 0
 ]
 
 

@@ -153,7 +153,7 @@ class Kernel:
                 cluster=None if cluster is None else _extents("cluster", cluster),
                 shared_bytes=_shared_bytes(loaded.entry, shared_mem, limits.shared_bytes),
                 pdl=pdl,
-                stream=stream_of(placed, device, stream),
+                stream=stream_of([view.framework for view in placed], device, stream),
             )
             packed = _pack(self.name, loaded.entry.parameters, args, views)
             loaded.allow(config, limits.threads_per_block)

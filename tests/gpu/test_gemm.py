@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ops
+from tmaasync.ops import gemm
 
 cupy = pytest.importorskip("cupy")
 
@@ -134,3 +135,29 @@ def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
 
     assert isinstance(c, torch.Tensor)
     assert ((c.float() - wanted).norm() / wanted.norm()).item() < TOLERANCE["bfloat16"]
+
+
+BLOCKINGS = [
+    gemm.Blocking(*shape, cluster)
+    for shape in gemm._RATE
+    for cluster in (1, 2)
+    if cluster == 1 or shape[1] % gemm._SHARED_COLUMNS == 0
+]
+
+
+@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+@pytest.mark.parametrize("k", [64, 72, 600])
+def test_every_blocking_over_many_tiles_of_little_depth(
+    blocking: gemm.Blocking, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short products leave the epilogue's buffers the least time."""
+    monkeypatch.setattr(gemm, "choose_blocking", lambda *_, **__: blocking)
+    monkeypatch.setattr(gemm, "_PLANS", gemm.PlanCache())
+    gemm._plan.cache_clear()
+    a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
+    try:
+        for b_gpu in (cupy.asarray(b), cupy.asarray(np.ascontiguousarray(b.T)).T):
+            c = ops.matmul(cupy.asarray(a), b_gpu)
+            assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
+    finally:
+        gemm._plan.cache_clear()

@@ -12,7 +12,14 @@ from tmaasync._arrays.value import ArrayView, choose_element, not_an_array, requ
 from tmaasync._elements import BY_DTYPE
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["refuse_tracer", "view_cupy", "view_jax", "view_numpy", "view_torch"]
+__all__ = [
+    "is_plain_torch",
+    "refuse_tracer",
+    "view_cupy",
+    "view_jax",
+    "view_numpy",
+    "view_torch",
+]
 
 
 def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> ArrayView:
@@ -89,6 +96,12 @@ def _torch_dtype(dtype: object) -> object:
 @lru_cache(maxsize=16)
 def _is_strided(layout: object) -> bool:
     return str(layout) == "torch.strided"
+
+
+def is_plain_torch(tensor: Any) -> bool:
+    """Whether the tensor is one block of memory with strides that holds what it shows."""
+    is_block = not tensor.is_nested and _is_strided(tensor.layout)
+    return is_block and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _require_plain_torch(tensor: Any, argument: str) -> None:
