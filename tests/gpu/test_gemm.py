@@ -10,6 +10,7 @@ import pytest
 
 from tmaasync import ops
 from tmaasync.ops import gemm
+from tmaasync.ops._plans import PlanCache
 
 cupy = pytest.importorskip("cupy")
 
@@ -152,7 +153,7 @@ def test_every_blocking_over_many_tiles_of_little_depth(
 ) -> None:
     """Short products leave the epilogue's buffers the least time."""
     monkeypatch.setattr(gemm, "choose_blocking", lambda *_, **__: blocking)
-    monkeypatch.setattr(gemm, "_PLANS", gemm.PlanCache())
+    monkeypatch.setattr(gemm, "_PLANS", PlanCache())
     gemm._plan.cache_clear()
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
     try:
