@@ -8,6 +8,7 @@
 using namespace tmaasync;
 
 constexpr int kImageBytes = 32768;
+constexpr unsigned char kPoison = 0xcc;
 constexpr u32 kPolls = 20000;
 constexpr u64 kPolicy = static_cast<u64>(CachePolicy::kEvictNormal);
 
@@ -64,7 +65,8 @@ __device__ void issue_store(
 }
 
 // `image` is what shared memory holds before a store, or held after a load. `completed` tells
-// whether the barrier's phase ended with `bytes` expected.
+// whether the barrier's phase ended with `bytes` expected. One block of any size; its first thread
+// issues.
 extern "C" __global__ void probe(
     const __grid_constant__ ptx::TensorMap map,
     const Place place,
@@ -76,26 +78,35 @@ extern "C" __global__ void probe(
 ) {
     constexpr bool kLoads = OPERATION == 0 || OPERATION == 3 || OPERATION == 4;
     auto& shared = dynamic_shared<SharedMemory>();
-    if (threadIdx.x != 0) return;
-    for (int i = 0; i < kImageBytes; ++i) shared.image[i] = kLoads ? 0xcc : image[i];
-    shared.full.init(1);
-    fence_barrier_init();
+    for (int i = threadIdx.x; i < kImageBytes; i += blockDim.x) {
+        shared.image[i] = kLoads ? kPoison : image[i];
+    }
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
     fence_async_view_proxy();
+    __syncthreads();
 
-    const u32 start = ptx::shared_address(shared.image) + shared_offset;
-    if constexpr (kLoads) {
-        shared.full.expect_bytes(bytes);
-        issue_load<OPERATION, RANK>(start, shared.full.address(), map, place, global, bytes);
-        bool done = false;
-        for (u32 poll = 0; poll < kPolls && !done; ++poll) done = shared.full.test_wait(0);
-        *completed = done;
-        for (int i = 0; i < kImageBytes; ++i) {
-            image[i] = static_cast<volatile unsigned char*>(shared.image)[i];
+    if (threadIdx.x == 0) {
+        const u32 start = ptx::shared_address(shared.image) + shared_offset;
+        if constexpr (kLoads) {
+            shared.full.expect_bytes(bytes);
+            issue_load<OPERATION, RANK>(start, shared.full.address(), map, place, global, bytes);
+            bool done = false;
+            for (u32 poll = 0; poll < kPolls && !done; ++poll) done = shared.full.test_wait(0);
+            *completed = done;
+        } else {
+            issue_store<OPERATION, RANK>(start, map, place, global, bytes);
+            commit_group();
+            wait_group<0>();
+            *completed = 1;
         }
-    } else {
-        issue_store<OPERATION, RANK>(start, map, place, global, bytes);
-        commit_group();
-        wait_group<0>();
-        *completed = 1;
+    }
+    __syncthreads();
+    if constexpr (kLoads) {
+        for (int i = threadIdx.x; i < kImageBytes; i += blockDim.x) {
+            image[i] = *const_cast<volatile unsigned char*>(&shared.image[i]);
+        }
     }
 }

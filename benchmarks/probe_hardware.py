@@ -125,7 +125,7 @@ def run(probe: Probe) -> Any:
         np.uint32(probe.shared_offset),
         completed,
     )
-    kernel(1, 32, arguments)
+    kernel(1, 256, arguments)
     cupy.cuda.Device().synchronize()
     after = cupy.asnumpy(body).view(whole.dtype).reshape(whole.shape)
     read = probe.read or _completion
@@ -232,6 +232,33 @@ def _last_rows_then_zeros(probe: Probe, image: Any, _: Any, completed: bool) -> 
 
 def _changed(probe: Probe, _: Any, after: Any, __: bool) -> Any:
     return {"elements_changed": int((after != probe.array).sum())}
+
+
+def narrow_rows() -> Iterator[Probe]:
+    """Where swizzled rows land that are narrower than the span."""
+    array = _values(64, 64, dtype=np.float16)
+    for swizzle in (Swizzle.B32, Swizzle.B64, Swizzle.B128):
+        for row_bytes in (16, 32, 64, 128):
+            for expected in sorted({8 * row_bytes, 8 * swizzle.span_bytes}):
+                if row_bytes <= swizzle.span_bytes:
+                    yield Probe(
+                        f"rows of {row_bytes} bytes under {swizzle} expecting {expected}",
+                        _LOAD,
+                        array,
+                        DataType.FLOAT16,
+                        (8, row_bytes // 2),
+                        (0, 0),
+                        swizzle=swizzle,
+                        expected_bytes=expected,
+                        read=_row_pitch,
+                    )
+
+
+def _row_pitch(probe: Probe, image: Any, _: Any, completed: bool) -> Any:
+    units = np.flatnonzero((image.reshape(-1, 16) != _POISON).any(1)) * 16
+    span = probe.swizzle.span_bytes
+    rows = [int(((units >= row * span) & (units < (row + 1) * span)).sum()) for row in range(8)]
+    return {"completed": completed, "units_in_each_span": rows}
 
 
 def alignments() -> Iterator[Probe]:
@@ -432,6 +459,7 @@ def _loaded_words(_: Probe, image: Any, __: Any, ___: bool) -> Any:
 GROUPS = (
     coordinates,
     windows,
+    narrow_rows,
     alignments,
     element_strides,
     reductions,

@@ -448,6 +448,17 @@ def _cut_violations(cut: _Cut) -> list[Violation]:
                 "Choose a smaller tile; two to four of them fit a ring",
             )
         )
+    row_bytes, span = cut.box_shape[-1] * cut.element.itemsize, cut.swizzle.span_bytes
+    if cut.swizzle is not Swizzle.NONE and row_bytes < span:
+        found.append(
+            Violation(
+                f"tile_shape[{len(cut.tile_shape) - 1}]",
+                cut.tile_shape[-1],
+                f"its rows are {row_bytes} bytes and {cut.swizzle} lays rows {span} bytes apart in "
+                "shared memory (measured on an H200), which would leave gaps",
+                f"Use {span // cut.element.itemsize} elements, or the swizzle of that width",
+            )
+        )
     if cut.boxes > 1 and cut.box_bytes % _BOX_START_ALIGNMENT:
         found.append(
             Violation(

@@ -104,7 +104,7 @@ def _interleave_swizzle(spec: Spec) -> Iterator[Violation]:
 
 
 def _narrow_rows(spec: Spec) -> Iterator[Violation]:
-    """CUDA programming guide, TMA swizzle: allocate shared memory for the full swizzle width."""
+    """Measured: the box's rows lie a whole span apart, and only their own bytes are credited."""
     argument, value, _ = spec.sides[-1]
     inner_bytes, span = value * spec.dtype.itemsize, spec.swizzle.span_bytes
     if (
@@ -115,8 +115,9 @@ def _narrow_rows(spec: Spec) -> Iterator[Violation]:
         yield Violation(
             argument,
             value,
-            f"it takes {inner_bytes} bytes, less than the {span} of {spec.swizzle}: where "
-            "such rows land is not established",
+            f"it takes {inner_bytes} bytes, less than the {span} of {spec.swizzle}: rows lie "
+            f"{span} bytes apart in shared memory all the same, so the box spans more than "
+            "`box_bytes` there",
             f"Use {span // spec.dtype.itemsize} elements, or the swizzle of that width",
         )
 
