@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from parity.random_copies import case, run
+
 from tmaasync import _driver
 
 cupy = pytest.importorskip("cupy")

@@ -121,7 +121,7 @@ def _spec(rng: random.Random, dtype: DataType) -> TensorMapSpec:
     return TensorMapSpec(
         0,
         dtype,
-        shape,
+        tuple(shape),
         _strides_bytes(rng, shape, dtype.itemsize),
         (*sides, inner),
         element_strides=(*strides, 1),
