@@ -22,7 +22,7 @@ check:
 format: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
-	find . -name '.?*' -prune -o \( -name '*.cu' -o -name '*.cuh' \) -print0 \
+	find . -name '.?*' -prune -o \( -name '*.cu' -o -name '*.cuh' -o -name '*.hpp' -o -name '*.cpp' \) -print0 \
 		| xargs -0 -r $(BIN)/clang-format -i
 
 venv: $(INSTALLED)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from parity.random_copies import case, run
+from parity.random_copies import DIGEST_CHARACTERS, case, run
 
 from tmaasync import _driver
 
@@ -17,7 +17,7 @@ KEPT = json.loads((Path(__file__).parents[1] / "data" / "copies_nvidia_h200.json
 
 def test_random_instructions_do_what_was_kept() -> None:
     digests = KEPT["digests"]
-    width = 12
+    width = DIGEST_CHARACTERS
     kept = [digests[start : start + width] for start in range(0, len(digests), width)]
 
     now = [run(case(number), cupy, _driver.encode) for number in range(0, len(kept), 20)]

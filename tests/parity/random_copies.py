@@ -207,7 +207,7 @@ def run(one: Case, arrays: Any, encode: Any) -> str:
             completed,
         ),
     )
-    return _digest(_host(image), _host(memory), int(_host(completed)[0]))
+    return digest(_host(image), _host(memory), int(_host(completed)[0]))
 
 
 def _but_address(spec: TensorMapSpec) -> tuple[Any, ...]:
@@ -227,8 +227,12 @@ def _host(array: Any) -> np.ndarray[Any, Any]:
     return array if isinstance(array, np.ndarray) else np.asarray(array.get())
 
 
-def _digest(image: np.ndarray[Any, Any], memory: np.ndarray[Any, Any], completed: int) -> str:
-    state = hashlib.blake2b(digest_size=6)
+DIGEST_CHARACTERS = 12
+
+
+def digest(image: np.ndarray[Any, Any], memory: np.ndarray[Any, Any], completed: int) -> str:
+    """What an instruction left behind: shared memory, the array, and whether its phase ended."""
+    state = hashlib.blake2b(digest_size=DIGEST_CHARACTERS // 2)
     for part in (image.tobytes(), memory.tobytes(), bytes([completed])):
         state.update(part)
     return state.hexdigest()

@@ -1,0 +1,119 @@
+"""The emulator's TMA engine behind its C functions, and aligned memory to call them with."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tmaasync
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+INCLUDE = Path(tmaasync.__file__).parent / "emulate" / "include"
+FLAGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
+
+Spec = TensorMapSpec | Im2colSpec
+Bytes = npt.NDArray[np.uint8]
+
+
+# --- the library --------------------------------------------------------------------------------
+
+
+class Access(ctypes.Structure):
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("is_global", ctypes.c_uint32),
+        ("is_write", ctypes.c_uint32),
+    )
+
+
+class Observer(ctypes.Structure):
+    _fields_ = (
+        ("array_start", ctypes.c_uint64),
+        ("array_bytes", ctypes.c_uint64),
+        ("accesses", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+        ("log", Access * 4096),
+    )
+
+    @classmethod
+    def of(cls, start: int, size: int) -> Observer:
+        """One that knows a single array."""
+        return cls(start, size, 0, 0)
+
+    def bytes_seen(self, *, is_global: bool, is_write: bool) -> list[int]:
+        """Every byte reported, as often as it was."""
+        assert self.accesses <= 4096
+        return [
+            byte
+            for one in itertools.islice(self.log, self.accesses)
+            if (bool(one.is_global), bool(one.is_write)) == (is_global, is_write)
+            for byte in range(one.start, one.start + one.bytes)
+        ]
+
+
+class FaultError(Exception):
+    """What the C++ ``Fault`` says."""
+
+
+class Engine:
+    """The library with Python's arguments: coordinates innermost first, as on the device."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        library.tma_reason.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: Any) -> int:
+        function = getattr(self.library, f"tma_{name}")
+        function.restype = ctypes.c_int64
+        result: int = function(*map(_as_c, arguments))
+        if result < 0:
+            raise FaultError(self.library.tma_reason().decode())
+        return result
+
+    def decode(self, descriptor: Bytes) -> list[int]:
+        numbers = np.zeros(64, np.int64)
+        count = self.call("decode", descriptor, numbers)
+        return [*map(int, numbers[:count])]
+
+
+def _as_c(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        return ctypes.c_void_p(argument.ctypes.data)
+    if isinstance(argument, Observer):
+        return ctypes.byref(argument)
+    if isinstance(argument, ctypes.c_void_p):
+        return argument
+    return ctypes.c_int(argument)
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def aligned(size: int, alignment: int = 1024) -> Bytes:
+    raw = np.zeros(size + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + size]
+
+
+def random_bytes(size: int, seed: int) -> Bytes:
+    buffer = aligned(size)
+    buffer[:] = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    return buffer
+
+
+def descriptor_of(spec: Spec) -> Bytes:
+    buffer = aligned(128)
+    buffer[:] = np.frombuffer(spec.encode(), np.uint8)
+    return buffer
+
+
+def device_order(start: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Outermost first to innermost first."""
+    return np.array(start[::-1], np.int32)

@@ -1,0 +1,849 @@
+"""The emulator's TMA engine: equal, byte for byte, to a plain oracle and to what the H200 did."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate import tma_oracle as oracle
+from emulate.engine_library import (
+    FLAGS,
+    INCLUDE,
+    Bytes,
+    Engine,
+    FaultError,
+    Observer,
+    Spec,
+    aligned,
+    descriptor_of,
+    device_order,
+    random_bytes,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import (
+    DATA_TYPES,
+    SWIZZLES,
+    im2col_specs,
+    ordinary_im2col,
+    ordinary_tiled,
+    specs,
+    tiled_specs,
+)
+
+from tmaasync.modes import DataType, Interleave, OOBFill, ReduceOp, Swizzle
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+HEADERS = ("tensor_map.hpp", "tma_engine.hpp")
+POISON = 0xCC
+FLOATS = [dtype for dtype in DATA_TYPES if dtype.is_float]
+
+
+@dataclass
+class Copy:
+    """One instruction and the memory around it."""
+
+    spec: Any
+    start: tuple[int, ...]  # outermost first
+    memory: Bytes
+    shared: Bytes
+    shared_offset: int
+    offsets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.spec = replace(self.spec, address=self.memory.ctypes.data)
+        self.observer = Observer.of(self.memory.ctypes.data, self.memory.size)
+
+    def run(self, engine: Engine, name: str, *leading: Any, unobserved: bool = False) -> int:
+        offsets = (np.array(self.offsets[::-1], np.uint16),) if self.offsets else ()
+        return engine.call(
+            name,
+            *leading,
+            descriptor_of(self.spec),
+            device_order(self.start),
+            *offsets,
+            self.shared,
+            self.shared_offset,
+            *(() if unobserved else (self.observer,)),
+        )
+
+    def places(self) -> Iterator[oracle.Place]:
+        if isinstance(self.spec, Im2colSpec):
+            return oracle.column_places(self.spec, self.start, self.offsets)
+        return oracle.box_places(self.spec, self.start)
+
+    def loaded(self) -> Bytes:
+        base = self.memory.ctypes.data
+        places = self.places()
+        return oracle.load(self.spec, places, self.memory, base, self.shared, self.shared_offset)
+
+    def stored(self, op: ReduceOp | None = None) -> Bytes:
+        return oracle.store(
+            self.spec,
+            self.start,
+            self.memory,
+            self.memory.ctypes.data,
+            self.shared,
+            self.shared_offset,
+            op,
+        )
+
+
+def footprint_bytes(spec: Spec) -> int:
+    """Whole sectors from the first element to the last."""
+    row = -(-spec.shape[-1] * spec.dtype.itemsize // 16) * 16
+    steps = zip(spec.shape, spec.strides_bytes, strict=False)
+    return row + sum((extent - 1) * stride for extent, stride in steps)
+
+
+def copy_of(spec: Spec, start: tuple[int, ...], seed: int = 0, **changes: Any) -> Copy:
+    shared_offset = changes.pop("shared_offset", 0)
+    rows = spec.box_bytes // (spec.box_shape_moved[-1] * spec.dtype.itemsize)
+    room = shared_offset + max(spec.box_bytes, rows * spec.swizzle.span_bytes)
+    shared = random_bytes(-(-room // 1024) * 1024, seed + 1)
+    memory = random_bytes(footprint_bytes(spec), seed)
+    return Copy(spec, start, memory, shared, shared_offset, **changes)
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+seeds = st.integers(0, 1 << 32)
+
+
+def packed_strides(draw: st.DrawFn, spec: Spec, shape: Sequence[int]) -> tuple[int, ...]:
+    """Rows that do not overlap, some of them with padding between."""
+    granule = 32 if spec.interleave is Interleave.B32 else 16
+    strides: list[int] = []
+    size = shape[-1] * spec.dtype.itemsize
+    for extent in reversed(shape[:-1]):
+        size = (-(-size // granule) + draw(st.integers(0, 2))) * granule
+        strides.insert(0, size)
+        size *= extent
+    return tuple(strides)
+
+
+def small_inner(draw: st.DrawFn, spec: Spec) -> int:
+    """An innermost side of at most 128 bytes; the span of a swizzle stays kept."""
+    side = spec.sides[-1].value
+    return min(side, draw(st.integers(1, 8)) * (16 // spec.dtype.itemsize))
+
+
+@st.composite
+def tiled_copies(
+    draw: st.DrawFn, *, dtypes: Sequence[DataType] = tuple(DATA_TYPES), is_store: bool = False
+) -> Copy:
+    """A legal tiled map of any form over a small array, and somewhere near it to copy."""
+    spec = draw(tiled_specs(dtypes=tuple(dtypes)))
+    inner = small_inner(draw, spec)
+    most = {1: 1, 2: 9, 3: 5, 4: 4, 5: 3}[spec.rank]
+    box = (*(1 + side % most for side in spec.box_shape[:-1]), inner)
+    shape = (
+        *(draw(st.integers(1, 8)) for _ in box[:-1]),
+        draw(st.integers(1, 2 * inner + 3)),
+    )
+    spec = replace(
+        spec, shape=shape, box_shape=box, strides_bytes=packed_strides(draw, spec, shape)
+    )
+    spec.check()
+    lowest = 0 if is_store else -1
+    unit = 16 // spec.dtype.itemsize
+    start = tuple(
+        draw(st.integers(lowest * side * stride, extent + 1))
+        for side, stride, extent in zip(box, spec.element_strides, shape, strict=True)
+    )[:-1]
+    innermost = draw(st.integers(lowest * (inner // unit + 1), (shape[-1] + unit) // unit)) * unit
+    offset = draw(st.integers(0, 9)) * 128
+    return copy_of(spec, (*start, innermost), draw(seeds), shared_offset=offset)
+
+
+@st.composite
+def im2col_copies(draw: st.DrawFn) -> Copy:
+    """A legal im2col map over a small array, and a pixel of its bounding box to start from."""
+    spec = replace(draw(im2col_specs()), interleave=Interleave.NONE)
+    inner = small_inner(draw, spec)
+    if spec.swizzle is not Swizzle.NONE:
+        inner = min(inner, spec.swizzle.span_bytes // spec.dtype.itemsize)
+    spatial = [draw(st.integers(1, 6)) for _ in spec.lower_corner]
+    lower = [draw(st.integers(-3, 3)) for _ in spatial]
+    upper = [
+        draw(st.integers(max(-6, corner - extent + 1), 3))
+        for corner, extent in zip(lower, spatial, strict=True)
+    ]
+    shape = (draw(st.integers(1, 3)), *spatial, draw(st.integers(1, 2 * inner + 3)))
+    spec = replace(
+        spec,
+        shape=shape,
+        strides_bytes=packed_strides(draw, spec, shape),
+        lower_corner=tuple(lower),
+        upper_corner=tuple(upper),
+        channels_per_pixel=inner,
+        pixels_per_column=draw(st.integers(1, 40)),
+    )
+    spec.check()
+    pixel = [
+        draw(st.sampled_from(range(low, extent + high, stride)))
+        for low, extent, high, stride in zip(
+            lower, spatial, upper, spec.element_strides[1:-1], strict=True
+        )
+    ]
+    unit = 16 // spec.dtype.itemsize
+    channel = draw(st.integers(-2, (shape[-1] + unit) // unit)) * unit
+    return copy_of(
+        spec,
+        (draw(st.integers(-1, shape[0])), *pixel, channel),
+        draw(seeds),
+        shared_offset=draw(st.integers(0, 9)) * 128,
+        offsets=tuple(draw(st.integers(0, 4)) for _ in pixel),
+    )
+
+
+# --- the map ------------------------------------------------------------------------------------
+
+
+@given(spec=specs)
+def test_a_decoded_map_says_what_the_spec_says(engine: Engine, spec: Spec) -> None:
+    strides = (spec.dtype.itemsize, *spec.strides_bytes[::-1])
+    dims = zip(spec.shape[::-1], strides, spec.element_strides[::-1], strict=True)
+    corners: list[tuple[int, int]] = []
+    if isinstance(spec, Im2colSpec):
+        corners = [*zip(spec.lower_corner, spec.upper_corner, strict=True)][::-1]
+
+    assert engine.decode(descriptor_of(spec)) == [
+        spec.address,
+        isinstance(spec, Im2colSpec),
+        spec.rank,
+        spec.dtype,
+        spec.interleave,
+        spec.swizzle,
+        spec.oob_fill,
+        spec.box_bytes,
+        *itertools.chain.from_iterable(dims),
+        *itertools.chain.from_iterable(corners),
+    ]
+
+
+@pytest.mark.parametrize("offset", [8, 16, 32])
+def test_a_map_off_64_bytes_is_a_fault(engine: Engine, offset: int) -> None:
+    buffer = aligned(256)
+    buffer[offset : offset + 128] = descriptor_of(ordinary_tiled())
+
+    with pytest.raises(FaultError, match=r"the tensor map lies at 0x.*multiple of 64"):
+        engine.decode(buffer[offset:])
+
+
+@pytest.mark.parametrize(
+    ("bit", "reason"),
+    [
+        (66, "bits are set"),
+        (70, "rank 7"),
+        (74, "element type 14"),
+        (76, "interleave 3"),
+        (80, "element type 6"),
+        (511, "bits are set"),
+        (577, "repeats after 18 bytes"),
+    ],
+)
+def test_bits_that_no_map_sets_are_a_fault(engine: Engine, bit: int, reason: str) -> None:
+    descriptor = descriptor_of(ordinary_tiled(interleave=Interleave.B16))
+    descriptor[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(FaultError, match=f"no tensor map of sm_90: .*{reason}"):
+        engine.decode(descriptor)
+
+
+def test_zeros_are_no_map(engine: Engine) -> None:
+    with pytest.raises(FaultError, match=r"the 128 bytes are no tensor map of sm_90"):
+        engine.decode(aligned(128))
+
+
+def test_an_edited_map_keeps_to_16_bytes(engine: Engine) -> None:
+    descriptor = descriptor_of(ordinary_tiled(box_shape=(1, 64, 64)))
+    descriptor[440 // 8] = 64 - 2
+
+    with pytest.raises(FaultError, match="takes 126 bytes; it must be a multiple of 16"):
+        engine.decode(descriptor)
+
+
+# --- loads --------------------------------------------------------------------------------------
+
+
+@given(copy=tiled_copies())
+def test_a_load_writes_the_box_and_credits_it(engine: Engine, copy: Copy) -> None:
+    expected = copy.loaded()
+
+    credited = copy.run(engine, "tiled_load")
+
+    np.testing.assert_array_equal(copy.shared, expected)
+    assert credited == copy.spec.box_bytes
+
+
+@given(copy=tiled_copies())
+def test_a_load_without_an_observer_is_the_same_load(engine: Engine, copy: Copy) -> None:
+    expected = copy.loaded()
+
+    credited = copy.run(engine, "tiled_load_unobserved", unobserved=True)
+
+    np.testing.assert_array_equal(copy.shared, expected)
+    assert credited == copy.spec.box_bytes
+
+
+@given(copy=tiled_copies())
+def test_a_load_reports_each_byte_it_reads_and_writes_once(engine: Engine, copy: Copy) -> None:
+    copy.run(engine, "tiled_load")
+    size = copy.spec.dtype.itemsize
+    elements = (oracle.address_of(copy.spec, place) for place in copy.places())
+    inside = (address for address in elements if address is not None)
+
+    read = copy.observer.bytes_seen(is_global=True, is_write=False)
+    written = copy.observer.bytes_seen(is_global=False, is_write=True)
+
+    assert sorted(read) == sorted(at for start in inside for at in range(start, start + size))
+    assert sorted(written) == sorted(
+        oracle.in_shared(copy.spec, byte, copy.shared_offset) for byte in range(copy.spec.box_bytes)
+    )
+    assert not copy.observer.bytes_seen(is_global=True, is_write=True)
+    assert not copy.observer.bytes_seen(is_global=False, is_write=False)
+
+
+@pytest.mark.parametrize("corner", list(itertools.product([-(1 << 31), (1 << 31) - 16], repeat=3)))
+def test_a_load_from_the_ends_of_the_coordinates_is_all_fill(
+    engine: Engine, corner: tuple[int, int, int]
+) -> None:
+    spec = ordinary_tiled(
+        shape=(2, 8, 64), strides_bytes=((1 << 40) - 16, 128), box_shape=(1, 8, 64)
+    )
+    copy = Copy(spec, corner, random_bytes(16, 0), random_bytes(1024, 1), 0)
+
+    assert copy.run(engine, "tiled_load") == 1024
+
+    assert not copy.shared.any()
+    assert not copy.observer.bytes_seen(is_global=True, is_write=False)
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+def test_the_swizzle_follows_the_absolute_address(engine: Engine, swizzle: Swizzle) -> None:
+    inner = swizzle.span_bytes
+    spec = TensorMapSpec(0, DataType.UINT8, (16, inner), (inner,), (16, inner), swizzle=swizzle)
+    at = {offset: copy_of(spec, (0, 0), shared_offset=offset) for offset in (0, 128, 384, 1024)}
+    for copy in at.values():
+        copy.run(engine, "tiled_load")
+
+    whole = at[0].shared[: spec.box_bytes]
+    assert (at[1024].shared[1024:][: spec.box_bytes] == whole).all()
+    shifted = (at[128].shared[128:][: spec.box_bytes] == whole).all()
+    assert shifted == (swizzle is Swizzle.NONE)
+
+
+@pytest.mark.parametrize("swizzle", [one for one in SWIZZLES if one is not Swizzle.NONE])
+def test_narrow_rows_under_a_swizzle_lie_a_whole_span_apart(
+    engine: Engine, swizzle: Swizzle
+) -> None:
+    rows, span = 128 // swizzle.span_bytes * 8, swizzle.span_bytes
+    spec = TensorMapSpec(0, DataType.UINT8, (rows, 16), (16,), (rows, 16), swizzle=swizzle)
+    copy = copy_of(spec, (0, 0))
+    copy.memory[:] = np.repeat(np.arange(rows), 16)
+    copy.shared[:] = POISON
+
+    assert copy.run(engine, "tiled_load") == rows * 16
+
+    spans = copy.shared[: rows * span].reshape(rows, span)
+    for row, found in enumerate(spans):
+        written = found[found != POISON]
+        assert written.size == 16
+        assert (written == row).all()
+    assert (copy.shared[rows * span :] == POISON).all()
+
+
+# What the chip did: benchmarks/probe_hardware.py on an H200.
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_fill_has_the_bits_of_the_chip(engine: Engine, dtype: DataType) -> None:
+    spec = ordinary_tiled(
+        dtype=dtype,
+        shape=(4, 16),
+        strides_bytes=(16 * dtype.itemsize,),
+        box_shape=(4, 16),
+        element_strides=(1, 1),
+        oob_fill=OOBFill.NAN,
+    )
+    copy = copy_of(spec, (0, 16))
+
+    copy.run(engine, "tiled_load")
+
+    assert (copy.shared[: spec.box_bytes].view(np.uint16) == 0x7FF7).all()
+
+
+TF32_LOADS = {
+    0x3F801FFF: 0x3F802000,
+    0x3F801000: 0x3F800000,
+    0x3F800FFF: 0x3F800000,
+    0x00000001: 0x00000000,
+    0x7F800001: 0x7FFFE000,
+}
+
+
+@pytest.mark.parametrize("dtype", oracle.FLOAT32)
+def test_words_change_on_the_way_through_a_tf32_map_only(engine: Engine, dtype: DataType) -> None:
+    words = np.resize(np.array([*TF32_LOADS], np.uint32), 64)
+    spec = ordinary_tiled(
+        dtype=dtype,
+        shape=(4, 16),
+        strides_bytes=(64,),
+        box_shape=(4, 16),
+        element_strides=(1, 1),
+    )
+    copy = copy_of(spec, (0, 0))
+    copy.memory[:] = words.view(np.uint8)
+
+    copy.run(engine, "tiled_load")
+
+    found = copy.shared[:256].view(np.uint32).tolist()
+    is_tf32 = dtype in oracle.TF32
+    assert found == [TF32_LOADS[word] if is_tf32 else word for word in words.tolist()]
+
+
+# Exponents at both ends, and fractions around a tie.
+words = st.one_of(
+    st.integers(0, (1 << 32) - 1),
+    st.builds(
+        lambda sign, exponent, kept, dropped: sign << 31 | exponent << 23 | kept << 13 | dropped,
+        st.integers(0, 1),
+        st.sampled_from([0, 1, 127, 254, 255]),
+        st.sampled_from([0, 1, 1022, 1023]),
+        st.sampled_from([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF]),
+    ),
+)
+
+
+@given(bits=st.lists(words, min_size=4, max_size=4))
+def test_any_word_is_rounded_to_tf32_to_nearest_even(engine: Engine, bits: list[int]) -> None:
+    spec = TensorMapSpec(0, DataType.TFLOAT32, (4,), (), (4,))
+    copy = copy_of(spec, (0,))
+    copy.memory[:] = np.array(bits, np.uint32).view(np.uint8)
+
+    copy.run(engine, "tiled_load")
+
+    assert copy.shared[:16].view(np.uint32).tolist() == [*map(oracle.as_tf32, bits)]
+
+
+@pytest.mark.parametrize(
+    ("box", "element_strides", "written"),
+    [
+        ((4, 8), (1, 2), 128),
+        ((8, 8), (1, 2), 256),
+        ((6, 16), (1, 2), 384),
+        ((4, 8), (1, 4), 128),
+        ((8, 8), (1, 4), 256),
+        ((6, 16), (1, 4), 384),
+        ((4, 8), (2, 1), 64),
+        ((8, 8), (2, 1), 128),
+        ((6, 16), (2, 1), 192),
+        ((4, 8), (3, 1), 64),
+        ((8, 8), (3, 1), 96),
+        ((6, 16), (3, 1), 128),
+    ],
+)
+def test_element_strides_write_and_credit_what_the_chip_does(
+    engine: Engine, box: tuple[int, int], element_strides: tuple[int, int], written: int
+) -> None:
+    spec = TensorMapSpec(
+        0, DataType.FLOAT32, (64, 256), (1024,), box, element_strides=element_strides
+    )
+    copy = copy_of(spec, (0, 0))
+    copy.memory[:] = 1
+    copy.shared[:] = POISON
+
+    assert copy.run(engine, "tiled_load") == written
+    assert np.count_nonzero(copy.shared != POISON) == written
+
+
+# --- stores -------------------------------------------------------------------------------------
+
+
+@given(copy=tiled_copies(is_store=True))
+def test_a_store_writes_the_clipped_box_and_nothing_else(engine: Engine, copy: Copy) -> None:
+    expected, shared = copy.stored(), copy.shared.copy()
+
+    copy.run(engine, "tiled_store")
+
+    np.testing.assert_array_equal(copy.memory, expected)
+    np.testing.assert_array_equal(copy.shared, shared)
+
+
+@given(copy=tiled_copies(is_store=True))
+def test_a_store_reports_each_byte_it_reads_and_writes_once(engine: Engine, copy: Copy) -> None:
+    changed = aligned(copy.memory.size)
+    copy.shared[:] = 0xFF
+    copy.memory, copy.observer = changed, Observer.of(changed.ctypes.data, changed.size)
+    copy.spec = replace(copy.spec, address=changed.ctypes.data)
+
+    copy.run(engine, "tiled_store")
+
+    written = copy.observer.bytes_seen(is_global=True, is_write=True)
+    read = copy.observer.bytes_seen(is_global=False, is_write=False)
+    assert sorted(written) == (np.flatnonzero(changed) + changed.ctypes.data).tolist()
+    assert len(set(read)) == len(read) == copy.spec.box_bytes
+    assert not copy.observer.bytes_seen(is_global=False, is_write=True)
+
+
+@pytest.mark.parametrize(
+    ("extent", "start", "columns"),
+    [
+        (464, 448, [448, 463]),
+        (464, 464, []),
+        (466, 448, [448, 479]),
+        (466, 464, [464, 479]),
+        (470, 448, [448, 479]),
+        (470, 464, [464, 479]),
+        (480, 448, [448, 479]),
+        (480, 464, [464, 479]),
+    ],
+)
+def test_a_store_writes_whole_sectors_as_the_chip_does(
+    engine: Engine, extent: int, start: int, columns: list[int]
+) -> None:
+    spec = TensorMapSpec(0, DataType.UINT8, (4, extent), (512,), (4, 32))
+    copy = Copy(spec, (0, start), aligned(4 * 512), random_bytes(1024, 0), 0)
+    copy.shared[:] = 7
+
+    copy.run(engine, "tiled_store")
+
+    row = np.flatnonzero(copy.memory[:512])
+    assert [*row[[0, -1]].tolist()] == columns if columns else not row.size
+    assert (copy.memory.reshape(4, 512) == copy.memory[:512]).all()
+
+
+@pytest.mark.parametrize(
+    ("start", "changed"),
+    [((63, 0), 8), ((64, 0), 0), ((0, 252), 16), ((0, 256), 0), ((100, 300), 0)],
+)
+def test_a_store_past_the_end_is_clipped(
+    engine: Engine, start: tuple[int, int], changed: int
+) -> None:
+    spec = TensorMapSpec(0, DataType.FLOAT32, (64, 256), (1024,), (4, 8))
+    copy = copy_of(spec, start)
+    copy.memory[:], copy.shared[:] = 0, 1
+
+    copy.run(engine, "tiled_store")
+
+    assert np.count_nonzero(copy.memory.view(np.uint32)) == changed
+
+
+@given(copy=tiled_copies(dtypes=[one for one in DATA_TYPES if one not in oracle.TF32]))
+def test_a_store_undoes_a_load(engine: Engine, copy: Copy) -> None:
+    copy.start = tuple(max(place, 0) for place in copy.start)
+    before = copy.memory.copy()
+    copy.run(engine, "tiled_load")
+
+    copy.run(engine, "tiled_store")
+
+    inside = [oracle.address_of(copy.spec, place) for place in copy.places()]
+    base, size = copy.memory.ctypes.data, copy.spec.dtype.itemsize
+    for address in filter(None, inside):
+        element = slice(address - base, address - base + size)
+        assert (copy.memory[element] == before[element]).all()
+
+
+# --- reductions ---------------------------------------------------------------------------------
+
+ARITHMETIC = {ReduceOp.ADD, ReduceOp.MIN, ReduceOp.MAX}
+LOGIC = {ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR}
+OF_THE_CHIP: dict[DataType, set[ReduceOp]] = {
+    DataType.UINT8: set(),
+    DataType.UINT16: set(),
+    DataType.UINT32: {*ReduceOp},
+    DataType.INT32: ARITHMETIC | LOGIC,
+    DataType.UINT64: ARITHMETIC | LOGIC,
+    DataType.INT64: {ReduceOp.MIN, ReduceOp.MAX},
+    DataType.FLOAT16: ARITHMETIC,
+    DataType.BFLOAT16: ARITHMETIC,
+    DataType.FLOAT32: {ReduceOp.ADD},
+    DataType.FLOAT64: {ReduceOp.ADD},
+    DataType.FLOAT32_FTZ: {ReduceOp.ADD},
+    DataType.TFLOAT32: {ReduceOp.ADD},
+    DataType.TFLOAT32_FTZ: {ReduceOp.ADD},
+}
+REDUCTIONS = [(op, dtype) for dtype, ops in OF_THE_CHIP.items() for op in sorted(ops)]
+
+
+def line_of(dtype: DataType, values: list[int], given: list[int]) -> Copy:
+    """A reduction of one line of elements, by their bits."""
+    spec = TensorMapSpec(0, dtype, (len(values),), (), (len(values),))
+    copy = copy_of(spec, (0,))
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    copy.memory[:] = np.array(values, unsigned).view(np.uint8)
+    copy.shared[: copy.memory.size] = np.array(given, unsigned).view(np.uint8)
+    return copy
+
+
+def is_nan(bits: int, dtype: DataType) -> bool:
+    return dtype in oracle.FORMS and math.isnan(oracle.number(bits, dtype))
+
+
+@pytest.mark.parametrize("dtype", DATA_TYPES)
+@pytest.mark.parametrize("op", ReduceOp)
+def test_reductions_exist_where_the_chip_has_them(
+    engine: Engine, op: ReduceOp, dtype: DataType
+) -> None:
+    ones = [1] * (16 // dtype.itemsize)
+    copy = line_of(dtype, ones, ones)
+
+    if op in OF_THE_CHIP[dtype]:
+        copy.run(engine, "tiled_reduce", op)
+        return
+    reason = f"the chip has no reduction {op.name.lower()} for {dtype.name}"
+    with pytest.raises(FaultError, match=reason):
+        copy.run(engine, "tiled_reduce", op)
+
+
+@pytest.mark.parametrize(("op", "dtype"), REDUCTIONS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_reduction_is_that_of_the_maps_type(
+    engine: Engine, op: ReduceOp, dtype: DataType, data: st.DataObject
+) -> None:
+    count = 64 // dtype.itemsize
+    bits = 8 * dtype.itemsize
+    edges = [0, 1, 1 << bits - 1, (1 << bits) - 1, (1 << bits - 1) - 1]
+    element = st.one_of(st.integers(0, (1 << bits) - 1), st.sampled_from(edges))
+    if dtype is DataType.FLOAT64:  # which NaN comes of NaN is not established there
+        element = element.filter(lambda one: not is_nan(one, dtype))
+    old, new = (data.draw(st.lists(element, min_size=count, max_size=count)) for _ in range(2))
+    copy = line_of(dtype, old, new)
+
+    copy.run(engine, "tiled_reduce", op)
+
+    found = copy.memory.view(f"u{dtype.itemsize}").tolist()
+    pairs = zip(old, new, strict=True)
+    wanted = [oracle.reduced(op, before, given_bits, dtype) for before, given_bits in pairs]
+    assert [*map(hex, found)] == [*map(hex, wanted)]
+
+
+@given(copy=tiled_copies(dtypes=[DataType.UINT32, DataType.INT64, DataType.FLOAT16], is_store=True))
+def test_a_reduction_touches_what_a_store_touches(engine: Engine, copy: Copy) -> None:
+    expected = copy.stored(ReduceOp.MAX)
+
+    copy.run(engine, "tiled_reduce", ReduceOp.MAX)
+
+    np.testing.assert_array_equal(copy.memory, expected)
+
+
+@pytest.mark.parametrize("dtype", [DataType.FLOAT16, DataType.BFLOAT16])
+def test_sums_of_16_bits_round_ties_to_even(engine: Engine, dtype: DataType) -> None:
+    one = oracle.bits_of(1.0, dtype)
+    half_a_place = 2.0 ** -(oracle.FORMS[dtype][0] + 1)
+    tie = oracle.bits_of(half_a_place, dtype)
+    copy = line_of(dtype, [one, one + 1] * 4, [tie] * 8)
+
+    copy.run(engine, "tiled_reduce", ReduceOp.ADD)
+
+    assert copy.memory.view(np.uint16).tolist() == [one, one + 2] * 4
+
+
+# --- im2col -------------------------------------------------------------------------------------
+
+
+@given(copy=im2col_copies())
+def test_an_im2col_load_walks_the_bounding_boxes(engine: Engine, copy: Copy) -> None:
+    expected = copy.loaded()
+
+    credited = copy.run(engine, "im2col_load")
+
+    np.testing.assert_array_equal(copy.shared, expected)
+    assert credited == copy.spec.box_bytes
+
+
+def test_the_taps_of_a_filter_make_a_convolution(engine: Engine) -> None:
+    """The columns of all taps, times the filter, are the convolution that NumPy computes."""
+    images, size, channels, filters, stride = 2, 6, 16, 3, 2
+    random = np.random.default_rng(0)
+    source = random.integers(-8, 8, (images, size, size, channels)).astype(np.int32)
+    weights = random.integers(-8, 8, (filters, filters, channels)).astype(np.int32)
+    pixels = images * 3 * 3
+    spec = Im2colSpec(
+        0,
+        DataType.INT32,
+        source.shape,
+        source.strides[:-1],
+        (-1, -1),
+        (-1, -1),
+        channels,
+        pixels,
+        element_strides=(1, stride, stride, 1),
+    )
+    total = np.zeros(pixels, np.int64)
+    for tap in itertools.product(range(filters), repeat=2):
+        copy = copy_of(spec, (0, -1, -1, 0), offsets=tap)
+        copy.memory[:] = source.reshape(-1).view(np.uint8)
+        copy.run(engine, "im2col_load")
+        column = copy.shared[: spec.box_bytes].view(np.int32).reshape(pixels, channels)
+        total += column @ weights[tap]
+
+    padded = np.pad(source, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (filters, filters), (1, 2))
+    wanted = np.einsum("nhwcrs,rsc->nhw", windows[:, ::stride, ::stride], weights)
+    assert total.tolist() == wanted.reshape(-1).tolist()
+
+
+# --- copies without a map -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "moved"), [(256, 256), (250, 240), (16, 16), (8, 0), (0, 0)])
+def test_a_bulk_copy_moves_whole_units_of_16_bytes(engine: Engine, size: int, moved: int) -> None:
+    source, target = random_bytes(512, 0), aligned(512)
+    observer = Observer.of(source.ctypes.data, source.size)
+
+    assert engine.call("bulk_load", source[16:], size, target, 32, observer) == moved
+
+    expected = np.zeros(512, np.uint8)
+    expected[32 : 32 + moved] = source[16 : 16 + moved]
+    np.testing.assert_array_equal(target, expected)
+    assert len(observer.bytes_seen(is_global=True, is_write=False)) == moved
+    back, observer = aligned(512), Observer.of(0, 1 << 63)
+    assert engine.call("bulk_store", back, size, target, 32, observer) == moved
+    np.testing.assert_array_equal(back[:moved], source[16 : 16 + moved])
+    assert not back[moved:].any()
+    assert len(observer.bytes_seen(is_global=True, is_write=True)) == moved
+
+
+@pytest.mark.parametrize("name", ["bulk_load", "bulk_store"])
+def test_bulk_addresses_are_multiples_of_16(engine: Engine, name: str) -> None:
+    memory, shared = aligned(512), aligned(512)
+    observer = Observer.of(0, 1 << 63)
+
+    with pytest.raises(FaultError, match=r"global address is 0x.*8; .*multiple of 16"):
+        engine.call(name, memory[8:], 256, shared, 0, observer)
+    with pytest.raises(FaultError, match=r"shared address is 0x8; .*multiple of 16"):
+        engine.call(name, memory, 256, shared, 8, observer)
+
+
+@pytest.mark.parametrize("name", ["bulk_load", "bulk_store"])
+def test_a_bulk_copy_outside_every_array_is_a_fault(engine: Engine, name: str) -> None:
+    memory, shared = aligned(512), aligned(512)
+    observer = Observer.of(memory.ctypes.data, 256)
+
+    with pytest.raises(FaultError, match=f"256 bytes at {memory.ctypes.data + 16:#x}, outside"):
+        engine.call(name, memory[16:], 256, shared, 0, observer)
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+TILED = {"tiled_load": (), "tiled_store": (), "tiled_reduce": (ReduceOp.ADD,)}
+
+
+@pytest.mark.parametrize("offset", [16, 64, 127])
+@pytest.mark.parametrize("name", TILED)
+def test_the_shared_address_is_a_multiple_of_128(engine: Engine, name: str, offset: int) -> None:
+    copy = copy_of(ordinary_tiled(shape=(1, 64, 64)), (0, 0, 0))
+    copy.shared_offset = offset
+
+    with pytest.raises(FaultError, match=f"shared address is {offset:#x}; .*multiple of 128"):
+        copy.run(engine, name, *TILED[name])
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_the_innermost_coordinate_is_a_multiple_of_16_bytes(engine: Engine, name: str) -> None:
+    copy = copy_of(ordinary_tiled(shape=(1, 64, 64)), (0, 0, 3))
+
+    reason = "innermost coordinate is 3, or 6 bytes of FLOAT16; .* Step by multiples of 8"
+    with pytest.raises(FaultError, match=reason):
+        copy.run(engine, name, *TILED[name])
+
+
+@pytest.mark.parametrize("start", [(0, 0, -8), (0, -1, 0), (-1, 0, 0)])
+@pytest.mark.parametrize("name", ["tiled_store", "tiled_reduce"])
+def test_a_store_or_reduction_starts_at_no_negative_coordinate(
+    engine: Engine, name: str, start: tuple[int, int, int]
+) -> None:
+    copy = copy_of(ordinary_tiled(shape=(1, 64, 64)), start)
+    before = copy.memory.copy()
+    dim = [*start][::-1].index(min(start))
+
+    with pytest.raises(FaultError, match=f"coordinate {dim} below 0"):
+        copy.run(engine, name, *TILED[name])
+    assert (copy.memory == before).all()
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_bytes_outside_every_array_are_a_fault(engine: Engine, name: str) -> None:
+    copy = copy_of(ordinary_tiled(shape=(1, 64, 64), strides_bytes=(8192, 128)), (0, 0, 0))
+    copy.observer.array_bytes -= 16
+    verb = "reads" if name == "tiled_load" else "writes"
+    last = copy.memory.ctypes.data + 63 * 128
+
+    with pytest.raises(FaultError, match=f"{verb} 128 bytes at {last:#x}, outside every array"):
+        copy.run(engine, name, *TILED[name])
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_a_tiled_copy_needs_a_tiled_map(engine: Engine, name: str) -> None:
+    copy = copy_of(ordinary_im2col(), (0, 0, 0, 0))
+
+    with pytest.raises(FaultError, match="a tiled copy was given an im2col map"):
+        copy.run(engine, name, *TILED[name])
+
+
+def test_an_im2col_copy_needs_an_im2col_map(engine: Engine) -> None:
+    copy = copy_of(ordinary_tiled(), (0, 0, 0), offsets=(0,))
+
+    with pytest.raises(FaultError, match="an im2col copy was given a tiled map"):
+        copy.run(engine, "im2col_load")
+
+
+@pytest.mark.parametrize("channel", [1, 4])
+def test_the_channel_is_a_multiple_of_16_bytes(engine: Engine, channel: int) -> None:
+    copy = copy_of(ordinary_im2col(), (0, 0, 0, channel), offsets=(0, 0))
+
+    with pytest.raises(FaultError, match=f"innermost coordinate is {channel}, .*16 bytes"):
+        copy.run(engine, "im2col_load")
+
+
+def test_offsets_have_as_many_bits_as_the_rank_leaves_them(engine: Engine) -> None:
+    copy = copy_of(ordinary_im2col(), (0, 0, 0, 0), offsets=(0, 256))
+
+    with pytest.raises(FaultError, match="im2col offset 0 is 256; at rank 4 it must be below 256"):
+        copy.run(engine, "im2col_load")
+
+
+def test_interleaved_im2col_is_refused_because_nothing_says_what_it_does(engine: Engine) -> None:
+    spec = ordinary_im2col(interleave=Interleave.B16, shape=(1, 16, 28, 28))
+
+    with pytest.raises(FaultError, match=r"interleaved; .*not established"):
+        copy_of(spec, (0, 0, 0, 0), offsets=(0, 0)).run(engine, "im2col_load")
+
+
+# --- the headers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_compiles_alone(compiler: str, tmp_path: Path, header: str) -> None:
+    source = tmp_path / "alone.cpp"
+    source.write_text(f"#include <tmaasync_emulate/{header}>\n")
+
+    built = subprocess.run(
+        [compiler, *FLAGS, "-fsyntax-only", str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert built.returncode == 0, built.stderr
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_includes_only_the_project_and_the_language(header: str) -> None:
+    text = (INCLUDE / "tmaasync_emulate" / header).read_text()
+
+    included: list[str] = re.findall(r"#include <([^>]+)>", text)
+
+    assert not [name for name in included if "/" in name and not name.startswith("tmaasync_")]
+    assert not [name for name in included if "/" not in name and "." in name]
