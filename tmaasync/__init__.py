@@ -1,6 +1,6 @@
 """Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
 
-from tmaasync import ops
+from tmaasync import emulate, ops
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.errors import (
     ArgumentError,
@@ -8,12 +8,15 @@ from tmaasync.errors import (
     BackendError,
     CompileError,
     DriverError,
+    EmulatedDeadlock,
+    EmulatedFault,
     LaunchError,
     ProtocolError,
     StaleTileError,
     TensorMapError,
     TMAError,
     Violation,
+    WaitingThreads,
 )
 from tmaasync.kernel import Kernel
 from tmaasync.modes import (
@@ -40,6 +43,8 @@ __all__ = [
     "CompileError",
     "DataType",
     "DriverError",
+    "EmulatedDeadlock",
+    "EmulatedFault",
     "Im2colSpec",
     "Interleave",
     "Kernel",
@@ -58,7 +63,9 @@ __all__ = [
     "TensorMapError",
     "TensorMapSpec",
     "Violation",
+    "WaitingThreads",
     "__version__",
     "create_tma_tile",
+    "emulate",
     "ops",
 ]

@@ -21,13 +21,21 @@ from tmaasync._sources import include_dir
 from tmaasync.errors import BackendError, CompileError
 
 __all__ = [
+    "ComputedIncludeError",
     "Entry",
     "Parameter",
     "Program",
     "Source",
     "cache_dir",
     "compile_source",
+    "digest",
+    "file_digest",
+    "load_facts",
     "nvrtc_version",
+    "reached",
+    "refusal",
+    "store_with_facts",
+    "toolkit_include_dirs",
 ]
 
 _FORMAT = 1
@@ -145,7 +153,7 @@ def compile_source(source: Source, arch: str) -> Program:
         return cached
     cubin, ptx, log = _run_nvrtc(source, options)
     program = Program(
-        path=folder / f"{key or _digest(cubin)}.cubin",
+        path=folder / f"{key or digest(cubin)}.cubin",
         arch=arch,
         entries=_entries(ptx, log),
         log=log,
@@ -183,7 +191,8 @@ def _nvrtc() -> Any:
 
 
 @functools.cache
-def _toolkit_include_dirs() -> tuple[Path, ...]:
+def toolkit_include_dirs() -> tuple[Path, ...]:
+    """The folders of CUDA's own headers, as far as they are installed."""
     from cuda import pathfinder
 
     found = (pathfinder.find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
@@ -191,7 +200,7 @@ def _toolkit_include_dirs() -> tuple[Path, ...]:
 
 
 def _options(source: Source, arch: str) -> tuple[str, ...]:
-    folders = (include_dir(), *source.include_dirs, *_toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
     return (
         f"--gpu-architecture={arch}",
         "--std=c++17",
@@ -212,7 +221,7 @@ def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, st
         )
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(result) != 0:
-            raise CompileError(_refusal(source, log, result.name), log)
+            raise CompileError(refusal(source, log, result.name, _UNDEFINED.findall(log)), log)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
     finally:
@@ -227,11 +236,11 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
     return buffer.rstrip(b"\0 ") if text else buffer
 
 
-def _refusal(source: Source, log: str, result: str) -> str:
-    undefined = dict.fromkeys(_UNDEFINED.findall(log))
+def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
+    """What a compiler said, and the names that the host may have forgotten to supply."""
+    names = ", ".join(dict.fromkeys(undefined))
     hint = ""
-    if undefined:
-        names = ", ".join(undefined)
+    if names:
         hint = (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
@@ -269,21 +278,21 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
     """A hash of all that the cubin depends on; None where an include names a macro."""
-    folders = (include_dir(), *source.include_dirs, *_toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
     try:
-        headers = [(str(path), _file_digest(path)) for path in _reached(source.whole_text, folders)]
-    except _ComputedIncludeError:
+        headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
+    except ComputedIncludeError:
         return None
     flags = [option for option in options if not option.startswith("--include-path=")]
     whole = (_FORMAT, source.name, source.whole_text, arch, flags, headers, nvrtc_version())
-    return _digest(json.dumps(whole).encode())
+    return digest(json.dumps(whole).encode())
 
 
-class _ComputedIncludeError(Exception):
+class ComputedIncludeError(Exception):
     """An include directive whose file only the preprocessor knows."""
 
 
-def _reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
+def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
     """Every header that the text reaches and that lies in the folders, in a stable order."""
     found: dict[Path, None] = {}
     pending = list(_includes(text, folders))
@@ -298,14 +307,15 @@ def _reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
 def _includes(text: str, folders: tuple[Path, ...]) -> Iterator[Path]:
     for angled, quoted, computed in _INCLUDE.findall(text):
         if computed:
-            raise _ComputedIncludeError(computed)
+            raise ComputedIncludeError(computed)
         candidates = (folder / (angled or quoted) for folder in folders)
         path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
             yield path
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
+    """A hash that names the data."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -313,25 +323,40 @@ def _file_text(path: Path) -> str:
     return _read_file(path, path.stat().st_mtime_ns)[0]
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """The same for a file's contents."""
     return _read_file(path, path.stat().st_mtime_ns)[1]
 
 
 @functools.lru_cache(maxsize=512)
 def _read_file(path: Path, modified_ns: int) -> tuple[str, str]:
     data = path.read_bytes()
-    return data.decode(errors="replace"), _digest(data)
+    return data.decode(errors="replace"), digest(data)
 
 
 def _store(program: Program, cubin: bytes) -> None:
     facts = {
-        "sha256": _digest(cubin),
         "arch": program.arch,
         "log": program.log,
         "entries": [asdict(entry) for entry in program.entries.values()],
     }
-    _write(program.path, cubin)
-    _write(program.path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    store_with_facts(program.path, cubin, facts)
+
+
+def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> None:
+    """Put a compiled file into the cache, and beside it what is known of it."""
+    _write(path, data)
+    whole = {"sha256": digest(data), **facts}
+    _write(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())
+
+
+def load_facts(path: Path) -> dict[str, Any] | None:
+    """What is known of a cached file; None where there is none or it is not what was written."""
+    try:
+        facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
+        return facts if digest(path.read_bytes()) == facts["sha256"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -349,13 +374,13 @@ def _write(path: Path, data: bytes) -> None:
 def _load(folder: Path, key: str) -> Program | None:
     """The cached program; None where there is none or it is not what was written."""
     path = folder / f"{key}.cubin"
+    facts = load_facts(path)
     try:
-        facts = json.loads(path.with_suffix(".json").read_bytes())
-        if _digest(path.read_bytes()) != facts["sha256"]:
+        if facts is None:
             return None
         entries = {item["name"]: _entry_from(item) for item in facts["entries"]}
         return Program(path=path, arch=facts["arch"], entries=entries, log=facts["log"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
 
 

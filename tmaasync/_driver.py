@@ -134,9 +134,9 @@ def current_device() -> int | None:
     return int(device) if int(result) == 0 else None
 
 
-def on_device(device: int) -> contextlib.AbstractContextManager[None]:
-    """Make the device's primary context current for a while."""
-    return _HERE if current_device() == device else _pushed(device)
+def on_device(device: int | None) -> contextlib.AbstractContextManager[None]:
+    """Make the device's primary context current for a while; nothing for host memory."""
+    return _HERE if device is None or current_device() == device else _pushed(device)
 
 
 _HERE = contextlib.nullcontext()

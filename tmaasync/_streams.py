@@ -14,12 +14,12 @@ from tmaasync.errors import ArrayTypeError, LaunchError
 __all__ = ["stream_of"]
 
 
-def stream_of(frameworks: Iterable[str], device: int, stream: object = None) -> int:
+def stream_of(frameworks: Iterable[str], device: int | None, stream: object = None) -> int:
     """The handle of the stream that work on arrays of these frameworks goes to.
 
     Args:
         frameworks: As `ArrayView.framework` has them.
-        device: Where the arrays lie.
+        device: Where the arrays lie; host memory has no streams, and 0 is returned.
         stream: The caller's choice: a CuPy or torch stream, anything with ``__cuda_stream__``, or a
             handle. By default the current stream of the arrays' framework.
 
@@ -27,6 +27,8 @@ def stream_of(frameworks: Iterable[str], device: int, stream: object = None) -> 
         ArrayTypeError: ``stream`` is no stream.
         LaunchError: CuPy and torch arrays are mixed, and the two have different current streams.
     """
+    if device is None:
+        return 0
     if stream is not None:
         return _stream_handle(stream)
     return _current_stream(set(frameworks), device)

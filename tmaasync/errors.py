@@ -10,7 +10,9 @@ TMAError
 ├── BackendError (RuntimeError)       no driver, no GPU, no compiler, or a GPU older than sm_90
 ├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` holds its words
 ├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
-└── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
+├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
+├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is under way
+└── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
 ```
 
 A message names the argument, its value, the rule, and the remedy. Where one call breaks several
@@ -27,12 +29,15 @@ __all__ = [
     "BackendError",
     "CompileError",
     "DriverError",
+    "EmulatedDeadlock",
+    "EmulatedFault",
     "LaunchError",
     "ProtocolError",
     "StaleTileError",
     "TMAError",
     "TensorMapError",
     "Violation",
+    "WaitingThreads",
 ]
 
 
@@ -100,3 +105,81 @@ class DriverError(TMAError, RuntimeError):
 
 class ProtocolError(TMAError, RuntimeError):
     """A barrier or a pipeline was used against its protocol."""
+
+
+_Block = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingThreads:
+    """Threads of one block that wait for the same thing.
+
+    An mbarrier is told by its offset in the block's shared memory, a named barrier by its number;
+    both are None for threads that wait in another instruction. ``phase`` counts the barrier's
+    phases from 0; bytes below zero came in beyond those expected.
+    """
+
+    block: _Block
+    threads: tuple[int, ...]
+    instruction: str
+    barrier_offset: int | None = None
+    barrier_number: int | None = None
+    barrier_block: _Block | None = None
+    phase: int | None = None
+    missing_arrivals: int | None = None
+    missing_bytes: int | None = None
+
+    def __str__(self) -> str:
+        who = f"block {self.block}, threads {_ranges(self.threads)}"
+        if self.barrier_offset is not None:
+            return (
+                f"{who}: {self.instruction} on the mbarrier at shared offset {self.barrier_offset},"
+                f" phase {self.phase}: {self.missing_arrivals} arrivals and {self.missing_bytes} "
+                "bytes are missing"
+            )
+        if self.barrier_number is not None:
+            return (
+                f"{who}: barrier {self.barrier_number}: {self.missing_arrivals} arrivals are "
+                "missing"
+            )
+        return f"{who}: {self.instruction}"
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Runs of neighbours: "0, 32-63"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+
+
+class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind
+    """On the CPU: every thread waits and nothing is under way; ``waits`` says who and on what."""
+
+    def __init__(self, kernel: str, waits: tuple[WaitingThreads, ...]) -> None:
+        """Join what the threads wait for into one message."""
+        self.kernel = kernel
+        self.waits = waits
+        lines = "".join(f"\n  {wait}" for wait in waits)
+        super().__init__(f"{kernel}: every thread waits, and nothing is under way:{lines}")
+
+    def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[str, tuple[WaitingThreads, ...]]]:
+        return type(self), (self.kernel, self.waits)
+
+
+class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
+    """On the CPU: a thread did what would end the kernel on the chip, or what no kernel may do."""
+
+    def __init__(self, kernel: str, reason: str, block: _Block, thread: int) -> None:
+        """Say which thread of which block."""
+        self.kernel = kernel
+        self.reason = reason
+        self.block = block
+        self.thread = thread
+        super().__init__(f"{kernel}: block {block}, thread {thread}: {reason}.")
+
+    def __reduce__(self) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int]]:
+        return type(self), (self.kernel, self.reason, self.block, self.thread)

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync import _arrays, _driver
+from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import Entry, Parameter, Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._elements import ELEMENTS, element
 from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch, EmulatedProgram
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
 from tmaasync.tile import BulkTile, TMATensorTile
 
@@ -80,6 +81,7 @@ class Kernel:
         )
         self._arch = arch
         self._loaded: dict[int, _Loaded] = {}
+        self._emulated: EmulatedProgram | None = None
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} of {self._source.name}>"
@@ -135,7 +137,7 @@ class Kernel:
         shared_mem: int | None = None,
         pdl: bool = False,
         stream: object = None,
-    ) -> PreparedLaunch:
+    ) -> PreparedLaunch | EmulatedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
         Takes and raises what a call does. The result keeps the arrays alive; it does not look again
@@ -144,6 +146,10 @@ class Kernel:
         views = _views(args)
         placed = [view for view in views if view is not None]
         device = _common_device(placed)
+        if device is None:
+            return self._prepare_on_host(
+                grid, block, args, views, cluster=cluster, shared_mem=shared_mem
+            )
         limits = _driver.require_device(device)
         with _driver.on_device(device):
             loaded = self._load(device, limits.compute_capability)
@@ -151,7 +157,9 @@ class Kernel:
                 grid=_extents("grid", grid),
                 block=_extents("block", block),
                 cluster=None if cluster is None else _extents("cluster", cluster),
-                shared_bytes=_shared_bytes(loaded.entry, shared_mem, limits.shared_bytes),
+                shared_bytes=_shared_bytes(
+                    loaded.entry.shared_bytes, shared_mem, limits.shared_bytes
+                ),
                 pdl=pdl,
                 stream=stream_of([view.framework for view in placed], device, stream),
             )
@@ -159,6 +167,32 @@ class Kernel:
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(placed, config.stream)
             return PreparedLaunch(loaded.function, config, packed, tuple(args))
+
+    def _prepare_on_host(
+        self,
+        grid: _Extent,
+        block: _Extent,
+        args: Sequence[object],
+        views: Sequence[_View],
+        *,
+        cluster: _Extent | None,
+        shared_mem: int | None,
+    ) -> EmulatedLaunch:
+        """A launch on the CPU, where there are no streams and grids run one after the other."""
+        if self._emulated is None:
+            self._emulated = emulate.build(self._source, self.name)
+        program, limits = self._emulated, emulate.LIMITS
+        config = LaunchConfig(
+            grid=_extents("grid", grid),
+            block=_extents("block", block),
+            cluster=None if cluster is None else _extents("cluster", cluster),
+            shared_bytes=_shared_bytes(program.shared_bytes, shared_mem, limits.shared_bytes),
+            pdl=False,
+            stream=0,
+        )
+        _check_extents(config, limits.threads_per_block)
+        packed = _pack(self.name, program.parameters, args, views)
+        return EmulatedLaunch(program, config, packed, tuple(args))
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
@@ -314,7 +348,7 @@ def wait_for_producers(placed: Iterable[_Placed], stream: int) -> None:
     By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
     """
     for view in placed:
-        if view.framework == "other":
+        if view.framework == "other" and view.device is not None:
             owner: Any = view.array if isinstance(view, _TILES) else view.owner
             if hasattr(owner, "__dlpack__"):
                 owner.__dlpack__(stream=stream or _LEGACY_DEFAULT_STREAM)
@@ -360,15 +394,11 @@ def _is_struct(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1 and array.dtype.names is not None
 
 
-def _common_device(placed: Iterable[_Placed]) -> int:
+def _common_device(placed: Iterable[_Placed]) -> int | None:
+    """The arrays' device; None for host memory, where the emulator runs the kernel."""
     devices = {view.device for view in placed}
-    if len(devices) == 1 and (device := next(iter(devices))) is not None:
-        return device
-    if devices == {None}:
-        raise BackendError(
-            "the arrays are in host memory, and this version runs kernels on a GPU only. Pass "
-            "CuPy, torch or JAX arrays on a device: cupy.asarray(array)."
-        )
+    if len(devices) == 1:
+        return next(iter(devices))
     if devices:
         names = ", ".join(
             "host memory" if device is None else f"device {device}"
@@ -502,8 +532,8 @@ def _check_extents(config: LaunchConfig, threads_per_block: int) -> None:
         )
 
 
-def _shared_bytes(entry: Entry, asked: int | None, limit: int) -> int:
-    shared = asked if asked is not None else entry.shared_bytes or 0
+def _shared_bytes(needed: int | None, asked: int | None, limit: int) -> int:
+    shared = asked if asked is not None else needed or 0
     if not 0 <= shared <= limit:
         raise LaunchError(
             f"shared_mem is {shared} bytes; a block of this device has {limit}. "

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from tmaasync.cli import _demo_gpu, _demo_host
+from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host
+from tmaasync.cli._demo_emulated import EmulatedCase
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
 
@@ -25,17 +28,22 @@ def demo(
 ) -> None:
     """Copy and multiply random arrays on the GPU, check the results and time them beside CuPy's.
 
-    Without a Hopper GPU it shows what needs none: a tile, its 128 bytes, an illegal array with its
-    remedy, the swizzle, and the shipped kernels compiled.
+    Without a Hopper GPU the same kernels run on the CPU, after what needs no run: a tile, its 128
+    bytes, an illegal array with its remedy, the swizzle, and the kernels compiled to SASS.
     """
     console = Console(highlight=False)
     reason = _demo_gpu.why_not()
     if reason is not None:
         host = _demo_host.run()
-        if as_json:
-            typer.echo(json.dumps({"device": None, "reason": reason, **dataclasses.asdict(host)}))
-        else:
+        if not as_json:
             _show_host(console, reason, host)
+        cases = _emulate()
+        if as_json:
+            whole = dataclasses.asdict(host) | {"emulated": list(map(dataclasses.asdict, cases))}
+            typer.echo(json.dumps({"device": None, "reason": reason, **whole}))
+        else:
+            _show_emulated(console, cases)
+        _require_passed(cases)
         return
     with Console(stderr=True).status("copying and multiplying"):
         report = _demo_gpu.run()
@@ -43,11 +51,11 @@ def demo(
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
         _show_gpu(console, report)
-    _require_passed(report)
+    _require_passed(report.cases)
 
 
-def _require_passed(report: GpuReport) -> None:
-    failed = [f"{case.name} {case.size}" for case in report.cases if not case.passed]
+def _require_passed(cases: Sequence[Case | EmulatedCase]) -> None:
+    failed = [f"{case.name} {case.size}" for case in cases if not case.passed]
     if failed:
         typer.echo(f"error: differs from its reference: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
@@ -108,6 +116,36 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
     console.print()
     console.print(table)
     console.print("Time is that of this run; a kernel compiled before comes from the cache.")
+
+
+def _emulate() -> list[EmulatedCase]:
+    """Run the emulated cases behind a progress bar, which shows on a terminal only."""
+    console = Console(stderr=True)
+    cases = track(
+        _demo_emulated.run(),
+        description="running the kernels on the CPU",
+        total=len(_demo_emulated.CASES),
+        console=console,
+        transient=True,
+    )
+    return list(cases)
+
+
+def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
+    table = _table(
+        "The same kernels run on the CPU", ("case", "size"), ("with build", "time", "error")
+    )
+    for case in cases:
+        error = "exact" if case.error == 0 else f"{case.error:.1e}"
+        table.add_row(
+            case.name,
+            case.size,
+            f"{case.first_seconds:.2f} s",
+            f"{case.seconds:.3f} s",
+            error if case.passed else f"{error} WRONG",
+        )
+    console.print()
+    console.print(table)
 
 
 def _section(console: Console, title: str, text: str) -> None:

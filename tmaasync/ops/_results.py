@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
+import numpy as np
+
+from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
-from tmaasync.errors import BackendError
 
-__all__ = ["empty", "require_gpu"]
+__all__ = ["copy_bytes", "empty"]
 
 
 def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     """An uninitialised array of the framework and device of ``like``.
 
-    Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack.
+    Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack; in host
+    memory, a NumPy array.
     """
     if like.framework == "torch":
         torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, element.name), device=f"cuda:{like.device}")
+        device = "cpu" if like.device is None else f"cuda:{like.device}"
+        return torch.empty(shape, dtype=getattr(torch, element.name), device=device)
+    if like.device is None:
+        return np.empty(shape, dtype=element.dtype)
     import cupy
 
     with cupy.cuda.Device(like.device):
         return cupy.empty(shape, dtype=element.dtype)
 
 
-def require_gpu(view: ArrayView, argument: str) -> int:
-    """The device of an array.
-
-    Raises:
-        BackendError: The array is in host memory.
-    """
-    if view.device is None:
-        raise BackendError(
-            f"{argument} is a {view.framework} array in host memory, and this version "
-            "computes on a "
-            "GPU only. Pass a CuPy, torch or JAX array on a device: cupy.asarray(array)."
-        )
-    return view.device
+def copy_bytes(device: int | None, target: int, source: int, size_bytes: int, stream: int) -> None:
+    """Copy between addresses of one device, or of host memory."""
+    if device is None:
+        ctypes.memmove(target, source, size_bytes)
+    else:
+        _driver.copy_bytes(target, source, size_bytes, stream)

@@ -16,10 +16,11 @@ from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import Element
 from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty, require_gpu
+from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
 __all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel"]
@@ -44,10 +45,10 @@ TILED_RING = Ring(tile_bytes=16384, stages=2, loads_ahead=1, tiles_per_block=1)
 
 
 def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
-    """Copy an array on a GPU.
+    """Copy an array by TMA: on its GPU, or, in host memory, on the emulator.
 
     Args:
-        source: An array of any rank, on a device. Contiguous memory is moved in bulk; otherwise the
+        source: An array of any rank. Contiguous memory is moved in bulk; otherwise the
             array must be one that `create_tma_tile` accepts once mergeable dimensions are merged.
         target: Where to; an array of the same shape and element type that does not overlap the
             source. By default a new one of the source's framework.
@@ -68,7 +69,6 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
             return target
     view = _arrays.view(source, argument="source")
     if target is None:
-        require_gpu(view, "source")
         target = empty(view, view.shape, view.element)
     target_view = _arrays.view(target, argument="target")
     _arrays.require_writable(target_view, "target")
@@ -120,7 +120,7 @@ class _Plan:
         self._spans = tuple(map(_span_bytes, (source, target)))
         self._device = source.device
         self._frameworks: tuple[str, ...] = ()
-        self._launch: PreparedLaunch | None = None
+        self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._lock = threading.Lock()
 
     @property
@@ -135,7 +135,7 @@ class _Plan:
 
     def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
         """Copy."""
-        device = require_gpu(source, "source")
+        device = self._device
         if self._size_bytes == 0:
             return
         self._frameworks = (source.framework, target.framework)
@@ -148,7 +148,7 @@ class _Plan:
 
     def start(self, addresses: Sequence[int], stream: object) -> None:
         """Copy between arrays that look like those of the last `run`."""
-        device = self._device or 0
+        device = self._device
         handle = stream_of(self._frameworks, device, stream)
         with self._lock, _driver.on_device(device):
             if self._launch is not None:
@@ -157,9 +157,9 @@ class _Plan:
             if self._tail_bytes:
                 # Fewer than 16 bytes, which TMA cannot store without writing beyond them.
                 source, target = (a + self._size_bytes - self._tail_bytes for a in addresses)
-                _driver.copy_bytes(target, source, self._tail_bytes, handle)
+                copy_bytes(device, target, source, self._tail_bytes, handle)
 
-    def _prepare(self, source: ArrayView, target: ArrayView) -> PreparedLaunch:
+    def _prepare(self, source: ArrayView, target: ArrayView) -> PreparedLaunch | EmulatedLaunch:
         make = _bulk_tiles if self._in_bulk else _tensor_tiles
         ring, read, write, tiles = make(source, target)
         grid = -(-math.prod(tiles) // ring.tiles_per_block)

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tmaasync import _arrays, _driver
+from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import Element, element
 from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.modes import Swizzle
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty, require_gpu
+from tmaasync.ops._results import empty
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -38,7 +39,7 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     written through a copy.
 
     Args:
-        a: [M, K], bfloat16 or float16, on a device.
+        a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
         b: [K, N], of the same type and device.
         out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
@@ -52,14 +53,13 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     Raises:
         ArgumentError: The shapes do not fit, or ``out`` is not as described.
         ArrayTypeError: A type that the kernel does not have.
-        BackendError: The arrays are not on a GPU of sm_90.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
     if out is not None and (found := _PLANS.find((a, b, out), dtype)) is not None:
         plan, addresses = found
         plan.start(addresses, stream)
         return out
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    require_gpu(left, "a")
     if out is None:
         out = _new_output(left, right, dtype)
     target = _arrays.view(out, argument="out")
@@ -223,7 +223,7 @@ class _Plan:
         self._is_staged = c.in_rows() is None
         self._depth = a.shape[1]
         self._swapped = swapped
-        self._launch: PreparedLaunch | None = None
+        self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._frameworks: tuple[str, ...] = ()
         self._device = c.device
         self._lock = threading.Lock()
@@ -236,7 +236,7 @@ class _Plan:
 
     def run(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: object) -> None:
         """Multiply."""
-        device = require_gpu(c, "out")
+        device = self._device
         owner: Any = c.owner
         if 0 in c.shape:
             return
@@ -264,7 +264,7 @@ class _Plan:
 
     def start(self, addresses: Sequence[int], stream: object) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        device = self._device or 0
+        device = self._device
         handle = stream_of(self._frameworks, device, stream)
         a, b, c = addresses
         launch = self._launch
@@ -273,9 +273,12 @@ class _Plan:
                 launch.aim((b, a, c) if self._swapped else (a, b, c), handle)
                 launch()
 
-    def _prepare(self, a: ArrayView, b: ArrayView, c: ArrayView, device: int) -> PreparedLaunch:
+    def _prepare(
+        self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
+    ) -> PreparedLaunch | EmulatedLaunch:
         m, n = self._c.shape
-        multiprocessors = _driver.require_device(device).multiprocessors
+        limits = emulate.LIMITS if device is None else _driver.require_device(device)
+        multiprocessors = limits.multiprocessors
         pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
         on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
         blocking = choose_blocking(m, n, multiprocessors, on_lines=on_lines)

@@ -1,0 +1,88 @@
+"""How fast the emulator runs the shipped kernels. Writes section "emulate" of results/cpu.json.
+
+Builds are timed apart: the first run of a configuration compiles, later ones come from the cache.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync import emulate, ops
+
+RESULTS = Path(__file__).parent / "results" / "cpu.json"
+
+
+def matmul(side: int) -> Callable[[], Any]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((side, side)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    return lambda: ops.matmul(a, b.T)
+
+
+def copy(size_bytes: int) -> Callable[[], Any]:
+    source = np.random.default_rng(0).integers(0, 256, size_bytes, np.uint8)
+    return lambda: ops.copy(source)
+
+
+CASES: tuple[tuple[str, Callable[[], Any]], ...] = (
+    ("copy 16 MiB", copy(16 << 20)),
+    ("matmul bfloat16 256 cubed", matmul(256)),
+    ("matmul bfloat16 512 cubed", matmul(512)),
+    ("matmul bfloat16 1024 cubed", matmul(1024)),
+)
+
+
+def measure(run: Callable[[], Any], policy: Any) -> float:
+    times = []
+    for seed in range(5):
+        with emulate.scheduled(policy, seed=seed):
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def main() -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TMAASYNC_CACHE_DIR"] = folder
+        for name, run in CASES:
+            began = time.perf_counter()
+            run()
+            first = time.perf_counter() - began
+            seconds = {policy: measure(run, policy) for policy in ("round_robin", "random")}
+            rows.append({"case": name, "first_seconds": round(first, 3)} | seconds)
+            print(
+                f"{name:28s} first {first:6.2f} s   "
+                + "   ".join(f"{policy} {value:7.4f} s" for policy, value in seconds.items()),
+                flush=True,
+            )
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory {peak_mib:.0f} MiB")
+    measured = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "peak_memory_mib": round(peak_mib),
+    }
+    whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    whole["emulate"] = {"measured": measured, "rows": rows}
+    RESULTS.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
+    print(RESULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The build: cached like the cubins, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tmaasync import ArgumentError, BackendError, CompileError
+from tmaasync._compile import Parameter, Source
+from tmaasync.emulate import build
+from tmaasync.emulate.build import _compiler, entry_names
+
+EMPTY = 'extern "C" __global__ void empty() {}\n'
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
+    return folder
+
+
+def source(text: str, *folders: Path, preamble: str = "", options: tuple[str, ...] = ()) -> Source:
+    return Source(
+        text=text, name="mine.cu", include_dirs=folders, preamble=preamble, options=options
+    )
+
+
+def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(source(EMPTY), "empty")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+
+    assert build(source(EMPTY), "empty").path == first.path
+
+
+def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
+    header = tmp_path / "mine.cuh"
+    header.write_text("constexpr int kMine = 1;\n")
+    text = f"#include <mine.cuh>\n{EMPTY}"
+    before = build(source(text, tmp_path), "empty").path
+    whole = before.read_bytes()
+
+    header.write_text("constexpr int kMine = 2;\n")
+
+    assert build(source(text, tmp_path), "empty").path != before
+    header.write_text("constexpr int kMine = 1;\n")
+    assert build(source(text, tmp_path, options=("-DX=1",)), "empty").path != before
+    before.unlink()
+    before.write_bytes(whole[:-1])
+    assert len(build(source(text, tmp_path), "empty").path.read_bytes()) == len(whole)
+
+
+def test_parameters_and_shared_bytes_are_those_that_the_source_declares() -> None:
+    text = (
+        "struct S { int a[3]; };\n"
+        'extern "C" __device__ const int k_shared_bytes = 4321;\n'
+        'extern "C" __global__ void __launch_bounds__(128, 1)\n'
+        "k(S s, const float f, double d, int i, long long l, void* p, char c) {}\n"
+    )
+
+    program = build(source(text), "k")
+
+    assert program.shared_bytes == 4321
+    assert program.parameters == (
+        Parameter("struct", 12),
+        Parameter("f", 4),
+        Parameter("f", 8),
+        Parameter("u", 4),
+        Parameter("u", 8),
+        Parameter("u", 8),
+        Parameter("u", 1),
+    )
+
+
+def test_an_error_shows_the_users_line_and_what_is_not_defined() -> None:
+    text = '\nextern "C" __global__ void k() { int x = MISSING; }\n'
+
+    with pytest.raises(CompileError) as caught:
+        build(source(text, preamble="constexpr int A = 1;\n"), "k")
+
+    assert "mine.cu:2:" in str(caught.value)
+    assert "int x = MISSING" in str(caught.value)
+    assert "Not defined: MISSING. " in str(caught.value)
+    assert "types={'Name': tile}" in str(caught.value)
+
+
+def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
+    with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: empty"):
+        build(source(EMPTY), "nope")
+
+
+def test_names_in_comments_and_declarations_are_none() -> None:
+    text = "// __global__ void a() {}\n/* __global__ void b() {} */\n__global__ int x;\n"
+
+    assert entry_names(f"{text}{EMPTY}") == ("empty",)
+
+
+def test_inline_assembly_is_refused_with_its_line() -> None:
+    text = '// asm here is none\nextern "C" __global__ void k() {\n    asm volatile("nop;");\n}\n'
+
+    with pytest.raises(CompileError, match=r"mine\.cu\(3\) holds inline assembly.*<tmaasync/ptx"):
+        build(source(text), "k")
+
+
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    _compiler.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
+            build(source(EMPTY), "empty")
+    finally:
+        _compiler.cache_clear()

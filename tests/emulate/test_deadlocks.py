@@ -1,0 +1,105 @@
+"""A kernel that would hang on the chip ends here, and says who waits on what."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedDeadlock, Kernel, create_tma_tile
+from tmaasync.emulate import scheduled
+
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full, empty;
+};
+extern "C" __device__ const int pass_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void pass(
+    const __grid_constant__ Tile source, unsigned expected, unsigned arriving, int meeting
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        shared.empty.init(blockDim.x);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        shared.full.expect_bytes(expected);
+        source.async_copy(shared.tile, shared.full, {0, 0});
+    }
+    shared.full.wait(0);
+    if (threadIdx.x < arriving) shared.empty.arrive();
+    shared.empty.wait(0);
+    if (threadIdx.x < 32 || meeting == 64) NamedBarrier<64>{3}.sync();
+}
+"""
+TILE_BYTES = 32 * 32 * 4
+FULL, EMPTY = TILE_BYTES, TILE_BYTES + 8
+THREADS = 64
+
+
+def run(*, expected: int = TILE_BYTES, arriving: int = THREADS, meeting: int = 64) -> None:
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    kernel = Kernel(SOURCE, "pass", types={"Tile": tile})
+    kernel(2, THREADS, (tile, expected, arriving, meeting))
+
+
+def deadlock(**changed: Any) -> EmulatedDeadlock:
+    with pytest.raises(EmulatedDeadlock) as caught:
+        run(**changed)
+    return caught.value
+
+
+def test_without_a_defect_the_kernel_ends() -> None:
+    run()
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "random"])
+def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
+    with scheduled(policy):
+        found = deadlock(arriving=THREADS - 1)
+
+    (wait,) = found.waits
+    assert (wait.barrier_offset, wait.phase) == (EMPTY, 0)
+    assert (wait.missing_arrivals, wait.missing_bytes) == (1, 0)
+    assert wait.threads == tuple(range(THREADS))
+    assert str(found) == (
+        "pass: every thread waits, and nothing is under way:\n"
+        "  block (0, 0, 0), threads 0-63: mbarrier.try_wait.parity on the mbarrier at shared "
+        "offset 4104, phase 0: 1 arrivals and 0 bytes are missing"
+    )
+
+
+@pytest.mark.parametrize("difference", [512, -512])
+def test_bytes_that_do_not_come_or_were_not_expected_are_counted(difference: int) -> None:
+    (wait,) = deadlock(expected=TILE_BYTES + difference).waits
+
+    assert (wait.barrier_offset, wait.missing_arrivals) == (FULL, 0)
+    assert wait.missing_bytes == difference
+
+
+def test_a_named_barrier_that_not_all_reach_is_named_by_its_number() -> None:
+    (wait,) = deadlock(meeting=32).waits
+
+    assert (wait.barrier_number, wait.missing_arrivals) == (3, 32)
+    assert wait.threads == tuple(range(32))
+
+
+def test_a_deadlock_survives_the_way_to_another_process() -> None:
+    found = deadlock(arriving=0)
+
+    assert pickle.loads(pickle.dumps(found)).waits == found.waits
+
+
+def test_the_next_run_after_a_deadlock_works() -> None:
+    deadlock(arriving=0)
+
+    run()

@@ -1,0 +1,164 @@
+"""What ends a kernel on the chip, or passes there by luck, is a fault with a reason."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedFault, Kernel, create_tma_tile
+
+DEFECTS = {
+    "none": "",
+    "used before init": "mbarrier .*4096 is used before mbarrier.init",
+    "too many arrivals": r"mbarrier .*4096 gets 2 arrivals in phase 0 and waits for 1 of 1",
+    "too many bytes": r"would have 1048576 bytes to come",
+    "initialised while in use": "mbarrier .*4096 is initialised again while in use",
+    "overwritten": "mbarrier .*4096 was overwritten",
+    "bad coordinate": "innermost coordinate is 1, or 4 bytes",
+    "bad address": "shared address is 0x10; it must be a multiple of 128",
+    "beyond the end": "a TMA load reaches shared bytes 4096 to 8192; the CTA has 5120",
+    "ends before the load": "the CTA ends while a TMA load to shared offset 0 is still on its way",
+    "ends before the store": r"TMA still reads .* wait_group_read<0>\(\)",
+    "ends with bytes expected": "CTA ends while the mbarrier .*4096 still expects 16 bytes",
+    "no shared address": "points elsewhere",
+    "lanes apart": "lanes of one warp are at .* and at ",
+    "trap": r"the kernel called __trap\(\)",
+}
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int defects_shared_bytes = sizeof(SharedMemory);
+
+__device__ void load(SharedMemory& shared, const Tile& tile) {
+    shared.full.expect_bytes(Tile::kBytes);
+    tile.async_copy(shared.tile, shared.full, {0, 0});
+}
+
+__device__ void load_at(u32 address, const Tile& tile, SharedMemory& shared, int x = 0) {
+    ptx::cp_async_bulk_tensor_load<2>(address, &tile.map, {x, 0}, shared.full.address(), 0);
+    shared.full.wait(0);
+}
+
+extern "C" __global__ void defects(const __grid_constant__ Tile tile, int defect) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    u64 local = 0;
+    if (defect == 13 && threadIdx.x == 0) __syncwarp();
+    if (defect == 13) elect();
+    if (threadIdx.x != 0) return;
+    if (defect == 1) shared.full.arrive();
+    shared.full.init(1);
+    if (defect == 2) shared.full.arrive_cluster(0, 2);
+    if (defect == 3) shared.full.expect_tx(1 << 20);
+    if (defect == 4) shared.full.expect_tx(16);
+    if (defect == 4) shared.full.init(1);
+    if (defect == 5) shared.full.word = 1;
+    if (defect == 5) shared.full.arrive();
+    if (defect == 6) load_at(0, tile, shared, 1);
+    if (defect == 7) load_at(16, tile, shared);
+    if (defect == 8) load_at(4096, tile, shared);
+    if (defect == 9) return load(shared, tile);
+    load(shared, tile);
+    shared.full.wait(0);
+    if (defect == 10) tile.async_store(shared.tile, {0, 0});
+    if (defect == 10) return commit_group();
+    if (defect == 11) shared.full.expect_tx(16);
+    if (defect == 12) ptx::mbarrier_arrive(ptx::shared_address(&local));
+    if (defect == 14) __trap();
+}
+"""
+
+
+def run(defect: str) -> None:
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    kernel = Kernel(SOURCE, "defects", types={"Tile": tile})
+    kernel(1, 32, (tile, list(DEFECTS).index(defect)))
+
+
+def test_without_a_defect_the_kernel_ends() -> None:
+    run("none")
+
+
+@pytest.mark.parametrize("defect", list(DEFECTS)[1:])
+def test_a_defect_is_a_fault_with_its_reason(defect: str) -> None:
+    with pytest.raises(EmulatedFault, match=DEFECTS[defect]) as caught:
+        run(defect)
+
+    assert caught.value.block == (0, 0, 0)
+    assert str(caught.value).startswith("defects: block (0, 0, 0), thread ")
+
+
+def test_a_fault_survives_the_way_to_another_process() -> None:
+    with pytest.raises(EmulatedFault) as caught:
+        run("trap")
+    returned: Any = pickle.loads(pickle.dumps(caught.value))
+
+    assert (returned.reason, returned.thread) == (caught.value.reason, 0)
+
+
+CLUSTER = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+struct SharedMemory { SharedMemBarrier full; };
+extern "C" __device__ const int early_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void early(int stays) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) shared.full.init(1);
+    fence_barrier_init();
+    cluster_sync();
+    if (block_rank_in_cluster() == 1) {
+        for (int i = 0; i < 100; ++i) __nanosleep(1);
+        if (threadIdx.x == 0) shared.full.arrive_cluster(0);
+    }
+    if (stays) cluster_sync();
+}
+"""
+
+
+def run_cluster(stays: int) -> None:
+    # An array says where to run.
+    source = CLUSTER.replace("int stays", "int stays, const int* where")
+    Kernel(source, "early")(4, 32, (stays, np.zeros(4, np.int32)), cluster=2)
+
+
+def test_a_peer_that_has_ended_cannot_be_reached() -> None:
+    run_cluster(1)
+    with pytest.raises(EmulatedFault, match=r"CTA 0 of the cluster has ended.*cluster_sync\(\)"):
+        run_cluster(0)
+
+
+WILD = """
+__device__ int deep(volatile int* place, int depth) {
+    volatile int large[4096];
+    large[0] = depth;
+    return depth == 0 ? *place : deep(large, depth - 1) + large[0];
+}
+extern "C" __global__ void wild(int* out, long long at, int depth) {
+    if (threadIdx.x == 3) out[at] = deep(out, depth);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "depth", "reason"),
+    [(1 << 44, 0, "address 0x.* is no memory"), (0, 1000, "below the thread's stack of 128 KiB")],
+)
+def test_memory_that_does_not_exist_ends_the_launch_and_not_the_process(
+    at: int, depth: int, reason: str
+) -> None:
+    out = np.zeros(4, np.int32)
+    kernel = Kernel(WILD, "wild")
+
+    for _ in range(3):
+        with pytest.raises(EmulatedFault, match=reason) as caught:
+            kernel(2, 32, (out, at, depth))
+        assert caught.value.thread == 3
+    kernel(2, 32, (out, 0, 2))
+    assert out[0] == 4

@@ -1,0 +1,75 @@
+"""The shipped kernels and the examples end well, and exactly, under many interleavings."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import ArgumentError, _arrays, ops
+from tmaasync.emulate import scheduled
+from tmaasync.ops import gemm
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SEEDS = range(20)
+
+
+def integers(rows: int, columns: int) -> Any:
+    drawn = np.random.default_rng(rows).integers(-4, 5, (rows, columns))
+    return drawn.astype(ml_dtypes.bfloat16)
+
+
+def multiply(a: Any, b: Any, blocking: gemm.Blocking) -> Any:
+    (m, k), n = a.shape, b.shape[1]
+    c = np.full((m, n), np.nan, np.float32)
+    views = [_arrays.view(array) for array in (a, b, c)]
+    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, False, False)
+    kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), False, False, blocking)
+    # Fewer clusters than tiles, so that the ring goes on from one tile to the next.
+    kernel(
+        blocking.cluster,
+        128 * (1 + blocking.consumers),
+        (*tiles, m, n, k),
+        cluster=blocking.cluster,
+    )
+    return c
+
+
+def test_a_persistent_product_in_a_cluster_is_exact_under_every_seed() -> None:
+    a, b = integers(300, 520), integers(520, 200)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+
+    for seed in SEEDS:
+        with scheduled("random", seed=seed):
+            assert np.array_equal(multiply(a, b, gemm.Blocking(2, 128, 2)), wanted), seed
+
+
+def test_copies_are_exact_under_every_seed() -> None:
+    x = np.random.default_rng(0).random((200, 300), np.float32)
+
+    for seed in SEEDS:
+        with scheduled("random", seed=seed):
+            assert np.array_equal(ops.copy(x), x), seed
+            whole = np.full((200, 304), -1, np.float32)
+            ops.copy(x, whole[:, :300])
+            assert np.array_equal(whole[:, :300], x), seed
+            assert (whole[:, 300:] == -1).all()
+
+
+@pytest.mark.parametrize("name", ["copy_tile", "pipelined_scale"])
+def test_an_example_runs_on_numpy_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", np)
+
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
+def test_a_policy_that_does_not_exist_lists_those_that_do() -> None:
+    policy: Any = "fair"
+
+    with pytest.raises(ArgumentError, match="policy is 'fair'; there are round_robin and random"):
+        scheduled(policy).__enter__()

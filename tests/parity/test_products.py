@@ -1,0 +1,77 @@
+"""Matrix products: exact where the sums are, close elsewhere, on either back end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import _arrays, ops
+from tmaasync.ops import gemm
+
+# Error of one rounding to the output type, relative to the Frobenius norm, with room.
+TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
+
+
+def small_integers(rows: int, columns: int, seed: int) -> Any:
+    """All sums of their products are exact in fp32, whatever the order."""
+    drawn = np.random.default_rng(seed).integers(-4, 5, (rows, columns))
+    return drawn.astype(ml_dtypes.bfloat16)
+
+
+def normal(rows: int, columns: int, dtype: str, seed: int) -> Any:
+    drawn = np.random.default_rng(seed).standard_normal((rows, columns))
+    return drawn.astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def multiply(backend: Any, a: Any, b: Any, blocking: gemm.Blocking, layout: str) -> Any:
+    """The kernel with a blocking of our choice; ``t`` in the layout: an operand lies transposed."""
+    (m, k), n = a.shape, b.shape[1]
+    transposed = tuple(letter == "t" for letter in layout)
+    stored = [
+        backend.array(np.ascontiguousarray(matrix.T if flip else matrix))
+        for matrix, flip in zip((a, b), transposed, strict=True)
+    ]
+    c = backend.array(np.full((m, n), np.nan, np.float32))
+    views = [_arrays.view(array) for array in (*stored, c)]
+    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
+    kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
+    cluster = blocking.cluster if blocking.cluster > 1 else None
+    grid = blocking.clusters(m, n) * blocking.cluster
+    kernel(grid, 128 * (1 + blocking.consumers), (*tiles, m, n, k), cluster=cluster)
+    return backend.host(c)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
+    a, b = small_integers(200, 136, 1), small_integers(136, 144, 2)
+
+    c = multiply(backend, a, b, gemm.Blocking(1, 128, cluster), layout)
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_product_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
+    m, n, k = shape
+    a, b = normal(m, k, dtype, 1), normal(k, n, dtype, 2)
+
+    c = backend.host(ops.matmul(backend.array(a), backend.array(b))).astype(np.float64)
+
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.linalg.norm(c - wanted) < TOLERANCE[dtype] * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float16", "float32"])
+def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
+    a, b = normal(100, 72, "float16", 5), normal(72, 96, "float16", 6)
+
+    c = backend.host(ops.matmul(backend.array(a), backend.array(b), dtype=out))
+
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(c.astype(np.float64) - wanted)
+    assert error < TOLERANCE[out] * np.linalg.norm(wanted)

@@ -1,0 +1,21 @@
+"""The CPU back end: kernels on host memory, every CUDA thread a fiber under a scheduler of ours.
+
+A kernel launched on NumPy arrays runs here, compiled from the same source by the system's C++
+compiler. `scheduled` chooses how threads and asynchronous copies are interleaved.
+
+>>> with scheduled("random", seed=7):
+...     pass  # launches in here replay the same interleaving every time
+"""
+
+from tmaasync.emulate.build import EmulatedProgram, build
+from tmaasync.emulate.run import LIMITS, EmulatedLaunch, EmulatedRun, Schedule, scheduled
+
+__all__ = [
+    "LIMITS",
+    "EmulatedLaunch",
+    "EmulatedProgram",
+    "EmulatedRun",
+    "Schedule",
+    "build",
+    "scheduled",
+]

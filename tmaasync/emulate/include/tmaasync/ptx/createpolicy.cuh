@@ -1,0 +1,20 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+
+// There is no L2 to keep anything in: the values are the ones that the chip makes.
+namespace tmaasync::ptx {
+
+__device__ __forceinline__ u64 createpolicy_evict_first() {
+    return 0x12F0000000000000;
+}
+
+__device__ __forceinline__ u64 createpolicy_evict_last() {
+    return 0x14F0000000000000;
+}
+
+__device__ __forceinline__ u64 createpolicy_evict_normal() {
+    return 0x1000000000000000;
+}
+
+}  // namespace tmaasync::ptx

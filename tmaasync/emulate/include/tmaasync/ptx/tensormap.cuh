@@ -1,0 +1,25 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+
+namespace tmaasync::ptx {
+
+struct alignas(128) TensorMap {
+    u64 words[16];
+};
+static_assert(sizeof(TensorMap) == 128, "CUtensorMap is 128 bytes");
+
+// A map that cannot be read is found here already.
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
+    tmaasync_emulate::decode_for(tmaasync_emulate::current_fiber(), map);
+}
+
+__device__ __forceinline__ void fence_proxy_tensormap_acquire_gpu(const TensorMap* map) {
+    (void)map;
+}
+
+__device__ __forceinline__ void fence_proxy_tensormap_acquire_sys(const TensorMap* map) {
+    (void)map;
+}
+
+}  // namespace tmaasync::ptx

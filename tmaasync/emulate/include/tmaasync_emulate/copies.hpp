@@ -1,0 +1,195 @@
+// Asynchronous copies: loads that land some time after they were issued, and stores in bulk groups.
+#pragma once
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <tmaasync_emulate/mbarrier.hpp>
+
+namespace tmaasync_emulate {
+
+// --- loads ---------------------------------------------------------------------------------------
+
+// Writes the bytes, and returns how many the barrier is credited.
+inline uint32_t write_flight(const Flight& flight) {
+    uint8_t* window = flight.target->window;
+    switch (flight.kind) {
+        case Flight::Kind::kTiled:
+            return tiled_load(flight.map, flight.at.data(), window, flight.shared);
+        case Flight::Kind::kIm2col:
+            return im2col_load(
+                flight.map, flight.at.data(), flight.offsets.data(), window, flight.shared
+            );
+        case Flight::Kind::kBulk:
+            return bulk_load(flight.global, flight.bytes, window, flight.shared);
+    }
+    __builtin_unreachable();
+}
+
+// The bytes are written, then the barrier is credited. Runs in the scheduler, so what goes wrong is
+// the issuer's, but does not stop it.
+inline void Cluster::land(const Flight& flight) {
+    std::string reason;
+    try {
+        const uint32_t bytes = write_flight(flight);
+        Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
+        if (!barrier) return report_fault(*flight.issuer, reason);
+        barrier->bytes -= bytes;
+        complete_phase(*this, *barrier);
+    } catch (const Fault& fault) {
+        report_fault(*flight.issuer, fault.reason);
+    }
+}
+
+inline TensorMapView decode_for(Fiber& fiber, const void* map) {
+    try {
+        return decode(map);
+    } catch (const Fault& fault) {
+        fiber.cluster->fail(fiber, fault.reason);
+    }
+}
+
+// A load into this CTA, or into another by a mapa address; the barrier lies in the same one.
+inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
+    const Place place = resolve(fiber, shared);
+    const Place credited = resolve(fiber, barrier);
+    if (place.cta != credited.cta) {
+        fiber.cluster->fail(
+            fiber,
+            "a TMA load writes into one CTA and credits an mbarrier of another; both lie in "
+            "the same one"
+        );
+    }
+    flight.target = place.cta;
+    flight.shared = place.offset;
+    flight.barrier = credited.offset;
+    flight.issuer = &fiber;
+    check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");
+    fiber.cluster->flights().push_back(std::move(flight));
+    fiber.cluster->maybe_yield(fiber);
+}
+
+// Into the same place of every CTA in the mask.
+inline void issue_multicast(
+    Fiber& fiber, const Flight& flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
+) {
+    const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas().size());
+    if (cta_mask == 0 || cta_mask >> ctas) {
+        fiber.cluster->fail(
+            fiber, "a multicast names the CTAs of mask " + std::to_string(cta_mask) +
+                       "; the cluster has " + std::to_string(ctas)
+        );
+    }
+    for (uint32_t rank = 0; rank < ctas; ++rank) {
+        if (!(cta_mask >> rank & 1)) continue;
+        const uint32_t in_rank = (rank + 1) << kRankShift;
+        issue_load(
+            fiber, flight, (shared & kOffsetMask) | in_rank, (barrier & kOffsetMask) | in_rank
+        );
+    }
+}
+
+// --- stores --------------------------------------------------------------------------------------
+
+// Reductions of several clusters meet in one array.
+inline std::mutex& reduction_lock() {
+    static std::mutex lock;
+    return lock;
+}
+
+inline void write_from(const Store& store, const uint8_t* window) {
+    switch (store.kind) {
+        case Store::Kind::kTiled:
+            return tiled_store(store.map, store.at.data(), window, store.shared);
+        case Store::Kind::kReduce: {
+            const std::lock_guard guard(reduction_lock());
+            return tiled_reduce(store.op, store.map, store.at.data(), window, store.shared);
+        }
+        case Store::Kind::kBulk:
+            bulk_store(store.global, store.bytes, window, store.shared);
+    }
+}
+
+// Takes the bytes out of shared memory. Under the random policy they may reach global memory later.
+inline void read_store(Fiber& fiber, Store& store) {
+    if (store.is_read) return;
+    store.is_read = true;
+    const uint8_t* window = fiber.cta->window;
+    if (fiber.cluster->is_random() && fiber.cluster->random().one_in(2)) {
+        // Swizzled units may lie up to the end of the last pattern.
+        store.snapshot.assign(
+            window + store.shared, window + store.shared + (store.bytes + 1023) / 1024 * 1024
+        );
+        return;
+    }
+    write_from(store, window);
+    store.is_written = true;
+}
+
+inline void finish_store(Fiber& fiber, Store& store) {
+    read_store(fiber, store);
+    if (store.is_written) return;
+    // The copy is swizzled by where it lay in the window.
+    std::vector<uint8_t> window(store.shared + store.snapshot.size());
+    std::memcpy(window.data() + store.shared, store.snapshot.data(), store.snapshot.size());
+    write_from(store, window.data());
+    store.is_written = true;
+}
+
+template <typename Act>
+void for_each_store(Fiber& fiber, std::size_t pending, Act act) {
+    fiber.cluster->maybe_yield(fiber);
+    try {
+        for (std::size_t index = 0; index + pending < fiber.groups.size(); ++index) {
+            for (Store& store : fiber.groups[index]) act(fiber, store);
+        }
+        return;
+    } catch (const Fault& fault) {
+        fiber.cluster->report_fault(fiber, fault.reason);
+    }
+    fiber.cluster->fail(fiber, "");
+}
+
+inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
+    for_each_store(fiber, pending, &read_store);
+    while (!fiber.groups.empty()) {
+        for (const Store& store : fiber.groups.front()) {
+            if (!store.is_written) return;
+        }
+        fiber.groups.pop_front();
+    }
+}
+
+inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
+    for_each_store(fiber, pending, &finish_store);
+    while (fiber.groups.size() > pending) fiber.groups.pop_front();
+}
+
+inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
+    check_inside_shared(fiber, shared, store.bytes, "a TMA store");
+    store.shared = shared;
+    fiber.open_group.push_back(std::move(store));
+}
+
+inline void commit_stores(Fiber& fiber) {
+    fiber.groups.push_back(std::move(fiber.open_group));
+    fiber.open_group.clear();
+}
+
+// At the end of a thread.
+inline void finish_stores(Fiber& fiber) {
+    bool all_read = fiber.open_group.empty();
+    for (const auto& group : fiber.groups) {
+        for (const Store& store : group) all_read &= store.is_read;
+    }
+    if (!all_read) {
+        fiber.cluster->fail(
+            fiber,
+            "the thread ends while TMA still reads its stores from shared memory. Commit "
+            "them and call wait_group_read<0>() first"
+        );
+    }
+    wait_for_writes(fiber, 0);
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,85 @@
+// A kernel that touches memory that does not exist: the process survives, and the launch fails.
+#pragma once
+
+#include <setjmp.h>
+#include <signal.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+namespace tmaasync_emulate {
+
+// What the handler finds at the start of its own stack: where to go on, and what happened.
+struct CrashSite {
+    static constexpr uint64_t kMark = 0x746d616173796e63;
+
+    uint64_t mark = kMark;
+    sigjmp_buf resume;
+    uintptr_t address = 0;
+    bool is_armed = false;
+};
+
+class CrashGuard {
+public:
+    // For the thread of the host that makes it.
+    CrashGuard() : stack_(std::make_unique<std::byte[]>(kStackBytes)) {
+        site_ = new (stack_.get()) CrashSite;
+        const stack_t mine{.ss_sp = stack_.get(), .ss_flags = 0, .ss_size = kStackBytes};
+        sigaltstack(&mine, &before_);
+    }
+    ~CrashGuard() { sigaltstack(&before_, nullptr); }
+    CrashGuard(const CrashGuard&) = delete;
+    CrashGuard& operator=(const CrashGuard&) = delete;
+
+    CrashSite& site() { return *site_; }
+
+private:
+    static constexpr std::size_t kStackBytes = 64 * 1024;
+
+    std::unique_ptr<std::byte[]> stack_;
+    CrashSite* site_;
+    stack_t before_{};
+};
+
+// Installed while a launch runs. Crashes that are not a kernel's go to whoever was there before.
+class CrashHandler {
+public:
+    CrashHandler() {
+        struct sigaction mine{};
+        mine.sa_sigaction = &handle;
+        mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+        sigemptyset(&mine.sa_mask);
+        for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &mine, &before()[i]);
+    }
+    ~CrashHandler() {
+        for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &before()[i], nullptr);
+    }
+    CrashHandler(const CrashHandler&) = delete;
+    CrashHandler& operator=(const CrashHandler&) = delete;
+
+private:
+    static constexpr int kSignals = 2;
+    static constexpr int kNumbers[kSignals] = {SIGSEGV, SIGBUS};
+
+    static struct sigaction* before() {
+        static struct sigaction actions[kSignals];
+        return actions;
+    }
+
+    static void handle(int number, siginfo_t* info, void*) {
+        stack_t stack{};
+        sigaltstack(nullptr, &stack);
+        auto* site = static_cast<CrashSite*>(stack.ss_sp);
+        if (site && site->mark == CrashSite::kMark && site->is_armed) {
+            site->is_armed = false;
+            site->address = reinterpret_cast<uintptr_t>(info->si_addr);
+            siglongjmp(site->resume, 1);
+        }
+        // On return the instruction runs again, into the handler of before.
+        sigaction(number, &before()[number == SIGSEGV ? 0 : 1], nullptr);
+    }
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,300 @@
+// The words of CUDA C++, included ahead of every source.
+#pragma once
+
+#include <vector_functions.h>
+#include <vector_types.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <tmaasync_emulate/launch.hpp>
+#include <type_traits>
+
+// Here and not among its kind, because the standard library's headers use the bare word.
+#define __noinline__ __attribute__((noinline))
+
+// --- shared memory -------------------------------------------------------------------------------
+
+// `__shared__` makes a thread_local of a variable, `extern` or not, and the compiler asks this
+// function where such a variable lies. It answers with the CTA's memory: what `extern __shared__`
+// arrays share first, static variables behind it.
+#define __shared__ thread_local
+
+// The build writes one of these for every `extern __shared__` array of the source: all of them are
+// the same memory.
+#define TMAASYNC_EMULATE_DYNAMIC_SHARED(NAME) \
+    asm(".globl " #NAME "\n.set " #NAME ", _ZN8tmaasync23tmaasync_dynamic_sharedE\n");
+
+extern "C" {
+struct tmaasync_emulate_tls_index {
+    std::size_t module;
+    std::size_t offset;
+};
+__attribute__((visibility("hidden"))) void* __tls_get_addr(tmaasync_emulate_tls_index*);
+}
+
+namespace tmaasync_emulate {
+
+// Initialised data come first, so that no other variable has the offset 0.
+__attribute__((used)) static thread_local std::size_t first_variable = 1;
+
+}  // namespace tmaasync_emulate
+
+namespace tmaasync {
+
+// As large as it can be: the compiler believes the size. No such thread_local memory ever exists.
+alignas(
+    1024
+) thread_local unsigned char tmaasync_dynamic_shared[::tmaasync_emulate::kMaxDynamicBytes];
+
+}  // namespace tmaasync
+
+namespace tmaasync_emulate {
+
+constexpr std::size_t kUnknown = ~std::size_t{0};
+static std::size_t dynamic_offset = kUnknown;
+
+// Asked once, when the library is loaded: where the array lies among the thread_local variables.
+__attribute__((constructor)) static void find_dynamic_offset() {
+    dynamic_offset = reinterpret_cast<std::size_t>(&tmaasync::tmaasync_dynamic_shared);
+}
+
+}  // namespace tmaasync_emulate
+
+extern "C" __attribute__((used)) void* __tls_get_addr(tmaasync_emulate_tls_index* index) {
+    using namespace tmaasync_emulate;
+    if (dynamic_offset == kUnknown) return reinterpret_cast<void*>(index->offset);
+    Fiber& fiber = current_fiber();
+    uint8_t* dynamic = fiber.cta->window;
+    if (index->offset == dynamic_offset) return dynamic;
+    fiber.cta->has_static_shared = true;
+    const std::size_t skipped = index->offset > dynamic_offset ? kMaxDynamicBytes : 0;
+    const std::size_t dynamic_bytes = (fiber.cluster->launch().shared_bytes + 1023) / 1024 * 1024;
+    return dynamic + dynamic_bytes + index->offset - skipped;
+}
+
+inline std::size_t __cvta_generic_to_shared(const void* pointer) {
+    auto& fiber = tmaasync_emulate::current_fiber();
+    const auto offset = static_cast<const std::uint8_t*>(pointer) - fiber.cta->window;
+    if (offset < 0 || offset >= std::ptrdiff_t{tmaasync_emulate::kWindowBytes}) {
+        fiber.cluster->fail(
+            fiber,
+            "a pointer was taken for an address in the CTA's shared memory and points "
+            "elsewhere. Declare the object in shared memory"
+        );
+    }
+    return static_cast<std::size_t>(offset);
+}
+
+// --- where a thread is ---------------------------------------------------------------------------
+
+#define threadIdx (::tmaasync_emulate::current_fiber().thread)
+#define blockIdx (::tmaasync_emulate::current_fiber().cta->block)
+#define blockDim (::tmaasync_emulate::current_fiber().cluster->launch().block)
+#define gridDim (::tmaasync_emulate::current_fiber().cluster->launch().grid)
+#define warpSize 32
+
+// --- what threads do together --------------------------------------------------------------------
+
+inline void __syncthreads() {
+    tmaasync_emulate::arrive_at_named(tmaasync_emulate::current_fiber(), 0, 0, true);
+}
+
+inline void __syncwarp(unsigned mask = 0xffffffff) {
+    tmaasync_emulate::sync_warp(mask);
+}
+
+namespace tmaasync_emulate {
+
+template <typename T>
+T shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside) {
+    static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
+    uint64_t word = 0;
+    std::memcpy(&word, &value, sizeof(T));
+    word = shuffle(mask, word, is_inside ? source : current_fiber().lane);
+    std::memcpy(&value, &word, sizeof(T));
+    return value;
+}
+
+}  // namespace tmaasync_emulate
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int first = lane / width * width;
+    return tmaasync_emulate::shuffle_value(
+        mask, value, static_cast<unsigned>(first + (source & (width - 1))), true
+    );
+}
+
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int source = lane - static_cast<int>(delta);
+    const bool is_inside = source >= lane / width * width;
+    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+}
+
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int source = lane + static_cast<int>(delta);
+    const bool is_inside = source < lane / width * width + width;
+    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+}
+
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int source = lane ^ lanes;
+    const bool is_inside = source < lane / width * width + width;
+    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    return tmaasync_emulate::ballot(mask, predicate != 0);
+}
+inline int __any_sync(unsigned mask, int predicate) {
+    return __ballot_sync(mask, predicate) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate) {
+    return __ballot_sync(mask, !predicate) == 0;
+}
+
+inline unsigned __activemask() {
+    return tmaasync_emulate::current_fiber().warp->live_lanes;
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_block() {
+    __threadfence();
+}
+inline void __threadfence_system() {
+    __threadfence();
+}
+
+namespace tmaasync_emulate {
+
+// Returns what was there. Other clusters may run on other cores of the host.
+template <typename T, typename Change>
+T change_atomically(T* address, Change change) {
+    T old;
+    __atomic_load(address, &old, __ATOMIC_SEQ_CST);
+    for (;;) {
+        T changed = change(old);
+        if (__atomic_compare_exchange(
+                address, &old, &changed, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
+            )) {
+            break;
+        }
+    }
+    Fiber& fiber = current_fiber();
+    fiber.cluster->maybe_yield(fiber);
+    return old;
+}
+
+template <typename T>
+using Same = std::type_identity_t<T>;
+
+}  // namespace tmaasync_emulate
+
+template <typename T>
+T atomicAdd(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old + value); });
+}
+template <typename T>
+T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old - value); });
+}
+template <typename T>
+T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) {
+        return std::min(old, value);
+    });
+}
+template <typename T>
+T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) {
+        return std::max(old, value);
+    });
+}
+template <typename T>
+T atomicAnd(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old & value); });
+}
+template <typename T>
+T atomicOr(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old | value); });
+}
+template <typename T>
+T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old ^ value); });
+}
+template <typename T>
+T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T) { return value; });
+}
+template <typename T>
+T atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T old) {
+        return old == expected ? value : old;
+    });
+}
+
+// --- arithmetic ----------------------------------------------------------------------------------
+
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+    return b < a ? b : a;
+}
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+    return a < b ? b : a;
+}
+
+inline int __popc(unsigned word) {
+    return std::popcount(word);
+}
+inline int __clz(int word) {
+    return std::countl_zero(static_cast<unsigned>(word));
+}
+inline int __ffs(int word) {
+    return __builtin_ffs(word);
+}
+inline float __fdividef(float a, float b) {
+    return a / b;
+}
+inline float __expf(float x) {
+    return std::exp(x);
+}
+inline float rsqrtf(float x) {
+    return 1.0f / std::sqrt(x);
+}
+inline float __int_as_float(int word) {
+    return std::bit_cast<float>(word);
+}
+inline int __float_as_int(float value) {
+    return std::bit_cast<int>(value);
+}
+inline float __uint_as_float(unsigned word) {
+    return std::bit_cast<float>(word);
+}
+inline unsigned __float_as_uint(float value) {
+    return std::bit_cast<unsigned>(value);
+}
+
+inline void __nanosleep(unsigned) {
+    auto& fiber = tmaasync_emulate::current_fiber();
+    fiber.cluster->spin(fiber, "__nanosleep");
+}
+
+[[noreturn]] inline void __trap() {
+    auto& fiber = tmaasync_emulate::current_fiber();
+    fiber.cluster->fail(fiber, "the kernel called __trap()");
+}

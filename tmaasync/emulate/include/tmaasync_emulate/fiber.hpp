@@ -1,0 +1,137 @@
+// Fibers: stacks, and the switch between them. One fiber is one CUDA thread.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace tmaasync_emulate {
+
+// A power of two, and the alignment of every stack: that is how a fiber finds itself.
+constexpr std::size_t kStackBytes = 128 * 1024;
+
+// --- the switch ----------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+
+using Context = void*;
+
+// Saves what a call preserves on the stack that is left, and takes it from the other one.
+extern "C" void tmaasync_emulate_switch(Context* from, Context to);
+asm(".text\n"
+    ".p2align 4\n"
+    ".local tmaasync_emulate_switch\n"
+    ".type tmaasync_emulate_switch, @function\n"
+    "tmaasync_emulate_switch:\n"
+    "    pushq %rbp\n"
+    "    pushq %rbx\n"
+    "    pushq %r12\n"
+    "    pushq %r13\n"
+    "    pushq %r14\n"
+    "    pushq %r15\n"
+    "    movq %rsp, (%rdi)\n"
+    "    movq %rsi, %rsp\n"
+    "    popq %r15\n"
+    "    popq %r14\n"
+    "    popq %r13\n"
+    "    popq %r12\n"
+    "    popq %rbx\n"
+    "    popq %rbp\n"
+    "    ret\n"
+    ".size tmaasync_emulate_switch, .-tmaasync_emulate_switch\n");
+
+inline void switch_context(Context& from, Context& to) {
+    tmaasync_emulate_switch(&from, to);
+}
+
+inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
+    // Above the frame: the slot of current_owner and two words, the lower of which is where entry
+    // would return to. So it starts as if called, with its stack aligned.
+    auto* top = reinterpret_cast<void**>(stack + kStackBytes) - 3;
+    *top = nullptr;
+    *--top = reinterpret_cast<void*>(entry);
+    constexpr int kSavedRegisters = 6;
+    for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
+    context = top;
+}
+
+inline std::uintptr_t stack_pointer() {
+    std::uintptr_t pointer;
+    asm("movq %%rsp, %0" : "=r"(pointer));
+    return pointer;
+}
+
+#else
+
+using Context = ucontext_t;
+
+inline void switch_context(Context& from, Context& to) {
+    swapcontext(&from, &to);
+}
+
+inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = kStackBytes - 64;
+    context.uc_link = nullptr;
+    makecontext(&context, entry, 0);
+}
+
+inline std::uintptr_t stack_pointer() {
+    return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+}
+
+#endif
+
+// --- stacks --------------------------------------------------------------------------------------
+
+// What the topmost word of the stack that runs now points to.
+inline void* current_owner() {
+    const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;
+    return *reinterpret_cast<void**>(top - sizeof(void*));
+}
+
+// Stacks of equal size, each with a page below it that may not be touched.
+class Stacks {
+public:
+    explicit Stacks(std::size_t count) : mapped_bytes_((count + 1) * kStackBytes) {
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+        if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+        const auto start = reinterpret_cast<std::uintptr_t>(mapped_) + kStackBytes - 1;
+        first_ = reinterpret_cast<std::byte*>(start & ~(kStackBytes - 1));
+        const auto guard_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        for (std::size_t i = 0; i < count; ++i) mprotect(at(i), guard_bytes, PROT_NONE);
+    }
+    ~Stacks() { munmap(mapped_, mapped_bytes_); }
+    Stacks(const Stacks&) = delete;
+    Stacks& operator=(const Stacks&) = delete;
+
+    std::byte* at(std::size_t index) const { return first_ + index * kStackBytes; }
+
+    // Whether the address lies in the page below a stack.
+    bool is_guard(std::uintptr_t address) const {
+        const auto start = reinterpret_cast<std::uintptr_t>(first_);
+        const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        return start <= address && address < start + mapped_bytes_ - kStackBytes &&
+               address % kStackBytes < page_bytes;
+    }
+
+    void set_owner(std::size_t index, void* owner) const {
+        *(reinterpret_cast<void**>(at(index + 1)) - 1) = owner;
+    }
+
+private:
+    void* mapped_;
+    std::byte* first_;
+    std::size_t mapped_bytes_;
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,276 @@
+// A launch from outside: clusters over the cores of the host, and what went wrong as JSON.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tmaasync_emulate/copies.hpp>
+#include <tmaasync_emulate/mma.hpp>
+#include <tmaasync_emulate/warp.hpp>
+#include <tuple>
+#include <type_traits>
+
+namespace tmaasync_emulate {
+
+// --- the end of threads and CTAs -----------------------------------------------------------------
+
+inline void check_nothing_lands(Fiber& fiber) {
+    for (const Flight& flight : fiber.cluster->flights()) {
+        if (flight.target != fiber.cta) continue;
+        fiber.cluster->fail(
+            fiber, "the CTA ends while a TMA load to shared offset " +
+                       std::to_string(flight.shared) +
+                       " is still on its way. Wait for every load before the end"
+        );
+    }
+}
+
+inline void check_no_bytes_missing(Fiber& fiber) {
+    for (const Mbarrier& barrier : fiber.cta->barriers) {
+        if (!barrier.is_valid || barrier.bytes == 0) continue;
+        fiber.cluster->fail(
+            fiber, "the CTA ends while " + barrier_name(barrier) + " still expects " +
+                       std::to_string(barrier.bytes) + " bytes"
+        );
+    }
+}
+
+inline void Cluster::end(Fiber& fiber) {
+    finish_stores(fiber);
+    if (fiber.cta->live == 1) {
+        check_nothing_lands(fiber);
+        check_no_bytes_missing(fiber);
+    }
+    forget_thread(fiber);
+    // Whoever waits for all live threads waits for one less.
+    for (Meeting& meeting : fiber.warp->meetings) {
+        hold_if_complete(*this, *fiber.warp, meeting, nullptr);
+    }
+    for (uint32_t number = 0; number < fiber.cta->named.size(); ++number) {
+        if (fiber.cta->named[number].threads == 0) release_if_complete(*this, *fiber.cta, number);
+    }
+}
+
+// --- the report ----------------------------------------------------------------------------------
+
+class Report {
+public:
+    explicit Report(const Cluster& cluster) : cluster_(cluster) {
+        const Failure& failure = cluster.failure();
+        const bool is_fault = failure.kind == Failure::Kind::kFault;
+        out_ << "{\"kind\": \"" << (is_fault ? "fault" : "deadlock") << "\", \"reason\": \"";
+        escape(failure.reason);
+        out_ << "\"";
+        if (failure.fiber) {
+            out_ << ", \"thread\": " << failure.fiber->index << ", \"block\": ";
+            block(*failure.fiber->cta);
+        }
+        out_ << ", \"waits\": [";
+        if (!is_fault) waits();
+        out_ << "]}";
+    }
+
+    std::string text() const { return out_.str(); }
+
+private:
+    void escape(const std::string& words) {
+        for (const char c : words) {
+            if (c == '"' || c == '\\') out_ << '\\';
+            out_ << (c == '\n' ? ' ' : c);
+        }
+    }
+
+    void block(const Cta& cta) {
+        out_ << "[" << cta.block.x << ", " << cta.block.y << ", " << cta.block.z << "]";
+    }
+
+    // Threads of one CTA that wait for the same thing are one entry.
+    void waits() {
+        using Key = std::tuple<const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t>;
+        std::map<Key, std::vector<const Fiber*>> entries;
+        std::vector<Key> order;
+        for (const Fiber& fiber : cluster_.fibers()) {
+            if (fiber.is_done) continue;
+            const Wait& wait = fiber.wait;
+            const Key key{fiber.cta, wait.kind,   wait.instruction,
+                          wait.cta,  wait.number, wait.parity};
+            if (entries[key].empty()) order.push_back(key);
+            entries[key].push_back(&fiber);
+        }
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            out_ << (i ? ", " : "");
+            entry(entries[order[i]]);
+        }
+    }
+
+    void entry(const std::vector<const Fiber*>& fibers) {
+        const Wait& wait = fibers[0]->wait;
+        out_ << "{\"block\": ";
+        block(*fibers[0]->cta);
+        out_ << ", \"instruction\": \"" << wait.instruction << "\", \"threads\": [";
+        for (std::size_t i = 0; i < fibers.size(); ++i) out_ << (i ? ", " : "") << fibers[i]->index;
+        out_ << "]";
+        if (wait.kind == Wait::Kind::kMbarrier) mbarrier(wait);
+        if (wait.kind == Wait::Kind::kNamedBarrier) named(wait);
+        out_ << "}";
+    }
+
+    void mbarrier(const Wait& wait) {
+        for (const Mbarrier& barrier : wait.cta->barriers) {
+            if (barrier.offset != wait.number) continue;
+            out_ << ", \"barrier\": {\"kind\": \"mbarrier\", \"offset\": " << barrier.offset
+                 << ", \"block\": ";
+            block(*wait.cta);
+            out_ << ", \"parity\": " << wait.parity << ", \"phase\": " << barrier.phase
+                 << ", \"arrivals\": " << barrier.count
+                 << ", \"missing_arrivals\": " << barrier.pending
+                 << ", \"missing_bytes\": " << barrier.bytes << "}";
+        }
+    }
+
+    void named(const Wait& wait) {
+        const NamedBarrier& barrier = wait.cta->named[wait.number];
+        const uint32_t needed = barrier.threads ? barrier.threads : wait.cta->live;
+        out_ << ", \"barrier\": {\"kind\": \"named\", \"number\": " << wait.number
+             << ", \"arrivals\": " << needed
+             << ", \"missing_arrivals\": " << needed - barrier.arrived << "}";
+    }
+
+    const Cluster& cluster_;
+    std::ostringstream out_;
+};
+
+// --- a launch ------------------------------------------------------------------------------------
+
+// Every core of the host takes the next cluster until none is left, or one failed.
+class Grid {
+public:
+    explicit Grid(const Launch& launch) : launch_(launch) {}
+
+    // Empty if all went well.
+    std::string run(uint32_t workers) {
+        const uint64_t most = std::min<uint64_t>(workers, launch_.clusters());
+        std::vector<std::thread> others;
+        for (uint64_t i = 1; i < most; ++i) others.emplace_back([this] { work(); });
+        work();
+        for (std::thread& other : others) other.join();
+        return report_;
+    }
+
+private:
+    void work() {
+        Cluster cluster(launch_);
+        CrashGuard guard;
+        while (!stop_.load()) {
+            const uint64_t index = next_.fetch_add(1);
+            if (index >= launch_.clusters()) return;
+            cluster.run(index, guard.site());
+            if (cluster.has_failed()) return keep(cluster, index);
+        }
+    }
+
+    // Of several failures the one of the first cluster.
+    void keep(const Cluster& cluster, uint64_t index) {
+        stop_.store(true);
+        const std::lock_guard guard(lock_);
+        if (index >= failed_) return;
+        failed_ = index;
+        report_ = Report(cluster).text();
+    }
+
+    const Launch launch_;
+    std::atomic<uint64_t> next_{0};
+    std::atomic<bool> stop_{false};
+    std::mutex lock_;
+    uint64_t failed_ = UINT64_MAX;
+    std::string report_;
+};
+
+// --- what the library exports --------------------------------------------------------------------
+
+struct ParameterFacts {
+    char kind;  // as in tmaasync._compile.Parameter; 'S' for a struct
+    uint32_t size_bytes;
+};
+
+template <typename T>
+constexpr ParameterFacts facts_of() {
+    if constexpr (std::is_floating_point_v<T>) {
+        return {'f', sizeof(T)};
+    } else if constexpr (std::is_scalar_v<T>) {
+        return {'u', sizeof(T)};
+    } else {
+        return {'S', sizeof(T)};
+    }
+}
+
+template <typename... Parameters>
+struct Entry {
+    static constexpr uint32_t kCount = sizeof...(Parameters);
+    static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
+
+    template <void (*kKernel)(Parameters...), std::size_t... kIndex>
+    static void call_with(void* const* arguments, std::index_sequence<kIndex...>) {
+        kKernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
+    }
+
+    template <void (*kKernel)(Parameters...)>
+    static void call(void* const* arguments) {
+        call_with<kKernel>(arguments, std::index_sequence_for<Parameters...>{});
+    }
+};
+
+template <typename... Parameters>
+Entry<Parameters...> entry_of(void (*)(Parameters...)) {
+    return {};
+}
+
+struct LaunchNumbers {
+    uint3 grid;
+    uint3 block;
+    uint3 cluster;
+    uint32_t shared_bytes;
+    uint32_t policy;
+    uint32_t workers;
+    uint64_t seed;
+};
+
+// Null if all went well; else a report to be given back to free().
+inline char* launch(
+    void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
+) {
+    const Launch whole{
+        kernel,
+        arguments,
+        numbers.grid,
+        numbers.block,
+        numbers.cluster,
+        numbers.shared_bytes,
+        static_cast<Policy>(numbers.policy),
+        numbers.seed,
+    };
+    const CrashHandler handler;
+    const std::string report = Grid(whole).run(numbers.workers);
+    return report.empty() ? nullptr : strdup(report.c_str());
+}
+
+}  // namespace tmaasync_emulate
+
+// The build writes one of these behind the source.
+#define TMAASYNC_EMULATE_ENTRY(NAME)                                                          \
+    extern "C" std::uint32_t tmaasync_emulate_parameters(                                     \
+        const ::tmaasync_emulate::ParameterFacts** facts                                      \
+    ) {                                                                                       \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                          \
+        *facts = Entry::kFacts;                                                               \
+        return Entry::kCount;                                                                 \
+    }                                                                                         \
+    extern "C" char* tmaasync_emulate_launch(                                                 \
+        const ::tmaasync_emulate::LaunchNumbers* numbers, void* const* arguments              \
+    ) {                                                                                       \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                          \
+        return ::tmaasync_emulate::launch(&Entry::template call<&NAME>, *numbers, arguments); \
+    }

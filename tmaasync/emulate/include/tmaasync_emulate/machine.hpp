@@ -1,0 +1,532 @@
+// Threads, warps, CTAs and the cluster they form, and the scheduler that runs one cluster.
+#pragma once
+
+#include <vector_types.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <tmaasync_emulate/crash.hpp>
+#include <tmaasync_emulate/fiber.hpp>
+#include <tmaasync_emulate/tma_engine.hpp>
+#include <utility>
+#include <vector>
+
+namespace tmaasync_emulate {
+
+class Cluster;
+struct Cta;
+struct Fiber;
+
+// --- the shared window ---------------------------------------------------------------------------
+
+// A shared address is an offset into the CTA's window, which starts with its dynamic memory; of
+// another CTA of the cluster, its rank plus one above bit 24.
+constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
+constexpr uint32_t kMaxStaticBytes = 48 * 1024;
+constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
+constexpr int kRankShift = 24;
+constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+
+// All ones are NaN in every floating-point type.
+constexpr int kPoison = 0xff;
+
+// --- a launch ------------------------------------------------------------------------------------
+
+enum class Policy : uint32_t { kRoundRobin, kRandom };
+
+struct Launch {
+    void (*kernel)(void* const* arguments);
+    void* const* arguments;
+    uint3 grid;
+    uint3 block;
+    uint3 cluster;
+    uint32_t shared_bytes;
+    Policy policy;
+    uint64_t seed;
+
+    static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
+    uint32_t threads() const { return count(block); }
+    uint32_t cluster_ctas() const { return count(cluster); }
+    uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
+};
+
+class Random {
+public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+
+    // splitmix64
+    uint64_t next() {
+        uint64_t word = state_ += 0x9e3779b97f4a7c15;
+        word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+        word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+        return word ^ (word >> 31);
+    }
+    uint32_t below(uint64_t limit) { return static_cast<uint32_t>(next() % limit); }
+    bool one_in(uint32_t chances) { return below(chances) == 0; }
+
+private:
+    uint64_t state_;
+};
+
+// --- barriers ------------------------------------------------------------------------------------
+
+struct Mbarrier {
+    uint32_t offset = 0;
+    uint32_t count = 0;
+    uint32_t pending = 0;
+    int64_t bytes = 0;  // expected and not yet delivered; below zero if delivered first
+    uint64_t phase = 0;
+    uint64_t word = 0;  // what its place in shared memory holds while nobody overwrites it
+    bool is_valid = false;
+    std::vector<Fiber*> waiters;
+};
+
+struct NamedBarrier {
+    uint32_t threads = 0;
+    uint32_t arrived = 0;
+    std::vector<Fiber*> waiters;
+};
+
+// Lanes of a warp that meet in one instruction.
+struct Meeting {
+    const char* instruction = nullptr;
+    uint32_t mask = 0;
+    uint32_t arrived = 0;
+    void (*act)(Meeting&) = nullptr;
+    std::array<void*, 32> operands{};
+    std::array<Fiber*, 32> fibers{};
+};
+
+// --- asynchronous work ---------------------------------------------------------------------------
+
+// A copy into shared memory that was issued and has not landed.
+struct Flight {
+    enum class Kind : uint8_t { kTiled, kIm2col, kBulk } kind;
+    TensorMapView map;
+    std::array<int32_t, kMaxRank> at;
+    std::array<uint16_t, kMaxSpatial> offsets;
+    const void* global;
+    uint32_t bytes;  // of shared memory that it takes
+    Cta* target;
+    uint32_t shared;
+    uint32_t barrier;
+    Fiber* issuer;
+};
+
+// A copy out of shared memory, as part of a bulk group.
+struct Store {
+    enum class Kind : uint8_t { kTiled, kReduce, kBulk } kind;
+    TensorMapView map;
+    std::array<int32_t, kMaxRank> at;
+    ReduceOp op;
+    void* global;
+    uint32_t bytes;  // of shared memory that it takes
+    uint32_t shared;
+    bool is_read = false;
+    bool is_written = false;
+    std::vector<uint8_t> snapshot;
+};
+
+// One wgmma.mma_async as one thread issued it.
+struct Mma {
+    float* sums;
+    uint32_t columns;
+    uint64_t a;
+    uint64_t b;
+    std::array<uint32_t, 4> a_registers;
+    bool a_in_registers;
+    bool accumulates;
+    bool is_half;  // fp16, else bf16
+    bool a_transposed;
+    bool b_transposed;
+};
+
+constexpr uint32_t kMmaRows = 64;
+constexpr uint32_t kMmaDepth = 16;
+constexpr uint32_t kMaxMmaColumns = 256;
+
+struct MmaBuffers {
+    alignas(64) float a[kMmaRows * kMmaDepth];
+    alignas(64) float b[kMmaDepth * kMaxMmaColumns];
+    alignas(64) float sums[kMmaRows * kMaxMmaColumns];
+};
+
+struct Warpgroup {
+    uint64_t target = 0;
+    uint64_t done = 0;
+    const float* held = nullptr;  // whose sums the buffers hold
+    std::vector<Fiber*> waiters;
+};
+
+// --- threads -------------------------------------------------------------------------------------
+
+struct Wait {
+    enum class Kind : uint8_t { kNone, kMbarrier, kNamedBarrier, kCluster, kWarp, kWarpgroup };
+    Kind kind = Kind::kNone;
+    const char* instruction = "";
+    const Cta* cta = nullptr;  // whose barrier it is
+    uint32_t number = 0;       // shared offset, or the named barrier's
+    uint32_t parity = 0;
+};
+
+struct Warp {
+    uint32_t live_lanes = 0;
+    std::vector<Meeting> meetings;
+};
+
+struct Fiber {
+    Context context{};
+    Cluster* cluster = nullptr;
+    Cta* cta = nullptr;
+    Warp* warp = nullptr;
+    Warpgroup* warpgroup = nullptr;
+    uint3 thread{};
+    uint32_t index = 0;
+    uint32_t lane = 0;
+    bool is_done = false;
+    bool has_arrived_at_cluster = false;
+    Wait wait;
+    std::vector<Store> open_group;
+    std::deque<std::vector<Store>> groups;
+    std::deque<Mma> mmas;  // issued and not executed
+    uint64_t mmas_issued = 0;
+    std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
+};
+
+struct Cta {
+    uint3 block{};
+    uint32_t rank = 0;
+    uint32_t live = 0;
+    bool has_static_shared = false;
+    uint8_t* window = nullptr;
+    std::vector<Warp> warps;
+    std::vector<Warpgroup> warpgroups;
+    std::array<NamedBarrier, 16> named{};
+    std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
+    std::deque<Mbarrier> barriers;
+};
+
+struct Failure {
+    enum class Kind : uint8_t { kNone, kFault, kDeadlock } kind = Kind::kNone;
+    std::string reason;
+    const Fiber* fiber = nullptr;
+};
+
+inline Fiber& current_fiber() {
+    return *static_cast<Fiber*>(current_owner());
+}
+
+// --- the scheduler -------------------------------------------------------------------------------
+
+// Runs one cluster at a time on one thread of the host; made once and used for many.
+class Cluster {
+public:
+    explicit Cluster(const Launch& launch)
+        : launch_(launch),
+          stacks_(launch.threads() * launch.cluster_ctas()),
+          windows_(new (std::align_val_t{4096}) uint8_t[kWindowBytes * launch.cluster_ctas()]),
+          fibers_(launch.threads() * launch.cluster_ctas()),
+          ctas_(launch.cluster_ctas()),
+          mma_buffers_(std::make_unique<MmaBuffers>()),
+          random_(0) {}
+    ~Cluster() { ::operator delete[](windows_, std::align_val_t{4096}); }
+    Cluster(const Cluster&) = delete;
+    Cluster& operator=(const Cluster&) = delete;
+
+    // Until every thread has ended, or something failed.
+    void run(uint64_t index, CrashSite& site) {
+        reset(index);
+        if (sigsetjmp(site.resume, 0) == 0) {
+            site.is_armed = true;
+            while (live_ > 0 && !has_failed()) step();
+        } else {
+            report_crash(site.address);
+        }
+        site.is_armed = false;
+    }
+
+    const Launch& launch() const { return launch_; }
+    const Failure& failure() const { return failure_; }
+    bool has_failed() const { return failure_.kind != Failure::Kind::kNone; }
+    const std::vector<Fiber>& fibers() const { return fibers_; }
+    std::vector<Cta>& ctas() { return ctas_; }
+    uint32_t live() const { return live_; }
+    Random& random() { return random_; }
+    bool is_random() const { return launch_.policy == Policy::kRandom; }
+    std::deque<Flight>& flights() { return flights_; }
+    MmaBuffers& mma_buffers() { return *mma_buffers_; }
+
+    // --- for the thread that runs ---
+
+    // Lets others run until somebody wakes this thread.
+    void block(Fiber& fiber, const Wait& wait) {
+        spins_ = 0;
+        fiber.wait = wait;
+        leave(fiber);
+        fiber.wait = Wait{};
+    }
+
+    // Lets others run, and goes on. For a thread that asks again and again.
+    void spin(Fiber& fiber, const char* instruction) {
+        ++spins_;
+        fiber.wait.instruction = instruction;
+        ready_.push_back(&fiber);
+        leave(fiber);
+    }
+
+    // Now and then lets others run, where the policy is to try many orders.
+    void maybe_yield(Fiber& fiber) {
+        if (!is_random() || !random_.one_in(4)) return;
+        ready_.push_back(&fiber);
+        leave(fiber);
+    }
+
+    void wake(Fiber* fiber) {
+        spins_ = 0;
+        ready_.push_back(fiber);
+    }
+
+    void wake_all(std::vector<Fiber*>& fibers) {
+        for (Fiber* fiber : fibers) wake(fiber);
+        fibers.clear();
+    }
+
+    [[noreturn]] void fail(Fiber& fiber, std::string reason) {
+        report_fault(fiber, std::move(reason));
+        leave(fiber);
+        __builtin_unreachable();
+    }
+
+    // The first one counts.
+    void report_fault(const Fiber& fiber, std::string reason) {
+        if (!has_failed()) failure_ = {Failure::Kind::kFault, std::move(reason), &fiber};
+    }
+
+    // --- the cluster barrier ---
+
+    void arrive_at_cluster(Fiber& fiber) {
+        if (fiber.has_arrived_at_cluster) {
+            fail(fiber, "barrier.cluster.arrive twice without barrier.cluster.wait between them");
+        }
+        fiber.has_arrived_at_cluster = true;
+        ++cluster_arrived_;
+        complete_cluster_barrier();
+    }
+
+    void wait_for_cluster(Fiber& fiber) {
+        // Completing clears the flag.
+        if (!fiber.has_arrived_at_cluster) return;
+        cluster_waiters_.push_back(&fiber);
+        block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
+    }
+
+    // --- where the other headers come in ---
+
+    void land(const Flight& flight);  // copies.hpp
+    void end(Fiber& fiber);           // launch.hpp
+
+    void forget_thread(Fiber& fiber) {
+        spins_ = 0;
+        fiber.is_done = true;
+        --live_;
+        --fiber.cta->live;
+        fiber.warp->live_lanes &= ~(1u << fiber.lane);
+        if (fiber.has_arrived_at_cluster) --cluster_arrived_;
+        complete_cluster_barrier();
+    }
+
+private:
+    static void enter() {
+        Fiber& fiber = current_fiber();
+        const Launch& launch = fiber.cluster->launch_;
+        launch.kernel(launch.arguments);
+        fiber.cluster->end(fiber);
+        fiber.cluster->leave(fiber);
+    }
+
+    void report_crash(uintptr_t address) {
+        std::ostringstream words;
+        words << "address 0x" << std::hex << address;
+        const bool is_stack = stacks_.is_guard(address);
+        report_fault(
+            *running_, words.str() + (is_stack ? " is below the thread's stack of 128 KiB. Keep "
+                                                 "large arrays in shared or global memory"
+                                               : " is no memory. Check indices and pointers, and "
+                                                 "that every array of a tile lives on")
+        );
+    }
+
+    void leave(Fiber& fiber) { switch_context(fiber.context, scheduler_); }
+
+    void step() {
+        if (is_random() && !flights_.empty() && random_.one_in(16)) land_one();
+        const bool all_spin = spins_ > ready_.size();
+        if (ready_.empty() || all_spin) {
+            if (!flights_.empty()) {
+                land_one();
+            } else if (ready_.empty() || spins_ > kMaxSpins * ready_.size()) {
+                failure_.kind = Failure::Kind::kDeadlock;
+            }
+        }
+        if (!ready_.empty() && !has_failed()) {
+            running_ = next();
+            switch_context(scheduler_, running_->context);
+        }
+    }
+
+    Fiber*& pick() { return is_random() ? ready_[random_.below(ready_.size())] : ready_.front(); }
+
+    Fiber* next() {
+        std::swap(pick(), ready_.front());
+        Fiber* fiber = ready_.front();
+        ready_.pop_front();
+        return fiber;
+    }
+
+    // Round robin lands copies in order, and as late as it can.
+    void land_one() {
+        const std::size_t index = is_random() ? random_.below(flights_.size()) : 0;
+        const Flight flight = std::move(flights_[index]);
+        flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(index));
+        spins_ = 0;
+        running_ = flight.issuer;
+        land(flight);
+    }
+
+    void complete_cluster_barrier() {
+        if (cluster_arrived_ == 0 || cluster_arrived_ < live_) return;
+        cluster_arrived_ = 0;
+        for (Fiber& fiber : fibers_) fiber.has_arrived_at_cluster = false;
+        wake_all(cluster_waiters_);
+    }
+
+    void reset(uint64_t index) {
+        random_ = Random(launch_.seed * 0x2545f4914f6cdd1d + index);
+        failure_ = {};
+        ready_.clear();
+        flights_.clear();
+        cluster_waiters_.clear();
+        cluster_arrived_ = 0;
+        spins_ = 0;
+        live_ = static_cast<uint32_t>(fibers_.size());
+        for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
+    }
+
+    void reset_cta(uint64_t index, uint32_t rank) {
+        const uint32_t threads = launch_.threads();
+        Cta& cta = ctas_[rank];
+        for (const Mbarrier& barrier : cta.barriers) cta.barrier_at[barrier.offset / 8] = -1;
+        cta.barriers.clear();
+        cta.named = {};
+        cta.block = block_of(index, rank);
+        cta.rank = rank;
+        cta.live = threads;
+        cta.has_static_shared = false;
+        cta.window = windows_ + std::size_t{rank} * kWindowBytes;
+        cta.warps.assign((threads + 31) / 32, {});
+        cta.warpgroups.assign((threads + 127) / 128, {});
+        std::memset(cta.window, kPoison, kWindowBytes);
+        for (uint32_t thread = 0; thread < threads; ++thread) reset_thread(cta, thread);
+    }
+
+    void reset_thread(Cta& cta, uint32_t index) {
+        const std::size_t slot = std::size_t{cta.rank} * launch_.threads() + index;
+        Fiber& fiber = fibers_[slot];
+        fiber = Fiber{};
+        fiber.cluster = this;
+        fiber.cta = &cta;
+        fiber.warp = &cta.warps[index / 32];
+        fiber.warpgroup = &cta.warpgroups[index / 128];
+        fiber.index = index;
+        fiber.lane = index % 32;
+        fiber.warp->live_lanes |= 1u << fiber.lane;
+        const uint3 block = launch_.block;
+        fiber.thread = {index % block.x, index / block.x % block.y, index / block.x / block.y};
+        stacks_.set_owner(slot, &fiber);
+        start_context(fiber.context, stacks_.at(slot), &enter);
+        ready_.push_back(&fiber);
+    }
+
+    uint3 block_of(uint64_t index, uint32_t rank) const {
+        const uint3 grid = launch_.grid, size = launch_.cluster;
+        const uint64_t across = grid.x / size.x, down = grid.y / size.y;
+        return {
+            static_cast<uint32_t>(index % across) * size.x + rank % size.x,
+            static_cast<uint32_t>(index / across % down) * size.y + rank / size.x % size.y,
+            static_cast<uint32_t>(index / across / down) * size.z + rank / size.x / size.y,
+        };
+    }
+
+    // How often each thread may ask in vain, with nothing else going on.
+    static constexpr std::size_t kMaxSpins = 1 << 16;
+
+    Launch launch_;
+    Stacks stacks_;
+    uint8_t* windows_;
+    std::vector<Fiber> fibers_;
+    std::vector<Cta> ctas_;
+    std::unique_ptr<MmaBuffers> mma_buffers_;
+    Random random_;
+    Context scheduler_{};
+    Fiber* running_ = nullptr;  // or whose copy lands
+    std::deque<Fiber*> ready_;
+    std::deque<Flight> flights_;
+    std::vector<Fiber*> cluster_waiters_;
+    uint32_t cluster_arrived_ = 0;
+    uint32_t live_ = 0;
+    std::size_t spins_ = 0;
+    Failure failure_;
+};
+
+// --- addresses -----------------------------------------------------------------------------------
+
+struct Place {
+    Cta* cta;
+    uint32_t offset;
+};
+
+// What a shared address of this thread means.
+inline Place resolve(Fiber& fiber, uint32_t address) {
+    const uint32_t rank = address >> kRankShift;
+    auto& ctas = fiber.cluster->ctas();
+    if (rank == 0) return {fiber.cta, address};
+    if (rank > ctas.size()) {
+        fiber.cluster->fail(
+            fiber, "a shared address names CTA " + std::to_string(rank - 1) + " of a cluster of " +
+                       std::to_string(ctas.size())
+        );
+    }
+    Cta& cta = ctas[rank - 1];
+    if (cta.live == 0) {
+        fiber.cluster->fail(
+            fiber, "CTA " + std::to_string(cta.rank) +
+                       " of the cluster has ended, and this thread still reaches into its shared "
+                       "memory. Let no CTA leave before its peers are done: cluster_sync() at the "
+                       "end of the kernel"
+        );
+    }
+    return {&cta, address & kOffsetMask};
+}
+
+inline uint32_t shared_end(const Fiber& fiber) {
+    const uint32_t dynamic = (fiber.cluster->launch().shared_bytes + 1023) / 1024 * 1024;
+    const uint32_t fixed = fiber.cta->has_static_shared ? kMaxStaticBytes : 0;
+    return dynamic + fixed;
+}
+
+inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
+    const uint32_t end = shared_end(fiber);
+    if (offset + bytes <= end) return;
+    fiber.cluster->fail(
+        fiber, std::string(what) + " reaches shared bytes " + std::to_string(offset) + " to " +
+                   std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
+                   ". Ask for more with shared_mem, or mend the address"
+    );
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,160 @@
+// mbarriers: arrivals, transaction bytes, and the whole number of the phase.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <tmaasync_emulate/machine.hpp>
+
+namespace tmaasync_emulate {
+
+constexpr int64_t kMaxTransactionBytes = (1 << 20) - 1;
+constexpr uint32_t kMaxArrivals = (1 << 20) - 1;
+
+inline std::string barrier_name(const Mbarrier& barrier) {
+    return "the mbarrier at shared offset " + std::to_string(barrier.offset);
+}
+
+inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
+    return reinterpret_cast<uint64_t*>(cta.window + offset);
+}
+
+inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
+    if (offset % 8) {
+        fiber.cluster->fail(
+            fiber, "an mbarrier lies at shared offset " + std::to_string(offset) +
+                       "; it must be a multiple of 8"
+        );
+    }
+    check_inside_shared(fiber, offset, 8, "an mbarrier");
+}
+
+// Null where there is none; says why in `reason`.
+inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
+    const bool is_placed = offset % 8 == 0 && offset < kWindowBytes;
+    const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
+    if (index < 0 || !cta.barriers[static_cast<size_t>(index)].is_valid) {
+        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+                 " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
+        return nullptr;
+    }
+    Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
+    if (*barrier_word(cta, offset) != barrier.word) {
+        reason = barrier_name(barrier) + " was overwritten: something else wrote into its 8 bytes";
+        return nullptr;
+    }
+    return &barrier;
+}
+
+inline Mbarrier& require_barrier(Fiber& fiber, Place place) {
+    std::string reason;
+    Mbarrier* barrier = find_barrier(*place.cta, place.offset, reason);
+    if (!barrier) fiber.cluster->fail(fiber, reason);
+    return *barrier;
+}
+
+// Begins the next phase if nothing is missing.
+inline void complete_phase(Cluster& cluster, Mbarrier& barrier) {
+    if (barrier.pending > 0 || barrier.bytes != 0) return;
+    ++barrier.phase;
+    barrier.pending = barrier.count;
+    cluster.wake_all(barrier.waiters);
+}
+
+inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
+    const Place place = resolve(fiber, address);
+    check_barrier_place(fiber, place.offset);
+    if (count == 0 || count > kMaxArrivals) {
+        fiber.cluster->fail(
+            fiber,
+            "mbarrier.init counts " + std::to_string(count) + " arrivals; 1 to 1048575 are possible"
+        );
+    }
+    int32_t& index = place.cta->barrier_at[place.offset / 8];
+    if (index < 0) {
+        index = static_cast<int32_t>(place.cta->barriers.size());
+        place.cta->barriers.emplace_back();
+    }
+    Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
+    const bool in_use = barrier.pending != barrier.count || barrier.bytes || barrier.waiters.size();
+    if (barrier.is_valid && in_use) {
+        fiber.cluster->fail(fiber, barrier_name(barrier) + " is initialised again while in use");
+    }
+    const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
+    barrier = {.offset = place.offset, .count = count, .pending = count, .word = word};
+    barrier.is_valid = true;
+    *barrier_word(*place.cta, place.offset) = word;
+}
+
+inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
+    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    if (barrier.waiters.size()) {
+        fiber.cluster->fail(fiber, barrier_name(barrier) + " is invalidated while threads wait");
+    }
+    barrier.is_valid = false;
+}
+
+inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
+    barrier.bytes += bytes;
+    if (std::abs(barrier.bytes) > kMaxTransactionBytes) {
+        fiber.cluster->fail(
+            fiber, barrier_name(barrier) + " would have " + std::to_string(barrier.bytes) +
+                       " bytes to come; its count holds 1048575 either way"
+        );
+    }
+}
+
+// Expects bytes, then arrives; returns the state token, which is the phase.
+inline uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes = 0) {
+    fiber.cluster->maybe_yield(fiber);
+    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    const uint64_t phase = barrier.phase;
+    add_bytes(fiber, barrier, bytes);
+    if (count > barrier.pending) {
+        fiber.cluster->fail(
+            fiber, barrier_name(barrier) + " gets " + std::to_string(count) +
+                       " arrivals in phase " + std::to_string(phase) + " and waits for " +
+                       std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) +
+                       ". Arrive as often per phase as init says"
+        );
+    }
+    barrier.pending -= count;
+    complete_phase(*fiber.cluster, barrier);
+    return phase;
+}
+
+inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    add_bytes(fiber, require_barrier(fiber, resolve(fiber, address)), bytes);
+}
+
+inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
+    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    add_bytes(fiber, barrier, -int64_t{bytes});
+    complete_phase(*fiber.cluster, barrier);
+}
+
+inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
+    return (barrier.phase & 1) != (parity & 1);
+}
+
+// Suspends the thread until the phase of this parity has completed.
+inline bool wait_for_parity(Fiber& fiber, uint32_t address, uint32_t parity, const char* what) {
+    fiber.cluster->maybe_yield(fiber);
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (has_completed(barrier, parity)) return true;
+    barrier.waiters.push_back(&fiber);
+    fiber.cluster->block(
+        fiber, {Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1}
+    );
+    return true;
+}
+
+// Never suspends for long: asks, and lets others run if the answer is no.
+inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity) {
+    const bool is_complete = has_completed(require_barrier(fiber, resolve(fiber, address)), parity);
+    if (!is_complete) fiber.cluster->spin(fiber, "mbarrier.test_wait.parity");
+    return is_complete;
+}
+
+}  // namespace tmaasync_emulate

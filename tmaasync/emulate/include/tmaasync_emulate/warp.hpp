@@ -1,0 +1,229 @@
+// What the lanes of a warp, or the threads of a CTA, do together.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <tmaasync_emulate/machine.hpp>
+
+namespace tmaasync_emulate {
+
+// --- meetings of lanes ---------------------------------------------------------------------------
+
+inline void hold_if_complete(Cluster& cluster, Warp& warp, Meeting& meeting, Fiber* arriving) {
+    if (meeting.arrived == 0 || meeting.arrived != (meeting.mask & warp.live_lanes)) return;
+    meeting.act(meeting);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        Fiber* fiber = meeting.fibers[lane];
+        if ((meeting.arrived >> lane & 1) && fiber != arriving) cluster.wake(fiber);
+    }
+    meeting.arrived = 0;
+    meeting.instruction = nullptr;
+}
+
+inline Meeting& meeting_for(Warp& warp, uint32_t mask) {
+    Meeting* free = nullptr;
+    for (Meeting& meeting : warp.meetings) {
+        if (meeting.arrived && meeting.mask == mask) return meeting;
+        if (!meeting.arrived) free = &meeting;
+    }
+    if (!free) {
+        // Lanes that wait hold no reference: the vector may move.
+        warp.meetings.emplace_back();
+        free = &warp.meetings.back();
+    }
+    free->mask = mask;
+    return *free;
+}
+
+// Waits until every live lane of the mask is here; then the last one acts for all. The operands
+// stay where each lane put them.
+inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), void* operands) {
+    Fiber& fiber = current_fiber();
+    if (!(mask >> fiber.lane & 1)) {
+        fiber.cluster->fail(
+            fiber, std::string(instruction) + ": lane " + std::to_string(fiber.lane) +
+                       " is not in the mask it passes"
+        );
+    }
+    Meeting& meeting = meeting_for(*fiber.warp, mask);
+    if (meeting.arrived && std::strcmp(meeting.instruction, instruction) != 0) {
+        fiber.cluster->fail(
+            fiber, std::string("the lanes of one warp are at ") + meeting.instruction + " and at " +
+                       instruction + "; all lanes of the mask execute the same one"
+        );
+    }
+    meeting.instruction = instruction;
+    meeting.act = act;
+    meeting.arrived |= 1u << fiber.lane;
+    meeting.operands[fiber.lane] = operands;
+    meeting.fibers[fiber.lane] = &fiber;
+    hold_if_complete(*fiber.cluster, *fiber.warp, meeting, &fiber);
+    // Complete meetings have no arrivals left, so whether this lane is still counted tells.
+    if (meeting.instruction && (meeting.arrived >> fiber.lane & 1)) {
+        fiber.cluster->block(fiber, {Wait::Kind::kWarp, instruction});
+    }
+}
+
+constexpr uint32_t kAllLanes = 0xffffffff;
+
+template <typename Operands>
+Operands& operands_of(Meeting& meeting, uint32_t lane) {
+    return *static_cast<Operands*>(meeting.operands[lane]);
+}
+
+inline void nothing(Meeting&) {}
+
+inline void sync_warp(uint32_t mask) {
+    meet("__syncwarp", mask, &nothing, nullptr);
+}
+
+inline bool elect() {
+    bool elected = false;
+    meet(
+        "elect.sync", kAllLanes,
+        [](Meeting& meeting) {
+            const int lane = __builtin_ctz(meeting.arrived);
+            operands_of<bool>(meeting, static_cast<uint32_t>(lane)) = true;
+        },
+        &elected
+    );
+    return elected;
+}
+
+struct Shuffle {
+    uint64_t value;
+    uint32_t source;
+    uint64_t result;
+};
+
+inline uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source) {
+    Shuffle mine{value, source, value};
+    meet(
+        "shfl.sync", mask,
+        [](Meeting& meeting) {
+            for (uint32_t lane = 0; lane < 32; ++lane) {
+                if (!(meeting.arrived >> lane & 1)) continue;
+                auto& shuffle = operands_of<Shuffle>(meeting, lane);
+                if (meeting.arrived >> shuffle.source & 1) {
+                    shuffle.result = operands_of<Shuffle>(meeting, shuffle.source).value;
+                }
+            }
+        },
+        &mine
+    );
+    return mine.result;
+}
+
+struct Vote {
+    bool value;
+    uint32_t ballot;
+};
+
+inline uint32_t ballot(uint32_t mask, bool value) {
+    Vote mine{value, 0};
+    meet(
+        "vote.sync", mask,
+        [](Meeting& meeting) {
+            uint32_t ballot = 0;
+            for (uint32_t lane = 0; lane < 32; ++lane) {
+                if (!(meeting.arrived >> lane & 1)) continue;
+                ballot |= static_cast<uint32_t>(operands_of<Vote>(meeting, lane).value) << lane;
+            }
+            for (uint32_t lane = 0; lane < 32; ++lane) {
+                if (meeting.arrived >> lane & 1) operands_of<Vote>(meeting, lane).ballot = ballot;
+            }
+        },
+        &mine
+    );
+    return mine.ballot;
+}
+
+// --- stmatrix ------------------------------------------------------------------------------------
+
+struct StoreMatrix {
+    uint32_t row;
+    int matrices;
+    bool is_transposed;
+    uint32_t values[4];
+    Fiber* fiber;
+};
+
+// Lane l gives the address of row l % 8 of matrix l / 8.
+inline void store_matrices(Meeting& meeting) {
+    for (int matrix = 0; matrix < operands_of<StoreMatrix>(meeting, 0).matrices; ++matrix) {
+        for (uint32_t lane = 0; lane < 32; ++lane) {
+            const auto& held = operands_of<StoreMatrix>(meeting, lane);
+            for (uint32_t half = 0; half < 2; ++half) {
+                uint32_t row = lane / 4, column = lane % 4 * 2 + half;
+                if (held.is_transposed) std::swap(row, column);
+                const auto owner = static_cast<uint32_t>(matrix) * 8 + row;
+                const auto& target = operands_of<StoreMatrix>(meeting, owner);
+                const auto value = static_cast<uint16_t>(held.values[matrix] >> 16 * half);
+                uint8_t* window = target.fiber->cta->window;
+                std::memcpy(window + target.row + column * 2, &value, sizeof(value));
+            }
+        }
+    }
+}
+
+inline void store_matrix(StoreMatrix mine) {
+    Fiber& fiber = current_fiber();
+    mine.fiber = &fiber;
+    if (fiber.warp->live_lanes != kAllLanes) {
+        fiber.cluster->fail(
+            fiber, "stmatrix in a warp some lanes of which have ended or never were"
+        );
+    }
+    if (fiber.lane < static_cast<uint32_t>(mine.matrices) * 8) {
+        check_inside_shared(fiber, mine.row, 16, "stmatrix");
+        if (mine.row % 16) {
+            fiber.cluster->fail(
+                fiber, "stmatrix is given the shared address " + std::to_string(mine.row) +
+                           "; it must be a multiple of 16"
+            );
+        }
+    }
+    meet("stmatrix", kAllLanes, &store_matrices, &mine);
+}
+
+// --- barriers of the CTA -------------------------------------------------------------------------
+
+// Of all threads: those that have ended do not count.
+inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
+    NamedBarrier& barrier = cta.named[number];
+    const uint32_t needed = barrier.threads ? barrier.threads : cta.live;
+    if (barrier.arrived == 0 || barrier.arrived < needed) return;
+    barrier.arrived = 0;
+    cluster.wake_all(barrier.waiters);
+}
+
+// threads 0 means all of the CTA.
+inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, bool waits) {
+    Cluster& cluster = *fiber.cluster;
+    cluster.maybe_yield(fiber);
+    if (number >= fiber.cta->named.size() || threads % 32) {
+        cluster.fail(
+            fiber, "barrier " + std::to_string(number) + " of " + std::to_string(threads) +
+                       " threads; barriers are 0 to 15 and take whole warps"
+        );
+    }
+    NamedBarrier& barrier = fiber.cta->named[number];
+    if (barrier.arrived && barrier.threads != threads) {
+        cluster.fail(
+            fiber, "barrier " + std::to_string(number) + " is used for " + std::to_string(threads) +
+                       " and for " + std::to_string(barrier.threads) + " threads at once"
+        );
+    }
+    barrier.threads = threads;
+    ++barrier.arrived;
+    if (waits) barrier.waiters.push_back(&fiber);
+    const uint32_t needed = threads ? threads : fiber.cta->live;
+    if (barrier.arrived >= needed) {
+        if (waits) barrier.waiters.pop_back();
+        release_if_complete(cluster, *fiber.cta, number);
+    } else if (waits) {
+        cluster.block(fiber, {Wait::Kind::kNamedBarrier, "barrier.cta.sync", fiber.cta, number});
+    }
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,231 @@
+"""A launch on the CPU: threads as fibers, clusters over the cores of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import json
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync.emulate.build import EmulatedProgram
+from tmaasync.errors import (
+    ArgumentError,
+    EmulatedDeadlock,
+    EmulatedFault,
+    WaitingThreads,
+)
+
+__all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Schedule", "scheduled"]
+
+LIMITS = DeviceLimits(
+    name="the emulator",
+    compute_capability=(9, 0),
+    multiprocessors=132,
+    shared_bytes=232448,
+    threads_per_block=1024,
+)
+"""What the emulated device allows: what an H200 does."""
+
+Policy = Literal["round_robin", "random"]
+_POLICIES: dict[str, int] = {"round_robin": 0, "random": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How threads and copies are interleaved.
+
+    ``round_robin`` runs threads in turn and lands copies in order, as late as it can. ``random``
+    draws both from ``seed``; the same seed replays the same run of each cluster. ``workers`` is how
+    many clusters run at once, by default one per core.
+    """
+
+    policy: Policy = "round_robin"
+    seed: int = 0
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in _POLICIES:
+            raise ArgumentError(
+                f"policy is {self.policy!r}; there are {' and '.join(_POLICIES)}. Pass one."
+            )
+        if self.workers is not None and self.workers < 1:
+            raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
+
+
+_DEFAULT = Schedule()
+_SCHEDULE = contextvars.ContextVar("tmaasync schedule", default=_DEFAULT)
+
+
+@contextlib.contextmanager
+def scheduled(
+    policy: Policy = "round_robin", *, seed: int = 0, workers: int | None = None
+) -> Iterator[Schedule]:
+    """Interleave the launches inside the ``with`` as `Schedule` says."""
+    schedule = Schedule(policy=policy, seed=seed, workers=workers)
+    token = _SCHEDULE.set(schedule)
+    try:
+        yield schedule
+    finally:
+        _SCHEDULE.reset(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedRun:
+    """One launch that ended well."""
+
+    schedule: Schedule
+    seconds: float
+
+
+class EmulatedLaunch:
+    """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
+
+    __slots__ = ("_buffer", "_config", "_keep", "_offsets", "_pointers", "_program", "last_run")
+
+    def __init__(
+        self,
+        program: EmulatedProgram,
+        config: LaunchConfig,
+        arguments: Sequence[bytes],
+        keep: object,
+    ) -> None:
+        """Pack the arguments; nothing runs."""
+        self._program = program
+        self._config = config
+        self._keep = keep
+        self._buffer, self._offsets = _aligned(arguments)
+        start = _first_aligned(self._buffer)
+        places = [start + offset for offset in self._offsets]
+        self._pointers = (ctypes.c_void_p * max(1, len(places)))(*places)
+        self.last_run: EmulatedRun | None = None
+
+    def __call__(self) -> None:
+        """Run the kernel to its end.
+
+        Raises:
+            EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
+            EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
+        """
+        schedule = _SCHEDULE.get()
+        numbers = _numbers(self._config, schedule)
+        launch = self._program.library.tmaasync_emulate_launch
+        launch.restype = ctypes.c_void_p
+        began = time.perf_counter()
+        report = launch(ctypes.byref(numbers), self._pointers)
+        if report:
+            raise _error(self._program.name, _take_text(report))
+        self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
+
+    def release(self) -> None:
+        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        self._keep = None
+
+    def aim(self, addresses: Sequence[int], stream: int) -> None:
+        """Point the first arguments (tiles or pointers) to other memory. There are no streams."""
+        del stream
+        start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
+        for offset, address in zip(self._offsets, addresses, strict=False):
+            _ADDRESS.pack_into(self._buffer, start + offset, address)
+
+
+_ADDRESS = struct.Struct("<Q")
+_ALIGNMENT = 128
+
+
+def _aligned(arguments: Sequence[bytes]) -> tuple[Any, list[int]]:
+    """The arguments in one buffer with room to align it, and their offsets behind its start."""
+    offsets, end = [], 0
+    for argument in arguments:
+        offsets.append(end)
+        end += -(-len(argument) // _ALIGNMENT) * _ALIGNMENT
+    buffer = ctypes.create_string_buffer(end + _ALIGNMENT)
+    start = _first_aligned(buffer)
+    for offset, argument in zip(offsets, arguments, strict=True):
+        ctypes.memmove(start + offset, argument, len(argument))
+    return buffer, offsets
+
+
+def _first_aligned(buffer: Any) -> int:
+    return -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT
+
+
+# --- the library's numbers --------------------------------------------------------------------
+
+
+class _Extents(ctypes.Structure):
+    _fields_ = tuple((axis, ctypes.c_uint32) for axis in "xyz")
+
+
+class _LaunchNumbers(ctypes.Structure):
+    _fields_ = (
+        ("grid", _Extents),
+        ("block", _Extents),
+        ("cluster", _Extents),
+        ("shared_bytes", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+    )
+
+
+def _numbers(config: LaunchConfig, schedule: Schedule) -> _LaunchNumbers:
+    return _LaunchNumbers(
+        _Extents(*config.grid),
+        _Extents(*config.block),
+        _Extents(*(config.cluster or (1, 1, 1))),
+        config.shared_bytes,
+        _POLICIES[schedule.policy],
+        schedule.workers or _cores(),
+        schedule.seed % 2**64,
+    )
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.free.argtypes = (ctypes.c_void_p,)
+_LIBC.free.restype = None
+
+
+def _take_text(address: int) -> str:
+    try:
+        return ctypes.string_at(address).decode()
+    finally:
+        _LIBC.free(address)
+
+
+# --- what went wrong --------------------------------------------------------------------------
+
+
+def _error(kernel: str, report: str) -> EmulatedDeadlock | EmulatedFault:
+    told = json.loads(report)
+    if told["kind"] == "deadlock":
+        return EmulatedDeadlock(kernel, tuple(map(_waiting, told["waits"])))
+    return EmulatedFault(kernel, told["reason"], tuple(told["block"]), told["thread"])
+
+
+def _waiting(told: dict[str, Any]) -> WaitingThreads:
+    barrier = told.get("barrier", {})
+    home = barrier.get("block")
+    return WaitingThreads(
+        block=tuple(told["block"]),
+        threads=tuple(told["threads"]),
+        instruction=told["instruction"],
+        barrier_offset=barrier.get("offset"),
+        barrier_number=barrier.get("number"),
+        barrier_block=None if home is None else tuple(home),
+        phase=barrier.get("phase"),
+        missing_arrivals=barrier.get("missing_arrivals"),
+        missing_bytes=barrier.get("missing_bytes"),
+    )
