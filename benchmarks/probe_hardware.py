@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tmaasync import DataType, Interleave, Kernel, OOBFill, ReduceOp, Swizzle, TensorMapSpec
+from tmaasync._elements import element
 from tmaasync.tensormap import Im2colSpec
 
 _SOURCE = Path(__file__).with_suffix(".cu")
@@ -325,32 +326,13 @@ def element_strides() -> Iterator[Probe]:
                 )
 
 
-_NUMPY = {
-    DataType.UINT8: np.uint8,
-    DataType.UINT16: np.uint16,
-    DataType.UINT32: np.uint32,
-    DataType.INT32: np.int32,
-    DataType.UINT64: np.uint64,
-    DataType.INT64: np.int64,
-    DataType.FLOAT16: np.float16,
-    DataType.FLOAT32: np.float32,
-    DataType.FLOAT64: np.float64,
-    DataType.FLOAT32_FTZ: np.float32,
-    DataType.TFLOAT32: np.float32,
-    DataType.TFLOAT32_FTZ: np.float32,
-}
-
-
-def _numpy(dtype: DataType) -> Any:
-    import ml_dtypes  # noqa: PLC0415
-
-    return ml_dtypes.bfloat16 if dtype is DataType.BFLOAT16 else _NUMPY[dtype]
+_TYPES = tuple(dtype for dtype in DataType if not dtype.needs_sm_100)
 
 
 def reductions() -> Iterator[Probe]:
     """Which operation exists for which type, and what it computes."""
-    for dtype in (*_NUMPY, DataType.BFLOAT16):
-        kind = _numpy(dtype)
+    for dtype in _TYPES:
+        kind = element(dtype).dtype
         array = np.arange(4 * 32).reshape(4, 32).astype(kind)
         image = (np.arange(2 * 16) * 3 % 7).reshape(2, 16).astype(kind)
         for op in ReduceOp:
@@ -392,10 +374,10 @@ def _reduced(probe: Probe, _: Any, after: Any, __: bool) -> Any:
 
 def fills() -> Iterator[Probe]:
     """The bits of NaN fill, by type."""
-    for dtype in (*_NUMPY, DataType.BFLOAT16):
+    for dtype in _TYPES:
         if not dtype.is_float:
             continue
-        array = np.ones((4, 16), _numpy(dtype))
+        array = np.ones((4, 16), element(dtype).dtype)
         yield Probe(
             f"NaN fill {dtype.name}",
             _LOAD,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tmaasync import DataType, Kernel, OOBFill, ReduceOp, Swizzle, TensorMapSpec
+from tmaasync._elements import element
 
 SOURCE = Path(__file__).parents[2] / "benchmarks" / "probe_hardware.cu"
 IMAGE_BYTES = 32768
@@ -25,21 +25,7 @@ LOAD, STORE, REDUCE = range(3)
 _POISON = 0xCC
 _MAX_ARRAY_BYTES = 1 << 20
 _PLACE = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<u2")])
-_NUMPY: dict[DataType, Any] = {
-    DataType.UINT8: np.uint8,
-    DataType.UINT16: np.uint16,
-    DataType.UINT32: np.uint32,
-    DataType.INT32: np.int32,
-    DataType.UINT64: np.uint64,
-    DataType.INT64: np.int64,
-    DataType.FLOAT16: np.float16,
-    DataType.FLOAT32: np.float32,
-    DataType.FLOAT64: np.float64,
-    DataType.BFLOAT16: ml_dtypes.bfloat16,
-    DataType.FLOAT32_FTZ: np.float32,
-    DataType.TFLOAT32: np.float32,
-    DataType.TFLOAT32_FTZ: np.float32,
-}
+_TYPES = tuple(dtype for dtype in DataType if not dtype.needs_sm_100)
 _INTEGERS = (ReduceOp.ADD, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR)
 _HALVES = (ReduceOp.ADD, ReduceOp.MIN, ReduceOp.MAX)
 REDUCTIONS: dict[DataType, tuple[ReduceOp, ...]] = {
@@ -97,7 +83,7 @@ def case(number: int) -> Case:
     rng = random.Random(number)
     while True:
         operation = rng.choices((LOAD, STORE, REDUCE), (5, 3, 2))[0]
-        dtype = rng.choice(list(REDUCTIONS) if operation == REDUCE else list(_NUMPY))
+        dtype = rng.choice(tuple(REDUCTIONS) if operation == REDUCE else _TYPES)
         reduce_op = rng.choice(REDUCTIONS[dtype]) if operation == REDUCE else ReduceOp.ADD
         spec = _spec(rng, dtype)
         size = _array_bytes(spec)
@@ -166,7 +152,7 @@ def _random_bytes(seed: int, size: int, dtype: DataType) -> np.ndarray[Any, Any]
     if not dtype.is_float:
         return rng.integers(0, 256, size, np.uint8)
     count = -(-size // dtype.itemsize)
-    values = rng.standard_normal(count).astype(_NUMPY[dtype])
+    values = rng.standard_normal(count).astype(element(dtype).dtype)
     return values.view(np.uint8)[:size].copy()
 
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 // PTX ISA: "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.prefetch.tensor".
@@ -8,20 +9,6 @@
 // are signed, and coordinate 0 times the element size is a multiple of 16 bytes (measured on an
 // H200: an illegal instruction otherwise).
 namespace tmaasync::ptx {
-
-// Where a box starts in its tensor, innermost coordinate first.
-template <int kRank>
-struct Coordinates {
-    i32 values[kRank];
-
-    // The origin.
-    __device__ constexpr Coordinates() : values{} {}
-
-    template <typename... I>
-    __device__ constexpr Coordinates(I... coordinates) : values{static_cast<i32>(coordinates)...} {
-        static_assert(sizeof...(I) == kRank, "one coordinate per dimension, innermost first");
-    }
-};
 
 // Global to shared. The whole box is credited to the barrier, out-of-bounds elements included.
 template <int kRank>
@@ -253,9 +240,6 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
         );
     }
 }
-
-// The arithmetic is that of the map's element type, not of the kernel's.
-enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
 // clang-format off
 #define TMAASYNC_REDUCE_RANK(OP, RANK, COORDINATES, SHARED, POLICY, ...)                            \

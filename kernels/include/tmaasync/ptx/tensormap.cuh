@@ -1,15 +1,9 @@
 #pragma once
 
 #include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/operands.cuh>
 
 namespace tmaasync::ptx {
-
-// The 128 opaque bytes of a CUtensorMap. As a kernel parameter it must be a
-// `const __grid_constant__`: otherwise the compiler copies it to local memory.
-struct alignas(128) TensorMap {
-    u64 words[16];
-};
-static_assert(sizeof(TensorMap) == 128, "CUtensorMap is 128 bytes");
 
 // PTX ISA: "prefetch". Brings the map into the descriptor cache.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {

@@ -1,23 +1,10 @@
 #pragma once
 
 #include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 namespace tmaasync::ptx {
-
-template <int kRank>
-struct Coordinates {
-    i32 values[kRank];
-
-    __device__ constexpr Coordinates() : values{} {}
-
-    template <typename... I>
-    __device__ constexpr Coordinates(I... coordinates) : values{static_cast<i32>(coordinates)...} {
-        static_assert(sizeof...(I) == kRank, "one coordinate per dimension, innermost first");
-    }
-};
-
-enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
 // The map as it is now, and where the box starts. Faults if the map has another rank.
 template <typename Copy, int kRank>

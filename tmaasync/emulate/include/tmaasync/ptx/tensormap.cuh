@@ -1,13 +1,9 @@
 #pragma once
 
 #include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/operands.cuh>
 
 namespace tmaasync::ptx {
-
-struct alignas(128) TensorMap {
-    u64 words[16];
-};
-static_assert(sizeof(TensorMap) == 128, "CUtensorMap is 128 bytes");
 
 // A map that cannot be read is found here already.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
