@@ -75,8 +75,7 @@ def fingerprint(array: object) -> Fingerprint | None:
     Several times cheaper than a view: the key of a cached tile or plan. For CuPy and torch arrays;
     None for all others.
     """
-    kind: Any = type(array)
-    read = _fingerprint_of(kind)
+    read = _FINGERPRINTS[type(array)]
     return None if read is None else read(array)
 
 
@@ -96,12 +95,20 @@ def _torch_fingerprint(tensor: Any) -> Fingerprint | None:
     return address, (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
 
 
-@lru_cache(maxsize=256)
-def _fingerprint_of(kind: type) -> Callable[[Any], Fingerprint | None] | None:
-    reader = _reader_for(kind)
-    if reader is view_cupy:
-        return _cupy_fingerprint
-    return _torch_fingerprint if reader is view_torch else None
+class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):
+    """How to read the fingerprint of each type seen so far; a look-up is one C call."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Fingerprint | None] | None:
+        reader = _reader_for(kind)
+        found: dict[_Reader, Callable[[Any], Fingerprint | None]] = {
+            view_cupy: _cupy_fingerprint,
+            view_torch: _torch_fingerprint,
+        }
+        self[kind] = found.get(reader)
+        return self[kind]
+
+
+_FINGERPRINTS = _ByType()
 
 
 @lru_cache(maxsize=256)
