@@ -1,0 +1,837 @@
+"""Defects to plant in the shipped kernels, and what the emulator has to say of each.
+
+A `Mutation` replaces one piece of a kernel's text. Its ``report`` is a pattern for the message, in
+which barriers bear the names of the source: ``full[0]``, ``empty[2]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["deadlock", "fault", "either", "race"]
+Job = Literal["product", "pair", "bulk", "tiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One defect: in which job's kernel, what replaces what, and what must be reported.
+
+    Of ``either`` the order of the threads decides whether it is a deadlock or a fault. ``race``
+    stands for what only a race detector can find. With ``some_orders`` the defect bites in some
+    orders only; else in every one.
+    """
+
+    name: str
+    job: Job
+    old: str
+    new: str
+    kind: Kind
+    report: str = ""
+    some_orders: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """The file."""
+        return "gemm.cu" if self.job in {"product", "pair"} else "copy.cu"
+
+
+_EXPECT = "full.expect_bytes(kStageBytes);"
+_ARM = "full.expect_bytes(source.bytes_at(at));"
+_PRODUCER_WAIT = "shared.empty[place.index].wait(place.phase);"
+_CONSUMER_WAIT = "shared.full[place.index].wait(place.phase);"
+_COPY_WAIT = "ring.full[place.index].wait(place.phase);"
+_LANE_ARRIVES = "if (lane_index() == 0) shared.empty[stage].arrive();"
+_LANES_ARRIVE = (
+    "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());"
+)
+_PRODUCER_LOOP = "for (int block = 0; block < walk.k_blocks; ++block, place.step()) {"
+_CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
+_RELEASE = "if (block > 0) release_stage(shared, previous);"
+_LAST_RELEASE = "wgmma_fence_operands(sums);\n    release_stage(shared, previous);"
+_EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
+_EVERY_CTA = "(1 << CLUSTER) - 1"
+_LOAD_B = "load_b(stage.b, full, b, start.n, block * kBlockK);"
+_GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
+_FIRST_SYNC = "group.sync();\n        if constexpr"
+_SECOND_SYNC = "group.sync();\n        if (leads) {\n            c.async_store"
+_LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
+_ELECTED = "if (warp_index() == 0 && elect()) {"
+_INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
+_CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
+_CLUSTER_CLOSE = "if constexpr (CLUSTER > 1) cluster_sync();"
+_SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
+_COPY_LOAD = "source.async_copy(ring.tiles[place.index], full, at);"
+_REFILL = "load_tile(ring, loaded, source, grid, next);\n            loaded.step();"
+
+
+_BASE = (
+    "auto& {0} = *reinterpret_cast<{1}*>("
+    "reinterpret_cast<unsigned char*>(&dynamic_shared<{1}>()) + 16);"
+)
+
+MUTATIONS = (
+    # --- the product: bytes and arrivals ------------------------------------------------------
+    Mutation(
+        "too many bytes expected",
+        "product",
+        _EXPECT,
+        "full.expect_bytes(kStageBytes + 1024);",
+        "deadlock",
+        r"full\[0\], phase 0: 0 arrivals and 1024 bytes are missing",
+    ),
+    Mutation(
+        "too few bytes expected",
+        "product",
+        _EXPECT,
+        "full.expect_bytes(kStageBytes - 1024);",
+        "deadlock",
+        r"full\[0\], phase 0: 0 arrivals and -1024 bytes are missing",
+    ),
+    Mutation(
+        "only the bytes of A expected",
+        "product",
+        _EXPECT,
+        "full.expect_bytes(ATile::kBytes);",
+        "deadlock",
+        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing",
+    ),
+    Mutation(
+        "no bytes expected",
+        "product",
+        _EXPECT,
+        "full.arrive();",
+        "either",
+        r"full\[0\], phase 1: 0 arrivals and -49152 bytes|"
+        r"ends while a TMA load to shared offset 0 is still",
+    ),
+    Mutation(
+        "bytes expected without arriving",
+        "product",
+        _EXPECT,
+        "full.expect_tx(kStageBytes);",
+        "deadlock",
+        r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "armed twice",
+        "product",
+        _EXPECT,
+        _EXPECT + _EXPECT,
+        "fault",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "B is never loaded",
+        "product",
+        _LOAD_B,
+        "",
+        "deadlock",
+        r"full\[0\], phase 0: 0 arrivals and 8192 bytes are missing",
+    ),
+    Mutation(
+        "B is loaded twice",
+        "product",
+        _LOAD_B,
+        _LOAD_B + _LOAD_B,
+        "deadlock",
+        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing",
+    ),
+    Mutation(
+        "full waits for two arrivals",
+        "product",
+        "shared.full[stage].init(1);",
+        "shared.full[stage].init(2);",
+        "deadlock",
+        r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "empty waits for every thread",
+        "product",
+        _EMPTY_COUNT,
+        "CONSUMERS * kGroupThreads * CLUSTER",
+        "deadlock",
+        r"empty\[0\], phase 0: 248 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "empty waits for one group",
+        "product",
+        _EMPTY_COUNT,
+        "kWarps",
+        "either",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"full\[[01]\], phase 3: 1 arrivals and 0 bytes",
+    ),
+    Mutation(
+        "a warp arrives twice",
+        "product",
+        _LANE_ARRIVES,
+        "if (lane_index() < 2) shared.empty[stage].arrive();",
+        "either",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"full\[[01]\], phase 3: 1 arrivals and 0 bytes|"
+        r"wgmma.wait_group",
+    ),
+    Mutation(
+        "a warp arrives with two at once",
+        "product",
+        _LANE_ARRIVES,
+        "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, 3);",
+        "fault",
+        r"empty\[0\] gets 3 arrivals in phase 0 and waits for 2 of 8",
+    ),
+    Mutation(
+        "one warp never arrives",
+        "product",
+        _LANE_ARRIVES,
+        "if (lane_index() == 0 && threadIdx.x / 32 != 5) shared.empty[stage].arrive();",
+        "deadlock",
+        r"empty\[0\], phase 0: 1 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "a stage is released one block late",
+        "product",
+        _RELEASE,
+        "if (block > 1) release_stage(shared, previous);",
+        "deadlock",
+        r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "the last stage is not released",
+        "product",
+        _LAST_RELEASE,
+        "wgmma_fence_operands(sums);",
+        "deadlock",
+        r"empty\[0\], phase 1: 8 arrivals and 0 bytes are missing",
+    ),
+    Mutation(
+        "another stage is released",
+        "product",
+        _RELEASE,
+        "if (block > 0) release_stage(shared, place.index);",
+        "deadlock",
+        r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
+    ),
+    # --- the product: waits -------------------------------------------------------------------
+    Mutation(
+        "the producer starts with parity 0",
+        "product",
+        "Ring::for_producer()",
+        "Ring::for_consumer()",
+        "deadlock",
+        r"threads 0: .*empty\[0\], phase 0: 8 arrivals",
+    ),
+    Mutation(
+        "the producer does not wait",
+        "product",
+        _PRODUCER_WAIT,
+        "",
+        "either",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"full\[2\], phase 2: 1 arrivals",
+    ),
+    Mutation(
+        "the consumer waits on empty",
+        "product",
+        _CONSUMER_WAIT,
+        _PRODUCER_WAIT,
+        "deadlock",
+        r"threads 0, 128-383: .*empty\[0\], phase 0: 8 arrivals",
+    ),
+    Mutation(
+        "the consumer waits on the stage before",
+        "product",
+        _CONSUMER_WAIT,
+        "shared.full[(place.index + STAGES - 1) % STAGES].wait(place.phase);",
+        "deadlock",
+        r"threads 128-383: .*full\[2\], phase 1: 1 arrivals",
+    ),
+    Mutation(
+        "the consumer waits for parity 0 always",
+        "product",
+        _CONSUMER_WAIT,
+        "shared.full[place.index].wait(0);",
+        "either",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"empty\[2\], phase 0: 8 arrivals",
+    ),
+    Mutation(
+        "the producer does not step",
+        "product",
+        _PRODUCER_LOOP,
+        "for (int block = 0; block < walk.k_blocks; ++block) {",
+        "fault",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "the consumer does not step",
+        "product",
+        _CONSUMER_LOOP,
+        "for (int block = 0; block < k_blocks; ++block) {",
+        "deadlock",
+        r"threads 0: .*empty\[1\], phase 0: 8 arrivals",
+    ),
+    Mutation(
+        "the producer's ring has one stage fewer",
+        "product",
+        "Ring::for_producer()",
+        "PipelineState<STAGES - 1>::for_producer()",
+        "deadlock",
+        r"full\[2\], phase 0: 1 arrivals and 0 bytes",
+    ),
+    Mutation(
+        "the producer's ring has one stage more",
+        "product",
+        "Ring::for_producer()",
+        "PipelineState<STAGES + 1>::for_producer()",
+        "fault",
+        r"shared offset 106544 is used before mbarrier.init",
+    ),
+    Mutation(
+        "the producer leaves a block early",
+        "product",
+        _PRODUCER_LOOP,
+        "for (int block = 0; block + 1 < walk.k_blocks; ++block, place.step()) {",
+        "deadlock",
+        r"full\[0\], phase 2: 1 arrivals and 0 bytes",
+    ),
+    Mutation(
+        "the consumer leaves a block early",
+        "product",
+        _CONSUMER_LOOP,
+        "for (int block = 0; block + 1 < k_blocks; ++block, place.step()) {",
+        "fault",
+        r"ends while a TMA load to shared offset 0 is still on its way",
+        some_orders=True,
+    ),
+    Mutation(
+        "the consumer leaves after one tile",
+        "product",
+        "store_sums(shared, turn, sums, c, consumer, start.m, start.n);",
+        "store_sums(shared, turn, sums, c, consumer, start.m, start.n);\n        break;",
+        "deadlock",
+        r"threads 0: .*empty\[1\], phase 1: 8 arrivals",
+    ),
+    # --- the product: roles, warps and named barriers -----------------------------------------
+    Mutation(
+        "a whole warp produces",
+        "product",
+        _ELECTED,
+        "if (warp_index() == 0) {",
+        "fault",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "nobody produces",
+        "product",
+        _ELECTED,
+        "if (warp_index() == 4 && elect()) {",
+        "deadlock",
+        r"threads 128-383: .*full\[0\], phase 0: 1 arrivals",
+    ),
+    Mutation(
+        "one warp does not multiply",
+        "product",
+        "multiply_tiles(shared, c, walk, group - 1);",
+        "if (warp_index() != 6) multiply_tiles(shared, c, walk, group - 1);",
+        "deadlock",
+        r"threads 128-191, 224-255: wgmma.wait_group",
+    ),
+    Mutation(
+        "lanes give wgmma other rows",
+        "product",
+        "OperandA::descriptor(stage.a, consumer * kGroupRows)",
+        "OperandA::descriptor(stage.a, consumer * kGroupRows + lane_index() % 2 * 8)",
+        "fault",
+        r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
+    ),
+    Mutation(
+        "the named barrier counts two groups",
+        "product",
+        _GROUP,
+        "const NamedBarrier<2 * kGroupThreads> group{1u + consumer};",
+        "deadlock",
+        r"threads 128-255: barrier 1: 128 arrivals are missing",
+    ),
+    Mutation(
+        "the named barrier counts half a group",
+        "product",
+        _GROUP,
+        "const NamedBarrier<kGroupThreads / 2> group{1u + consumer};",
+        "race",
+    ),
+    Mutation(
+        "there is no such named barrier",
+        "product",
+        _GROUP,
+        "const NamedBarrier<kGroupThreads> group{15u + consumer};",
+        "fault",
+        r"barrier 16 of 128 threads; barriers are 0 to 15",
+    ),
+    Mutation(
+        "two sizes of one named barrier",
+        "product",
+        _SECOND_SYNC,
+        "NamedBarrier<2 * kGroupThreads>{1}.sync();\n        if (leads) {\n"
+        "            c.async_store",
+        "fault",
+        r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
+        some_orders=True,
+    ),
+    Mutation(
+        "a warp skips the named barrier",
+        "product",
+        _FIRST_SYNC,
+        "if (warp_index() % 4 != 3) group.sync();\n        if constexpr",
+        "deadlock",
+        r"threads 128-223: barrier 1: 32 arrivals are missing",
+    ),
+    Mutation(
+        "a lane skips stmatrix's warp",
+        "product",
+        "write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);\n        }",
+        "write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);\n        }\n"
+        "        if (lane_index() == 3) elect(); else __syncwarp();",
+        "fault",
+        r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
+    ),
+    # --- the product: init --------------------------------------------------------------------
+    Mutation(
+        "the first barriers are not initialised",
+        "product",
+        _INIT_LOOP,
+        "for (int stage = 1; stage < STAGES; ++stage) {",
+        "fault",
+        r"full\[0\] is used before mbarrier.init",
+    ),
+    Mutation(
+        "the barriers are initialised for every tile",
+        "product",
+        "const auto start = walk.start();\n        for (int block",
+        "const auto start = walk.start();\n        open_ring(shared);\n        for (int block",
+        "fault",
+        r"full\[0\] is initialised again while in use",
+    ),
+    Mutation(
+        "nobody waits for init",
+        "product",
+        "__syncthreads();",
+        "",
+        "fault",
+        r"(full|empty)\[0\] is used before mbarrier.init",
+    ),
+    Mutation(
+        "shared memory ends before the barriers",
+        "product",
+        "gemm_shared_bytes = sizeof(SharedMemory)",
+        "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
+        "fault",
+        r"an mbarrier reaches shared bytes 106496 to 106504; the CTA has 106496",
+    ),
+    Mutation(
+        "shared memory starts at 16",
+        "product",
+        _SHARED,
+        _BASE.format("shared", "SharedMemory"),
+        "fault",
+        r"shared address is 0x\w+10; it must be a multiple of 128|shared address is 0x10; it must",
+    ),
+    Mutation(
+        "a third epilogue buffer that is not there",
+        "product",
+        "turn % kEpilogueBuffers",
+        "turn % (kEpilogueBuffers + 1)",
+        "fault",
+        r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 to 114688",
+    ),
+    # --- the product: coordinates and stores --------------------------------------------------
+    Mutation(
+        "blocks instead of elements",
+        "product",
+        "load_a(stage.a, full, a, start.m, block * kBlockK);",
+        "load_a(stage.a, full, a, start.m, block);",
+        "fault",
+        r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
+    ),
+    Mutation(
+        "the output starts left of the matrix",
+        "product",
+        "{n + index * kChunkColumns, m",
+        "{n + (index - 1) * kChunkColumns, m",
+        "fault",
+        r"starts at \(-32, \d+\), coordinate 0 below 0",
+    ),
+    Mutation(
+        "the output starts above the matrix",
+        "product",
+        "m + consumer * kGroupRows}",
+        "m - consumer * kGroupRows}",
+        "fault",
+        r"starts at \(\d+, -64\), coordinate 1 below 0",
+    ),
+    Mutation(
+        "stores are not committed",
+        "product",
+        "commit_group();\n        }\n    }",
+        "}\n    }",
+        "fault",
+        r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    Mutation(
+        "the last stores are not waited for",
+        "product",
+        _LAST_WAIT,
+        "",
+        "fault",
+        r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    Mutation(
+        "every warp stores",
+        "product",
+        "const bool leads = threadIdx.x % kGroupThreads == 0;",
+        "const bool leads = lane_index() == 0;",
+        "fault",
+        r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    # --- a pair of CTAs -----------------------------------------------------------------------
+    Mutation(
+        "multicast to CTA 0 alone",
+        "pair",
+        _EVERY_CTA,
+        "1",
+        "deadlock",
+        r"block \(1, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 8192 bytes",
+    ),
+    Mutation(
+        "multicast to itself alone",
+        "pair",
+        "kEveryCta, block_rank",
+        "1 << block_rank_in_cluster(), block_rank",
+        "deadlock",
+        r"block \(1, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+    ),
+    Mutation(
+        "multicast to a CTA too many",
+        "pair",
+        _EVERY_CTA,
+        "(2 << CLUSTER) - 1",
+        "fault",
+        r"mask 7; the cluster has 2",
+    ),
+    Mutation(
+        "CTA 1 does not load its share",
+        "pair",
+        _LOAD_B,
+        "if (block_rank_in_cluster() == 0) " + _LOAD_B,
+        "deadlock",
+        r"block \(0, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+    ),
+    Mutation(
+        "both load the first share",
+        "pair",
+        "kEveryCta, block_rank_in_cluster()",
+        "kEveryCta, 0",
+        "race",
+    ),
+    Mutation(
+        "a CTA expects its own share only",
+        "pair",
+        _EXPECT,
+        "full.expect_bytes(ATile::kBytes + BTile::kBytes / CLUSTER);",
+        "deadlock",
+        r"full\[\d\], phase \d: . arrivals and -\d+ bytes are missing",
+    ),
+    Mutation(
+        "all expect on CTA 0",
+        "pair",
+        _EXPECT,
+        "full.arrive_and_expect_bytes(kStageBytes, 0);",
+        "fault",
+        r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "all arrive at CTA 0",
+        "pair",
+        _LANES_ARRIVE,
+        "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(0);",
+        "deadlock",
+        r"block \(1, 0, 0\), threads 0: .*empty\[0\], phase 0: 16 arrivals",
+    ),
+    Mutation(
+        "they arrive at themselves alone",
+        "pair",
+        _LANES_ARRIVE,
+        "if (lane_index() == 0) shared.empty[stage].arrive();",
+        "deadlock",
+        r"block \(0, 0, 0\), threads 0: .*empty\[0\], phase 0: 8 arrivals",
+    ),
+    Mutation(
+        "they arrive at a CTA that is not there",
+        "pair",
+        _LANES_ARRIVE,
+        "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index() + 1);",
+        "fault",
+        r"mapa names a CTA that the cluster does not have",
+    ),
+    Mutation(
+        "empty counts one CTA",
+        "pair",
+        _EMPTY_COUNT,
+        "CONSUMERS * kWarps",
+        "either",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"full\[1\], phase 3: 1 arrivals",
+    ),
+    Mutation(
+        "nobody waits for the peer's init",
+        "pair",
+        _CLUSTER_OPEN,
+        "__syncthreads();\n    }\n\n    if (group == kProducer)",
+        "race",
+    ),
+    Mutation(
+        "a CTA leaves before its peer",
+        "pair",
+        _CLUSTER_CLOSE,
+        "",
+        "fault",
+        r"CTA 0 of the cluster has ended.*cluster_sync\(\)",
+        some_orders=True,
+    ),
+    # --- copies -------------------------------------------------------------------------------
+    Mutation(
+        "the last tile is expected whole",
+        "bulk",
+        _ARM,
+        "full.expect_bytes(Tile::kBytes);",
+        "deadlock",
+        r"block \(1, 0, 0\), threads 0: .*full\[1\], phase 1: 0 arrivals and 976 bytes",
+    ),
+    Mutation(
+        "16 bytes too few expected",
+        "tiled",
+        _ARM,
+        "full.expect_bytes(source.bytes_at(at) - 16);",
+        "deadlock",
+        r"full\[0\], phase 0: 0 arrivals and -16 bytes are missing",
+    ),
+    Mutation(
+        "a size that is no multiple of 16",
+        "bulk",
+        _COPY_LOAD,
+        "ptx::cp_async_bulk_load(ptx::shared_address(ring.tiles[place.index].bytes), "
+        "source.global + at, source.bytes_at(at) - 8, full.address(), 0);",
+        "deadlock",
+        r"full\[0\], phase 0: 0 arrivals and 16 bytes are missing",
+    ),
+    Mutation(
+        "an address that is no multiple of 16",
+        "bulk",
+        "return index * Tile::kElements;",
+        "return index * Tile::kElements + 8;",
+        "fault",
+        r"bulk copy's global address is 0x\w+8; it must be a multiple of 16",
+    ),
+    Mutation(
+        "coordinates outermost first",
+        "tiled",
+        "at.values[dim] =",
+        "at.values[Tile::kRank - 1 - dim] =",
+        "fault",
+        r"innermost coordinate is \d+, or \d+ bytes of FLOAT32; it must be a multiple of 16",
+    ),
+    Mutation(
+        "the steps of the other sides",
+        "tiled",
+        "Tile::tile_step(Tile::kRank - 1 - dim)",
+        "Tile::tile_step(dim)",
+        "fault",
+        r"innermost coordinate is (5|10), or \d+ bytes of FLOAT32; it must be a multiple of 16",
+    ),
+    Mutation(
+        "one copy barrier is initialised",
+        "tiled",
+        "for (auto& full : ring.full) full.init(1);",
+        "ring.full[0].init(1);",
+        "fault",
+        r"full\[1\] is used before mbarrier.init",
+    ),
+    Mutation(
+        "a copy's ring has one place more",
+        "tiled",
+        "PipelineState<STAGES>",
+        "PipelineState<STAGES + 1>",
+        "fault",
+        r"shared offset 1944 is used before mbarrier.init",
+    ),
+    Mutation(
+        "32 threads copy",
+        "tiled",
+        "if (!elect()) return;",
+        "",
+        "fault",
+        r"full\[0\] is initialised again while in use|"
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "loads do not step",
+        "tiled",
+        _REFILL,
+        "load_tile(ring, loaded, source, grid, next);",
+        "fault",
+        r"full\[2\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "stores do not step",
+        "tiled",
+        "++index, stored.step())",
+        "++index)",
+        "fault",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "more loads than stages",
+        "tiled",
+        "first + LOADS_AHEAD",
+        "first + STAGES + 1",
+        "fault",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "the last tile is not loaded",
+        "tiled",
+        "if (next < end) {",
+        "if (next + 1 < end) {",
+        "deadlock",
+        r"full\[1\], phase 2: 1 arrivals and 0 bytes",
+    ),
+    Mutation(
+        "copies are not committed",
+        "tiled",
+        "commit_group();",
+        "",
+        "fault",
+        r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    Mutation(
+        "the last copies are not waited for",
+        "tiled",
+        "wait_group_read<0>();",
+        "",
+        "fault",
+        r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    Mutation(
+        "a copy's shared memory starts at 16",
+        "tiled",
+        "auto& ring = dynamic_shared<Ring>();",
+        _BASE.format("ring", "Ring"),
+        "fault",
+        r"shared address is 0x\w*10|shared address is 0x\w*90",
+    ),
+    Mutation(
+        "a copy's shared memory ends early",
+        "tiled",
+        "copy_shared_bytes = sizeof(Ring)",
+        "copy_shared_bytes = sizeof(Ring) - sizeof(SharedMemBarrier) * STAGES - 1000",
+        "fault",
+        r"an mbarrier reaches shared bytes 1920 to 1928; the CTA has 1024",
+    ),
+    # --- for the race detector ----------------------------------------------------------------
+    Mutation(
+        "the consumer does not wait",
+        "product",
+        _CONSUMER_WAIT,
+        "",
+        "either",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"empty\[\d\], phase \d: \d arrivals",
+    ),
+    Mutation(
+        "the consumer starts with parity 1",
+        "product",
+        "Ring::for_consumer()",
+        "Ring::for_producer()",
+        "race",
+    ),
+    Mutation("the producer waits on full", "product", _PRODUCER_WAIT, _CONSUMER_WAIT, "race"),
+    Mutation(
+        "a stage is released while wgmma reads it",
+        "product",
+        "ptx::wgmma_wait_group<1>();",
+        "ptx::wgmma_wait_group<2>();",
+        "race",
+    ),
+    Mutation("wgmma is not committed", "product", "ptx::wgmma_commit_group();", "", "race"),
+    Mutation(
+        "sums are read before wgmma is done", "product", "ptx::wgmma_wait_group<0>();", "", "race"
+    ),
+    Mutation("no wgmma fence", "product", "ptx::wgmma_fence();", "", "race"),
+    Mutation("no proxy fence", "product", "fence_async_view_proxy();", "", "race"),
+    Mutation("no fence after init", "product", "fence_barrier_init();", "", "race"),
+    Mutation(
+        "an epilogue buffer is not waited for",
+        "product",
+        "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
+        "",
+        "race",
+    ),
+    Mutation(
+        "one epilogue buffer in place of two", "product", "turn % kEpilogueBuffers", "0", "race"
+    ),
+    Mutation(
+        "no barrier before the epilogue's writes", "product", _FIRST_SYNC, "if constexpr", "race"
+    ),
+    Mutation(
+        "no barrier before the store",
+        "product",
+        _SECOND_SYNC,
+        "if (leads) {\n            c.async_store",
+        "race",
+    ),
+    Mutation(
+        "both groups meet at one named barrier",
+        "product",
+        _GROUP,
+        "const NamedBarrier<kGroupThreads> group{1u};",
+        "race",
+    ),
+    Mutation(
+        "two threads initialise",
+        "product",
+        "if (threadIdx.x == 0) {",
+        "if (threadIdx.x < 2) {",
+        "race",
+    ),
+    Mutation(
+        "a copy is not waited for",
+        "tiled",
+        _COPY_WAIT,
+        "",
+        "fault",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1",
+    ),
+    Mutation(
+        "a copy's other parity",
+        "tiled",
+        _COPY_WAIT,
+        "ring.full[place.index].wait(place.phase ^ 1);",
+        "either",
+        r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1|"
+        r"full\[\d\], phase 1: 1 arrivals",
+    ),
+    Mutation(
+        "a load over what is being stored",
+        "tiled",
+        "wait_group_read<STAGES - LOADS_AHEAD>();",
+        "",
+        "race",
+    ),
+    Mutation(
+        "a load over the store before",
+        "tiled",
+        "wait_group_read<STAGES - LOADS_AHEAD>();",
+        "wait_group_read<STAGES - LOADS_AHEAD + 1>();",
+        "race",
+    ),
+)

@@ -1,0 +1,312 @@
+"""Defects planted in the shipped kernels are reported; without them the emulator says nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import ml_dtypes
+import numpy as np
+import pytest
+from emulate.mutations import MUTATIONS, Job, Mutation
+
+from tmaasync import EmulatedDeadlock, EmulatedFault, Kernel, _arrays, create_tma_tile
+from tmaasync._sources import find_kernel
+from tmaasync.emulate import EmulatedLaunch, scheduled
+from tmaasync.emulate.run import Policy
+from tmaasync.ops import gemm
+from tmaasync.tile import BulkTile
+
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+ORDERS: tuple[tuple[Policy, int], ...] = (
+    *((policy, 0) for policy in POLICIES),
+    *(("random", seed) for seed in range(1, 9)),
+)
+STAGES, LOADS_AHEAD = 3, 2
+BARRIER_BYTES = 8
+EPILOGUE_BYTES = 2 * 64 * 128
+
+# --- the main jobs, small -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A kernel ready to run, what it writes, what that must be, and its barriers by offset."""
+
+    kernel: Kernel
+    grid: int
+    block: int
+    arguments: tuple[Any, ...]
+    cluster: int | None
+    output: Any
+    wanted: Any
+    barriers: dict[int, str] = field(default_factory=dict)
+
+    def build(self) -> EmulatedLaunch:
+        """The launch, compiled."""
+        launch = self.kernel.prepare(self.grid, self.block, self.arguments, cluster=self.cluster)
+        assert isinstance(launch, EmulatedLaunch)
+        return launch
+
+    def has_result(self) -> bool:
+        return np.array_equal(self.output, self.wanted)
+
+
+def named(start: int, *names: str) -> dict[int, str]:
+    """Where the stages' barriers lie, arrays of them one behind the other."""
+    places = itertools.product(names, range(STAGES))
+    return {
+        start + number * BARRIER_BYTES: f"{name}[{stage}]"
+        for number, (name, stage) in enumerate(places)
+    }
+
+
+def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
+    """Two clusters, two tiles of the output each, four blocks of K for three stages."""
+    blocking = gemm.Blocking(2, 64 if layout[1] == "t" else 64 * cluster, cluster)
+    m, n, k = 2 * cluster * blocking.block_m - 56, 2 * blocking.block_n - 24, 200
+    drawn = np.random.default_rng(1)
+    # All sums of their products are exact in fp32, whatever the order.
+    a, b = (
+        drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16)[..., :used]
+        for shape, used in (((m, k), k), ((k, n), n))
+    )
+    transposed = (layout[0] == "t", layout[1] == "t")
+    stored = [
+        np.ascontiguousarray(matrix.T if flip else matrix)
+        for matrix, flip in zip((a, b), transposed, strict=True)
+    ]
+    c = np.full((m, n), np.nan, np.float32)
+    views = [_arrays.view(array) for array in (*stored, c)]
+    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
+    kernel = Kernel(
+        text,
+        "gemm",
+        types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
+        constants={
+            "CONSUMERS": blocking.consumers,
+            "BLOCK_N": blocking.block_n,
+            "STAGES": STAGES,
+            "CLUSTER": cluster,
+            "GROUP_M": 8,
+            "A_IS_K_MAJOR": not transposed[0],
+            "B_IS_K_MAJOR": transposed[1],
+        },
+    )
+    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    return Prepared(
+        kernel,
+        2 * cluster,
+        128 * (1 + blocking.consumers),
+        (*tiles, m, n, k),
+        cluster if cluster > 1 else None,
+        c,
+        a.astype(np.float32) @ b.astype(np.float32),
+        named(operands + blocking.consumers * EPILOGUE_BYTES, "full", "empty"),
+    )
+
+
+def copy(text: str, source: Any, target: Any, tiles: tuple[int, ...], grid: int) -> Prepared:
+    """A copy of as many tiles a side, innermost first."""
+    arguments = (source, target, np.array((*tiles, 1, 1, 1, 1)[:5], np.int32).tobytes())
+    return Prepared(
+        Kernel(
+            text,
+            "copy",
+            types={"Tile": source},
+            constants={"STAGES": STAGES, "LOADS_AHEAD": LOADS_AHEAD},
+        ),
+        grid,
+        32,
+        arguments,
+        None,
+        target.array,
+        source.array,
+    )
+
+
+def bulk(text: str) -> Prepared:
+    """Eleven tiles for two blocks, the last one short."""
+    source = np.random.default_rng(2).integers(0, 256, 10 * 1024 + 48, np.uint8)
+    target = np.zeros_like(source)
+    tiles = (BulkTile(source, 1024), BulkTile(target, 1024))
+    prepared = copy(text, *tiles, (11,), 2)
+    prepared.barriers.update(named(STAGES * 1024, "full"))
+    return prepared
+
+
+def tiled(text: str) -> Prepared:
+    """Fifteen tiles for two blocks, some beyond the edges."""
+    source = np.random.default_rng(3).standard_normal((24, 72)).astype(np.float32)
+    target = np.zeros_like(source)
+    tiles = (create_tma_tile(source, (5, 32)), create_tma_tile(target, (5, 32)))
+    prepared = copy(text, *tiles, (3, 5), 2)
+    prepared.barriers.update(named(STAGES * 5 * 32 * 4, "full"))
+    return prepared
+
+
+JOBS: dict[Job, Any] = {
+    "product": product,
+    "pair": functools.partial(product, cluster=2),
+    "bulk": bulk,
+    "tiled": tiled,
+}
+
+# --- defects ------------------------------------------------------------------------------------
+
+
+def planted(mutation: Mutation) -> Prepared:
+    text = find_kernel(mutation.kernel).read_text()
+    assert text.count(mutation.old) == 1
+    prepared: Prepared = JOBS[mutation.job](text.replace(mutation.old, mutation.new))
+    return prepared
+
+
+def told(prepared: Prepared, error: Exception) -> str:
+    """The message, with the barriers' names in place of their offsets."""
+    return re.sub(
+        r"(?:the|an) mbarrier at shared offset (\d+)",
+        lambda found: prepared.barriers.get(int(found[1]), found[0]),
+        str(error),
+    )
+
+
+def outcome(launch: EmulatedLaunch, policy: Policy, seed: int) -> Exception | None:
+    try:
+        with scheduled(policy, seed=seed, workers=1):
+            launch()
+    except (EmulatedDeadlock, EmulatedFault) as error:
+        return error
+    return None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_builds() -> Iterator[None]:
+    """Without the compiler's optimiser, which takes longer than all these kernels run."""
+    build: Any = importlib.import_module("tmaasync.emulate.build")
+    command = build._compiler_command()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_compiler_command", lambda: (*command, "-O0", "-g0"))
+        yield
+
+
+Built = tuple[Prepared, EmulatedLaunch]
+
+
+@pytest.fixture(scope="module")
+def ahead(quick_builds: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Built]]]:
+    """Builds of the tests to come, on every core; xdist's workers are that parallel already."""
+    names = {
+        params_of(item)["mutation"].name
+        for item in request.session.items
+        if item.path == Path(__file__) and "mutation" in params_of(item)
+    }
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        names = set()
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    yield {
+        mutation.name: pool.submit(built, mutation)
+        for mutation in MUTATIONS
+        if mutation.name in names
+    }
+    pool.shutdown(cancel_futures=True)
+
+
+def params_of(item: Any) -> dict[str, Any]:
+    return dict(item.callspec.params) if hasattr(item, "callspec") else {}
+
+
+def built(mutation: Mutation) -> Built:
+    prepared = planted(mutation)
+    return prepared, prepared.build()
+
+
+CLASSES: dict[str, tuple[type[Exception], ...]] = {
+    "deadlock": (EmulatedDeadlock,),
+    "fault": (EmulatedFault,),
+    "either": (EmulatedDeadlock, EmulatedFault),
+}
+REPORTED = [mutation for mutation in MUTATIONS if mutation.kind != "race"]
+RACES = [mutation for mutation in MUTATIONS if mutation.kind == "race"]
+
+
+def name_of(mutation: Mutation) -> str:
+    return f"{mutation.job}: {mutation.name}"
+
+
+# Each is a build of its own, of seconds: every other one is left to the runs that take slow tests.
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(mutation, id=name_of(mutation), marks=[pytest.mark.slow] * (index % 2))
+        for index, mutation in enumerate(REPORTED)
+    ],
+)
+def test_a_defect_is_reported_with_its_class_and_its_barrier(
+    mutation: Mutation, ahead: dict[str, Future[Built]]
+) -> None:
+    waiting = ahead.get(mutation.name)
+    prepared, launch = built(mutation) if waiting is None else waiting.result()
+
+    found = [outcome(launch, *order) for order in ORDERS]
+
+    reported = [error for error in found if error is not None]
+    assert reported if mutation.some_orders else len(reported) == len(found)
+    for error in reported:
+        assert isinstance(error, CLASSES[mutation.kind]), error
+        assert re.search(mutation.report, told(prepared, error)), told(prepared, error)
+
+
+# Races are not detected yet: of these the tests know only that they can be planted.
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", RACES, ids=name_of)
+def test_a_race_can_be_planted(mutation: Mutation, ahead: dict[str, Future[Built]]) -> None:
+    waiting = ahead.get(mutation.name)
+
+    prepared, _ = built(mutation) if waiting is None else waiting.result()
+
+    assert prepared.barriers
+
+
+def test_the_table_is_large_and_names_each_defect_once() -> None:
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 40
+    assert len(REPORTED) >= 25
+
+
+# --- no defect ----------------------------------------------------------------------------------
+
+SHIPPED: dict[str, tuple[str, Any]] = {
+    **{
+        f"product {layout} of {cluster}": (
+            "gemm.cu",
+            functools.partial(product, cluster=cluster, layout=layout),
+        )
+        for cluster, layout in itertools.product((1, 2), ("nn", "nt", "tn"))
+    },
+    "bulk": ("copy.cu", bulk),
+    "tiled": ("copy.cu", tiled),
+}
+
+
+@pytest.mark.parametrize("job", SHIPPED)
+def test_shipped_kernels_are_silent_under_many_seeds(job: str) -> None:
+    file, prepare = SHIPPED[job]
+    prepared: Prepared = prepare(find_kernel(file).read_text())
+    launch = prepared.build()
+    fresh = prepared.output.copy()
+
+    for policy, seed in itertools.product(POLICIES, range(40)):
+        if policy == "round_robin" and seed:
+            continue
+        prepared.output[...] = fresh
+        with scheduled(policy, seed=seed):
+            launch()
+        assert prepared.has_result(), (policy, seed)
