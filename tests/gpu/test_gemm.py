@@ -162,3 +162,23 @@ def test_every_blocking_over_many_tiles_of_little_depth(
             assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
     finally:
         gemm._plan.cache_clear()
+
+
+def test_a_plan_that_cupy_shares_keeps_torch_on_torchs_stream() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.ones(512, 512, device="cuda").half() for _ in range(2))
+    out = torch.zeros(512, 512, device="cuda").half()
+    ops.matmul(a, b, out=out)
+    ops.matmul(
+        *(cupy.ones((512, 512), np.float16) for _ in range(2)),
+        out=cupy.empty((512, 512), np.float16),
+    )
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(20_000_000)
+        a.fill_(2)
+        ops.matmul(a, b, out=out)
+    torch.cuda.synchronize()
+
+    assert bool((out == 1024).all())

@@ -63,9 +63,9 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
             bytes that belong to somebody else: TMA stores whole 16-byte sectors.
     """
     if target is not None and (found := _PLANS.find((source, target), None)) is not None:
-        plan, addresses = found
+        (plan, frameworks), addresses = found
         if plan.is_apart(*addresses):
-            plan.start(addresses, stream)
+            plan.start(addresses, frameworks, stream)
             return target
     view = _arrays.view(source, argument="source")
     if target is None:
@@ -77,7 +77,9 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     plan = _plan(_Layout(*view[1:5]), _Layout(*target_view[1:5]), on_granule)
     plan.run(view, target_view, stream)
     if plan.is_direct:
-        _PLANS.remember((source, target), None, plan)
+        # The plan serves every framework; the stream is that of these arrays' frameworks.
+        frameworks = (view.framework, target_view.framework)
+        _PLANS.remember((source, target), None, (plan, frameworks))
     return target
 
 
@@ -119,14 +121,13 @@ class _Plan:
         self._tail_bytes = self._size_bytes % _GRANULE_BYTES if self._in_bulk else 0
         self._spans = tuple(map(_span_bytes, (source, target)))
         self._device = source.device
-        self._frameworks: tuple[str, ...] = ()
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._lock = threading.Lock()
 
     @property
     def is_direct(self) -> bool:
         """Whether a copy is one launch on the arrays as they are, and was launched before."""
-        return self._launch is not None and "other" not in self._frameworks
+        return self._launch is not None
 
     def is_apart(self, source: int, target: int) -> bool:
         """Whether arrays at these addresses do not meet."""
@@ -138,18 +139,18 @@ class _Plan:
         device = self._device
         if self._size_bytes == 0:
             return
-        self._frameworks = (source.framework, target.framework)
+        frameworks = (source.framework, target.framework)
         if self._launch is None and self._size_bytes > self._tail_bytes:
             with self._lock, _driver.on_device(device):
                 self._launch = self._prepare(source, target)
-        handle = stream_of(self._frameworks, device, stream)
+        handle = stream_of(frameworks, device, stream)
         wait_for_producers((source, target), handle)
-        self.start((source.address, target.address), handle)
+        self.start((source.address, target.address), frameworks, handle)
 
-    def start(self, addresses: Sequence[int], stream: object) -> None:
+    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
         """Copy between arrays that look like those of the last `run`."""
         device = self._device
-        handle = stream_of(self._frameworks, device, stream)
+        handle = stream_of(frameworks, device, stream)
         with self._lock, _driver.on_device(device):
             if self._launch is not None:
                 self._launch.aim(addresses, handle)
@@ -177,7 +178,7 @@ def _span_bytes(layout: _Layout) -> int:
     return sum((size - 1) * stride for size, stride in pairs) + layout.element.itemsize
 
 
-_PLANS: PlanCache[_Plan] = PlanCache()
+_PLANS: PlanCache[tuple[_Plan, tuple[str, ...]]] = PlanCache()
 
 _Tile = TMATensorTile | BulkTile
 _Parts = tuple[Ring, _Tile, _Tile, tuple[int, ...]]

@@ -56,8 +56,8 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
     if out is not None and (found := _PLANS.find((a, b, out), dtype)) is not None:
-        plan, addresses = found
-        plan.start(addresses, stream)
+        (plan, frameworks), addresses = found
+        plan.start(addresses, frameworks, stream)
         return out
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     if out is None:
@@ -68,7 +68,9 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     plan = _plan(_Matrix.of(left), _Matrix.of(right), _Matrix.of(target), wanted)
     plan.run(left, right, target, stream)
     if plan.is_direct:
-        _PLANS.remember((a, b, out), dtype, plan)
+        # The plan serves every framework; the stream is that of these arrays' frameworks.
+        frameworks = (left.framework, right.framework, target.framework)
+        _PLANS.remember((a, b, out), dtype, (plan, frameworks))
     return out
 
 
@@ -176,7 +178,7 @@ def _check_output(out: _Matrix, a: _Matrix, b: _Matrix, wanted: Element | None) 
 # --- plans ------------------------------------------------------------------------------------
 
 
-_PLANS: PlanCache[_Plan] = PlanCache()
+_PLANS: PlanCache[tuple[_Plan, tuple[str, ...]]] = PlanCache()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -224,7 +226,6 @@ class _Plan:
         self._depth = a.shape[1]
         self._swapped = swapped
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
-        self._frameworks: tuple[str, ...] = ()
         self._device = c.device
         self._lock = threading.Lock()
 
@@ -232,7 +233,7 @@ class _Plan:
     def is_direct(self) -> bool:
         """Whether a product is one launch on the arrays as they are, and was launched before."""
         copies = self._a.copied or self._b.copied or self._is_staged
-        return self._launch is not None and not copies and "other" not in self._frameworks
+        return self._launch is not None and not copies
 
     def run(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: object) -> None:
         """Multiply."""
@@ -243,8 +244,7 @@ class _Plan:
         if self._depth == 0:
             owner[...] = 0
             return
-        self._frameworks = (a.framework, b.framework, c.framework)
-        handle = stream_of(self._frameworks, device, stream)
+        handle = stream_of((a.framework, b.framework, c.framework), device, stream)
         wait_for_producers((a, b, c), handle)
         if self._swapped:
             a, b = b, a
@@ -262,10 +262,10 @@ class _Plan:
         if staged is not None:
             owner[...] = staged
 
-    def start(self, addresses: Sequence[int], stream: object) -> None:
+    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`."""
         device = self._device
-        handle = stream_of(self._frameworks, device, stream)
+        handle = stream_of(frameworks, device, stream)
         a, b, c = addresses
         launch = self._launch
         if launch is not None:
