@@ -14,7 +14,7 @@ import numpy.typing as npt
 import tmaasync
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-INCLUDE = Path(tmaasync.__file__).parent / "emulate" / "include"
+INCLUDE = Path(tmaasync.__file__).parent / "emulate" / "runtime"
 FLAGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
 
 Spec = TensorMapSpec | Im2colSpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,14 +11,25 @@ import pytest
 from tmaasync import ArgumentError, BackendError, CompileError
 from tmaasync._compile import Parameter, Source
 from tmaasync.emulate import build
-from tmaasync.emulate.build import _compiler, entry_names
+from tmaasync.emulate.build import entry_names
+from tmaasync.emulate.toolchain import compiler_facts
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
 
+@pytest.fixture(scope="module")
+def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime takes seconds to compile: once is enough here."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMAASYNC_CACHE_DIR", str(folder))
+        build(source(EMPTY), "empty").path.unlink()
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_with_runtime: Path) -> Path:
+    folder = shutil.copytree(cache_with_runtime, tmp_path / "cache")
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
     return folder
 
@@ -107,9 +119,9 @@ def test_inline_assembly_is_refused_with_its_line() -> None:
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
-    _compiler.cache_clear()
+    compiler_facts.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
             build(source(EMPTY), "empty")
     finally:
-        _compiler.cache_clear()
+        compiler_facts.cache_clear()

@@ -19,7 +19,7 @@ DEFECTS = {
     "overwritten": "mbarrier .*4096 was overwritten",
     "bad coordinate": "innermost coordinate is 1, or 4 bytes",
     "bad address": "shared address is 0x10; it must be a multiple of 128",
-    "beyond the end": "a TMA load reaches shared bytes 4096 to 8192; the CTA has 5120",
+    "beyond the end": "a TMA load reaches shared bytes 4096 to 8192; the CTA has 4224",
     "ends before the load": "the CTA ends while a TMA load to shared offset 0 is still on its way",
     "ends before the store": r"TMA still reads .* wait_group_read<0>\(\)",
     "ends with bytes expected": "CTA ends while the mbarrier .*4096 still expects 16 bytes",

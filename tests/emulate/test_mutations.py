@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import os
 import re
@@ -188,21 +187,11 @@ def outcome(launch: EmulatedLaunch, policy: Policy, seed: int) -> Exception | No
     return None
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_builds() -> Iterator[None]:
-    """Without the compiler's optimiser, which takes longer than all these kernels run."""
-    build: Any = importlib.import_module("tmaasync.emulate.build")
-    command = build._compiler_command()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "_compiler_command", lambda: (*command, "-O0", "-g0"))
-        yield
-
-
 Built = tuple[Prepared, EmulatedLaunch]
 
 
 @pytest.fixture(scope="module")
-def ahead(quick_builds: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Built]]]:
+def ahead(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Built]]]:
     """Builds of the tests to come, on every core; xdist's workers are that parallel already."""
     names = {
         params_of(item)["mutation"].name

@@ -1,7 +1,7 @@
 // The TMA engine as test_tma_engine.py calls it: C functions, faults as -1 and a reason.
 #include <cstdint>
 #include <string>
-#include <tmaasync_emulate/tma_engine.hpp>
+#include <tma_engine.hpp>
 
 namespace {
 

@@ -1,7 +1,8 @@
 """From CUDA source to a shared library for this machine, in the same cache as the cubins.
 
 Nothing of the source is rewritten: a header that is included first gives CUDA's words their
-meaning, and our ``tmaasync/ptx/*.cuh`` come first on the include path.
+meaning, and our ``tmaasync/ptx/*.cuh`` come first on the include path. What the instructions do is
+in the runtime, a library of its own that is compiled once.
 """
 
 from __future__ import annotations
@@ -9,27 +10,23 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import os
-import platform
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
+from tmaasync.emulate import toolchain
 from tmaasync.errors import ArgumentError, BackendError, CompileError
 
 __all__ = ["EmulatedProgram", "build"]
 
-_FORMAT = 1
+_FORMAT = 2
 _INCLUDE_DIR = Path(__file__).resolve().parent / "include"
-_COMPILERS = ("c++", "g++", "clang++")
+_RUNTIME_DIR = Path(__file__).resolve().parent / "runtime"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)")
 _ENTRY = re.compile(r"__global__[^;(){}]*?(\w+)\s*\(")
@@ -42,19 +39,31 @@ _UNDEFINED = re.compile(
 _DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EmulatedProgram:
     """One ``__global__`` function, compiled for the host and loaded."""
 
     path: Path
     name: str
+    source: Source = field(repr=False)
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
-    library: Any
+    library: Any = field(repr=False)
+    runtime: Any = field(repr=False)
+
+    @functools.cached_property
+    def with_races(self) -> EmulatedProgram:
+        """The same function, every access of which the runtime sees."""
+        return build(self.source, self.name, races=True)
 
 
-def build(source: Source, name: str) -> EmulatedProgram:
+def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
     """Compile one function of a source for this machine, or take it from the cache.
+
+    Args:
+        source: What to compile.
+        name: The function.
+        races: Whether its ordinary loads and stores are reported to the runtime.
 
     Raises:
         ArgumentError: The source has no ``__global__`` function of this name.
@@ -62,13 +71,41 @@ def build(source: Source, name: str) -> EmulatedProgram:
         BackendError: There is no C++20 compiler, or CUDA's headers are missing.
     """
     _check_source(source, name)
+    runtime = _runtime()
     whole = _translation_unit(source, name)
-    command = (*_compiler_command(), *_options(source))
-    path = _compile.cache_dir() / f"{_cache_key(source, whole, command)}.so"
+    options = (*toolchain.flags(is_kernel=True, races=races), *_options(source))
+    path = _compile.cache_dir() / f"{_cache_key(source, whole, options)}.so"
     if _compile.load_facts(path) is None:
-        library = _run_compiler(source, whole, command)
+        library = _compiled(source, whole, options, runtime)
         _compile.store_with_facts(path, library, {"source": source.name, "entry": name})
-    return _loaded(path, name)
+    return _loaded(path, name, source, runtime)
+
+
+# --- the runtime ------------------------------------------------------------------------------
+
+
+def _runtime() -> Path:
+    """The runtime's library in the cache."""
+    files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *_INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
+    digests = [(path.name, _compile.file_digest(path)) for path in files]
+    options = (
+        *toolchain.flags(is_kernel=False),
+        *(f"-I{folder}" for folder in (_RUNTIME_DIR, _INCLUDE_DIR, *_toolkit())),
+    )
+    facts = (_FORMAT, digests, toolchain.flags(is_kernel=False), toolchain.compiler_facts())
+    path = _compile.cache_dir() / f"runtime-{_compile.digest(json.dumps(facts).encode())}.so"
+    if _compile.load_facts(path) is None:
+        try:
+            library = toolchain.make_library(
+                options, (_RUNTIME_DIR / "calls.cpp").read_text(), soname=path.name
+            )
+        except toolchain.RefusedError as refused:
+            raise BackendError(
+                f"{refused.compiler} cannot compile the emulator's runtime. It needs a C++20 "
+                f"compiler for Linux: g++ 11 or clang++ 14. It says:\n{refused.log}"
+            ) from None
+        _compile.store_with_facts(path, library, {"source": "runtime"})
+    return path
 
 
 # --- the source -------------------------------------------------------------------------------
@@ -114,55 +151,6 @@ def _translation_unit(source: Source, name: str) -> str:
     )
 
 
-# --- the compiler -----------------------------------------------------------------------------
-
-
-@functools.cache
-def _compiler() -> tuple[str, str]:
-    """The compiler's path, and what it says of its version."""
-    chosen = os.environ.get("CXX")
-    for candidate in (chosen,) if chosen else _COMPILERS:
-        path = shutil.which(candidate)
-        if path is None:
-            continue
-        version = _output([path, "--version"]).splitlines()[0]
-        return path, f"{version} {_output([path, '-dumpfullversion', '-dumpversion']).strip()}"
-    raise BackendError(
-        f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
-        "on host arrays are compiled with one. Install g++ or clang++, or name one in CXX."
-    )
-
-
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, check=False, capture_output=True, text=True).stdout
-
-
-def _compiler_command() -> tuple[str, ...]:
-    path, version = _compiler()
-    is_clang = "clang" in version
-    # The dialect in which the compiler asks for a thread_local's address by a call.
-    dialect = "gnu" if platform.machine() in ("x86_64", "AMD64") else "trad"
-    gcc = ("-fno-extern-tls-init", "-fno-gnu-unique", f"-mtls-dialect={dialect}")
-    own = () if is_clang else gcc
-    return (
-        path,
-        "-x",
-        "c++",
-        "-std=c++20",
-        "-O2",
-        "-g1",
-        "-w",
-        "-fPIC",
-        "-shared",
-        "-fno-strict-aliasing",
-        "-fvisibility-inlines-hidden",
-        "-ffp-contract=off",
-        "-U_FORTIFY_SOURCE",
-        "-fstack-clash-protection",  # so that no frame steps over the page below its stack
-        *own,
-    )
-
-
 def _folders(source: Source) -> tuple[Path, ...]:
     return (_INCLUDE_DIR, include_dir(), *source.include_dirs, *_toolkit())
 
@@ -187,31 +175,26 @@ def _options(source: Source) -> tuple[str, ...]:
     return (*plain, *(f"-I{folder}" for folder in _folders(source)))
 
 
-def _run_compiler(source: Source, whole: str, command: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
-        text, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
-        text.write_text(whole)
-        Path(folder, Path(source.name).name).write_text(source.text)  # for the lines in messages
-        ran = subprocess.run(
-            [*command, str(text), "-o", str(library), "-Wl,-Bsymbolic", "-pthread"],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C"},
+def _compiled(source: Source, whole: str, options: tuple[str, ...], runtime: Path) -> bytes:
+    try:
+        return toolchain.make_library(
+            options,
+            whole,
+            other_files={Path(source.name).name: source.text},  # for the lines in messages
+            libraries=(runtime,),
         )
-        if ran.returncode != 0:
-            log = ran.stderr.replace(f"{text}", source.name)
-            undefined = _UNDEFINED.findall(log)
-            raise CompileError(_compile.refusal(source, log, Path(command[0]).name, undefined), log)
-        return library.read_bytes()
+    except toolchain.RefusedError as refused:
+        log = refused.log.replace("kernel.cpp", source.name)
+        undefined = _UNDEFINED.findall(log)
+        message = _compile.refusal(source, log, refused.compiler, undefined)
+        raise CompileError(message, log) from None
 
 
-def _cache_key(source: Source, whole: str, command: tuple[str, ...]) -> str:
+def _cache_key(source: Source, whole: str, options: tuple[str, ...]) -> str:
     folders = _folders(source)
-    flags = [option for option in command[1:] if not option.startswith("-I")]
+    kept = [option for option in options if not option.startswith("-I")]
     headers = [(str(path), digest) for path, digest in _headers(whole, folders)]
-    facts = (_FORMAT, whole, flags, headers, _compiler())
+    facts = (_FORMAT, whole, kept, headers, _runtime().name, toolchain.compiler_facts())
     return _compile.digest(json.dumps(facts).encode())
 
 
@@ -233,16 +216,24 @@ class _ParameterFacts(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_char), ("size_bytes", ctypes.c_uint32))
 
 
-def _loaded(path: Path, name: str) -> EmulatedProgram:
+@functools.cache
+def _loaded_runtime(path: Path) -> Any:
+    return ctypes.CDLL(str(path))
+
+
+def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedProgram:
+    loaded_runtime = _loaded_runtime(runtime)  # before the library that asks for it by name
     library = ctypes.CDLL(str(path))
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
     return EmulatedProgram(
         path=path,
         name=name,
+        source=source,
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
         shared_bytes=_shared_bytes(library, name),
         library=library,
+        runtime=loaded_runtime,
     )
 
 

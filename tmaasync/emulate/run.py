@@ -115,10 +115,12 @@ class EmulatedLaunch:
         """
         schedule = _SCHEDULE.get()
         numbers = _numbers(self._config, schedule)
-        launch = self._program.library.tmaasync_emulate_launch
+        launch = self._program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
-        report = launch(ctypes.byref(numbers), self._pointers)
+        report = launch(
+            self._program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
+        )
         if report:
             raise _error(self._program.name, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)

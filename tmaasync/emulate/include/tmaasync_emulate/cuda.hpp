@@ -9,7 +9,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <tmaasync_emulate/launch.hpp>
+#include <tmaasync_emulate/calls.hpp>
+#include <tmaasync_emulate/entry.hpp>
 #include <type_traits>
 
 // Here and not among its kind, because the standard library's headers use the bare word.
@@ -66,21 +67,18 @@ __attribute__((constructor)) static void find_dynamic_offset() {
 extern "C" __attribute__((used)) void* __tls_get_addr(tmaasync_emulate_tls_index* index) {
     using namespace tmaasync_emulate;
     if (dynamic_offset == kUnknown) return reinterpret_cast<void*>(index->offset);
-    Fiber& fiber = current_fiber();
-    uint8_t* dynamic = fiber.cta->window;
-    if (index->offset == dynamic_offset) return dynamic;
-    fiber.cta->has_static_shared = true;
+    const Thread& thread = current_thread();
+    if (index->offset == dynamic_offset) return thread.window;
+    *thread.has_static_shared = true;
     const std::size_t skipped = index->offset > dynamic_offset ? kMaxDynamicBytes : 0;
-    const std::size_t dynamic_bytes = (fiber.cluster->launch().shared_bytes + 1023) / 1024 * 1024;
-    return dynamic + dynamic_bytes + index->offset - skipped;
+    return thread.window + thread.static_offset + index->offset - skipped;
 }
 
 inline std::size_t __cvta_generic_to_shared(const void* pointer) {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    const auto offset = static_cast<const std::uint8_t*>(pointer) - fiber.cta->window;
+    const auto offset =
+        static_cast<const std::uint8_t*>(pointer) - tmaasync_emulate::current_thread().window;
     if (offset < 0 || offset >= std::ptrdiff_t{tmaasync_emulate::kWindowBytes}) {
-        fiber.cluster->fail(
-            fiber,
+        tmaasync_emulate::fail(
             "a pointer was taken for an address in the CTA's shared memory and points "
             "elsewhere. Declare the object in shared memory"
         );
@@ -90,16 +88,16 @@ inline std::size_t __cvta_generic_to_shared(const void* pointer) {
 
 // --- where a thread is ---------------------------------------------------------------------------
 
-#define threadIdx (::tmaasync_emulate::current_fiber().thread)
-#define blockIdx (::tmaasync_emulate::current_fiber().cta->block)
-#define blockDim (::tmaasync_emulate::current_fiber().cluster->launch().block)
-#define gridDim (::tmaasync_emulate::current_fiber().cluster->launch().grid)
+#define threadIdx (::tmaasync_emulate::current_thread().thread)
+#define blockIdx (::tmaasync_emulate::current_thread().block)
+#define blockDim (::tmaasync_emulate::current_thread().block_dim)
+#define gridDim (::tmaasync_emulate::current_thread().grid_dim)
 #define warpSize 32
 
 // --- what threads do together --------------------------------------------------------------------
 
 inline void __syncthreads() {
-    tmaasync_emulate::arrive_at_named(tmaasync_emulate::current_fiber(), 0, 0, true);
+    tmaasync_emulate::named_barrier_sync(0, 0);
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffff) {
@@ -113,7 +111,7 @@ T shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside) {
     static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
     uint64_t word = 0;
     std::memcpy(&word, &value, sizeof(T));
-    word = shuffle(mask, word, is_inside ? source : current_fiber().lane);
+    word = shuffle(mask, word, is_inside ? source : current_thread().lane);
     std::memcpy(&value, &word, sizeof(T));
     return value;
 }
@@ -122,7 +120,7 @@ T shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside) {
 
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int first = lane / width * width;
     return tmaasync_emulate::shuffle_value(
         mask, value, static_cast<unsigned>(first + (source & (width - 1))), true
@@ -131,7 +129,7 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
 
 template <typename T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane - static_cast<int>(delta);
     const bool is_inside = source >= lane / width * width;
     return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
@@ -139,7 +137,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane + static_cast<int>(delta);
     const bool is_inside = source < lane / width * width + width;
     return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
@@ -147,7 +145,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
-    const int lane = static_cast<int>(tmaasync_emulate::current_fiber().lane);
+    const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane ^ lanes;
     const bool is_inside = source < lane / width * width + width;
     return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
@@ -164,19 +162,19 @@ inline int __all_sync(unsigned mask, int predicate) {
 }
 
 inline unsigned __activemask() {
-    return tmaasync_emulate::current_fiber().warp->live_lanes;
+    return *tmaasync_emulate::current_thread().live_lanes;
 }
 
 // --- memory --------------------------------------------------------------------------------------
 
 inline void __threadfence() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kGpu);
 }
 inline void __threadfence_block() {
-    __threadfence();
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kCta);
 }
 inline void __threadfence_system() {
-    __threadfence();
+    tmaasync_emulate::fence(tmaasync_emulate::Scope::kGpu);
 }
 
 namespace tmaasync_emulate {
@@ -184,6 +182,7 @@ namespace tmaasync_emulate {
 // Returns what was there. Other clusters may run on other cores of the host.
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
+    before_atomic(address);
     T old;
     __atomic_load(address, &old, __ATOMIC_SEQ_CST);
     for (;;) {
@@ -194,8 +193,7 @@ T change_atomically(T* address, Change change) {
             break;
         }
     }
-    Fiber& fiber = current_fiber();
-    fiber.cluster->maybe_yield(fiber);
+    after_atomic(address);
     return old;
 }
 
@@ -290,11 +288,9 @@ inline unsigned __float_as_uint(float value) {
 }
 
 inline void __nanosleep(unsigned) {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    fiber.cluster->spin(fiber, "__nanosleep");
+    tmaasync_emulate::spin("__nanosleep");
 }
 
 [[noreturn]] inline void __trap() {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    fiber.cluster->fail(fiber, "the kernel called __trap()");
+    tmaasync_emulate::fail("the kernel called __trap()");
 }

@@ -9,12 +9,11 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
 }
 
 __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    if (cta_rank >= fiber.cluster->ctas().size()) {
-        fiber.cluster->fail(fiber, "mapa names a CTA that the cluster does not have");
+    using namespace tmaasync_emulate;
+    if (cta_rank >= current_thread().ctas) {
+        fail("mapa names a CTA that the cluster does not have");
     }
-    return (shared & tmaasync_emulate::kOffsetMask) | (cta_rank + 1)
-                                                          << tmaasync_emulate::kRankShift;
+    return (shared & kOffsetMask) | (cta_rank + 1) << kRankShift;
 }
 
 }  // namespace tmaasync::ptx

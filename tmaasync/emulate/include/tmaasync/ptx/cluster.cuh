@@ -5,25 +5,23 @@
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ u32 cluster_ctarank() {
-    return tmaasync_emulate::current_fiber().cta->rank;
+    return tmaasync_emulate::current_thread().rank;
 }
 
 __device__ __forceinline__ u32 cluster_nctarank() {
-    return tmaasync_emulate::current_fiber().cluster->launch().cluster_ctas();
+    return tmaasync_emulate::current_thread().ctas;
 }
 
 __device__ __forceinline__ void barrier_cluster_arrive() {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    fiber.cluster->arrive_at_cluster(fiber);
+    tmaasync_emulate::cluster_barrier_arrive(true);
 }
 
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
-    barrier_cluster_arrive();
+    tmaasync_emulate::cluster_barrier_arrive(false);
 }
 
 __device__ __forceinline__ void barrier_cluster_wait() {
-    auto& fiber = tmaasync_emulate::current_fiber();
-    fiber.cluster->wait_for_cluster(fiber);
+    tmaasync_emulate::cluster_barrier_wait();
 }
 
 }  // namespace tmaasync::ptx

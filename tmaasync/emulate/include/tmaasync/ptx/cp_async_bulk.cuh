@@ -7,39 +7,29 @@ namespace tmaasync::ptx {
 __device__ __forceinline__ void cp_async_bulk_load(
     u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
 ) {
-    using namespace tmaasync_emulate;
     (void)policy;
-    Fiber& fiber = current_fiber();
-    Flight flight{.kind = Flight::Kind::kBulk};
-    flight.global = global;
-    flight.bytes = bytes;
-    issue_load(fiber, flight, shared, barrier);
+    tmaasync_emulate::bulk_load(shared, global, bytes, barrier);
 }
 
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
-    using namespace tmaasync_emulate;
     (void)policy;
-    Fiber& fiber = current_fiber();
-    Store store{.kind = Store::Kind::kBulk};
-    store.global = global;
-    store.bytes = bytes;
-    issue_store(fiber, store, shared);
+    tmaasync_emulate::bulk_store(global, shared, bytes);
 }
 
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
-    tmaasync_emulate::commit_stores(tmaasync_emulate::current_fiber());
+    tmaasync_emulate::bulk_commit();
 }
 
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
-    tmaasync_emulate::wait_for_writes(tmaasync_emulate::current_fiber(), kPending);
+    tmaasync_emulate::bulk_wait(kPending);
 }
 
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
-    tmaasync_emulate::wait_for_reads(tmaasync_emulate::current_fiber(), kPending);
+    tmaasync_emulate::bulk_wait_read(kPending);
 }
 
 }  // namespace tmaasync::ptx

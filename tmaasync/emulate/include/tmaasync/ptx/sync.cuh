@@ -9,11 +9,11 @@ __device__ __forceinline__ bool elect_sync() {
 }
 
 __device__ __forceinline__ void barrier_sync(u32 barrier, u32 threads) {
-    tmaasync_emulate::arrive_at_named(tmaasync_emulate::current_fiber(), barrier, threads, true);
+    tmaasync_emulate::named_barrier_sync(barrier, threads);
 }
 
 __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
-    tmaasync_emulate::arrive_at_named(tmaasync_emulate::current_fiber(), barrier, threads, false);
+    tmaasync_emulate::named_barrier_arrive(barrier, threads);
 }
 
 // Grids run one after the other.

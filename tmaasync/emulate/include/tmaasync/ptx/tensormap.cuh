@@ -7,7 +7,7 @@ namespace tmaasync::ptx {
 
 // A map that cannot be read is found here already.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
-    tmaasync_emulate::decode_for(tmaasync_emulate::current_fiber(), map);
+    tmaasync_emulate::check_map(map);
 }
 
 __device__ __forceinline__ void fence_proxy_tensormap_acquire_gpu(const TensorMap* map) {

@@ -4,16 +4,18 @@
 
 namespace tmaasync::ptx {
 
-__device__ __forceinline__ void wgmma_fence() {}
+__device__ __forceinline__ void wgmma_fence() {
+    tmaasync_emulate::mma_fence();
+}
 
 __device__ __forceinline__ void wgmma_commit_group() {
-    tmaasync_emulate::commit_mmas(tmaasync_emulate::current_fiber());
+    tmaasync_emulate::mma_commit();
 }
 
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
     static_assert(kPending >= 0 && kPending <= 7, "0 to 7 groups");
-    tmaasync_emulate::wait_for_mmas(tmaasync_emulate::current_fiber(), kPending);
+    tmaasync_emulate::mma_wait(kPending);
 }
 
 __device__ __forceinline__ void wgmma_fence_operand(float& accumulator) {

@@ -14,7 +14,7 @@ __device__ __forceinline__ void emulated_mma(
     mma.columns = kAccumulators * 2;
     mma.b = b;
     mma.accumulates = scale_d != 0;
-    tmaasync_emulate::issue_mma(tmaasync_emulate::current_fiber(), mma);
+    tmaasync_emulate::mma_issue(mma);
 }
 
 template <int kTransposeA, int kTransposeB, int kAccumulators>
@@ -46,7 +46,7 @@ __device__ __forceinline__ void wgmma_mma_async_bf16_rs(
 ) {
     tmaasync_emulate::Mma mma{};
     mma.a_in_registers = true;
-    mma.a_registers = {a[0], a[1], a[2], a[3]};
+    for (int i = 0; i < 4; ++i) mma.a_registers[i] = a[i];
     mma.b_transposed = kTransposeB;
     emulated_mma(d, mma, b, scale_d);
 }
@@ -58,7 +58,7 @@ __device__ __forceinline__ void wgmma_mma_async_f16_rs(
     tmaasync_emulate::Mma mma{};
     mma.is_half = true;
     mma.a_in_registers = true;
-    mma.a_registers = {a[0], a[1], a[2], a[3]};
+    for (int i = 0; i < 4; ++i) mma.a_registers[i] = a[i];
     mma.b_transposed = kTransposeB;
     emulated_mma(d, mma, b, scale_d);
 }

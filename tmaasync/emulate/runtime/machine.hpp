@@ -10,11 +10,11 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <tmaasync_emulate/crash.hpp>
-#include <tmaasync_emulate/fiber.hpp>
-#include <tmaasync_emulate/tma_engine.hpp>
 #include <utility>
 #include <vector>
+#include "crash.hpp"
+#include "fiber.hpp"
+#include "tma_engine.hpp"
 
 namespace tmaasync_emulate {
 
@@ -22,15 +22,7 @@ class Cluster;
 struct Cta;
 struct Fiber;
 
-// --- the shared window ---------------------------------------------------------------------------
-
-// A shared address is an offset into the CTA's window, which starts with its dynamic memory; of
-// another CTA of the cluster, its rank plus one above bit 24.
-constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
-constexpr uint32_t kMaxStaticBytes = 48 * 1024;
-constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
-constexpr int kRankShift = 24;
-constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+// --- shared memory -------------------------------------------------------------------------------
 
 // All ones are NaN in every floating-point type.
 constexpr int kPoison = 0xff;
@@ -52,6 +44,8 @@ struct Launch {
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
+    // Static variables lie behind the dynamic memory.
+    uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
 };
 
@@ -132,20 +126,6 @@ struct Store {
     std::vector<uint8_t> snapshot;
 };
 
-// One wgmma.mma_async as one thread issued it.
-struct Mma {
-    float* sums;
-    uint32_t columns;
-    uint64_t a;
-    uint64_t b;
-    std::array<uint32_t, 4> a_registers;
-    bool a_in_registers;
-    bool accumulates;
-    bool is_half;  // fp16, else bf16
-    bool a_transposed;
-    bool b_transposed;
-};
-
 constexpr uint32_t kMmaRows = 64;
 constexpr uint32_t kMmaDepth = 16;
 constexpr uint32_t kMaxMmaColumns = 256;
@@ -179,15 +159,13 @@ struct Warp {
     std::vector<Meeting> meetings;
 };
 
-struct Fiber {
+struct Fiber : Thread {
     Context context{};
     Cluster* cluster = nullptr;
     Cta* cta = nullptr;
     Warp* warp = nullptr;
     Warpgroup* warpgroup = nullptr;
-    uint3 thread{};
     uint32_t index = 0;
-    uint32_t lane = 0;
     bool is_done = false;
     bool has_arrived_at_cluster = false;
     Wait wait;
@@ -218,7 +196,7 @@ struct Failure {
 };
 
 inline Fiber& current_fiber() {
-    return *static_cast<Fiber*>(current_owner());
+    return static_cast<Fiber&>(current_thread());
 }
 
 // --- the scheduler -------------------------------------------------------------------------------
@@ -447,6 +425,15 @@ private:
         fiber.warp->live_lanes |= 1u << fiber.lane;
         const uint3 block = launch_.block;
         fiber.thread = {index % block.x, index / block.x % block.y, index / block.x / block.y};
+        fiber.block = cta.block;
+        fiber.block_dim = block;
+        fiber.grid_dim = launch_.grid;
+        fiber.rank = cta.rank;
+        fiber.ctas = launch_.cluster_ctas();
+        fiber.static_offset = launch_.dynamic_bytes();
+        fiber.window = cta.window;
+        fiber.live_lanes = &fiber.warp->live_lanes;
+        fiber.has_static_shared = &cta.has_static_shared;
         stacks_.set_owner(slot, &fiber);
         start_context(fiber.context, stacks_.at(slot), &enter);
         ready_.push_back(&fiber);
@@ -514,9 +501,9 @@ inline Place resolve(Fiber& fiber, uint32_t address) {
 }
 
 inline uint32_t shared_end(const Fiber& fiber) {
-    const uint32_t dynamic = (fiber.cluster->launch().shared_bytes + 1023) / 1024 * 1024;
-    const uint32_t fixed = fiber.cta->has_static_shared ? kMaxStaticBytes : 0;
-    return dynamic + fixed;
+    const Launch& launch = fiber.cluster->launch();
+    if (fiber.cta->has_static_shared) return launch.dynamic_bytes() + kMaxStaticBytes;
+    return launch.shared_bytes;
 }
 
 inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <tmaasync_emulate/machine.hpp>
+#include "machine.hpp"
 
 namespace tmaasync_emulate {
 
@@ -205,7 +205,7 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
 
 // --- what a thread does --------------------------------------------------------------------------
 
-inline void issue_mma(Fiber& fiber, Mma mma) {
+inline void issue_mma(Fiber& fiber, const Mma& mma) {
     fiber.mmas.push_back(mma);
     ++fiber.mmas_issued;
 }

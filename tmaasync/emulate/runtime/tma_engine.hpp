@@ -13,8 +13,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <tmaasync_emulate/tensor_map.hpp>
 #include <type_traits>
+#include "tensor_map.hpp"
 
 namespace tmaasync_emulate {
 

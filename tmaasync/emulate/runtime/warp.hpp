@@ -3,7 +3,7 @@
 
 #include <cstring>
 #include <string>
-#include <tmaasync_emulate/machine.hpp>
+#include "machine.hpp"
 
 namespace tmaasync_emulate {
 
@@ -73,11 +73,7 @@ Operands& operands_of(Meeting& meeting, uint32_t lane) {
 
 inline void nothing(Meeting&) {}
 
-inline void sync_warp(uint32_t mask) {
-    meet("__syncwarp", mask, &nothing, nullptr);
-}
-
-inline bool elect() {
+inline bool elect_lane() {
     bool elected = false;
     meet(
         "elect.sync", kAllLanes,
@@ -96,7 +92,7 @@ struct Shuffle {
     uint64_t result;
 };
 
-inline uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source) {
+inline uint64_t shuffle_lanes(uint32_t mask, uint64_t value, uint32_t source) {
     Shuffle mine{value, source, value};
     meet(
         "shfl.sync", mask,
@@ -119,7 +115,7 @@ struct Vote {
     uint32_t ballot;
 };
 
-inline uint32_t ballot(uint32_t mask, bool value) {
+inline uint32_t ballot_lanes(uint32_t mask, bool value) {
     Vote mine{value, 0};
     meet(
         "vote.sync", mask,
@@ -166,7 +162,7 @@ inline void store_matrices(Meeting& meeting) {
     }
 }
 
-inline void store_matrix(StoreMatrix mine) {
+inline void store_matrices_of_lane(StoreMatrix& mine) {
     Fiber& fiber = current_fiber();
     mine.fiber = &fiber;
     if (fiber.warp->live_lanes != kAllLanes) {

@@ -7,11 +7,11 @@
 #include <sstream>
 #include <string>
 #include <thread>
-#include <tmaasync_emulate/copies.hpp>
-#include <tmaasync_emulate/mma.hpp>
-#include <tmaasync_emulate/warp.hpp>
 #include <tuple>
 #include <type_traits>
+#include "copies.hpp"
+#include "mma.hpp"
+#include "warp.hpp"
 
 namespace tmaasync_emulate {
 
@@ -189,45 +189,6 @@ private:
     std::string report_;
 };
 
-// --- what the library exports --------------------------------------------------------------------
-
-struct ParameterFacts {
-    char kind;  // as in tmaasync._compile.Parameter; 'S' for a struct
-    uint32_t size_bytes;
-};
-
-template <typename T>
-constexpr ParameterFacts facts_of() {
-    if constexpr (std::is_floating_point_v<T>) {
-        return {'f', sizeof(T)};
-    } else if constexpr (std::is_scalar_v<T>) {
-        return {'u', sizeof(T)};
-    } else {
-        return {'S', sizeof(T)};
-    }
-}
-
-template <typename... Parameters>
-struct Entry {
-    static constexpr uint32_t kCount = sizeof...(Parameters);
-    static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
-
-    template <void (*kKernel)(Parameters...), std::size_t... kIndex>
-    static void call_with(void* const* arguments, std::index_sequence<kIndex...>) {
-        kKernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
-    }
-
-    template <void (*kKernel)(Parameters...)>
-    static void call(void* const* arguments) {
-        call_with<kKernel>(arguments, std::index_sequence_for<Parameters...>{});
-    }
-};
-
-template <typename... Parameters>
-Entry<Parameters...> entry_of(void (*)(Parameters...)) {
-    return {};
-}
-
 struct LaunchNumbers {
     uint3 grid;
     uint3 block;
@@ -258,19 +219,3 @@ inline char* launch(
 }
 
 }  // namespace tmaasync_emulate
-
-// The build writes one of these behind the source.
-#define TMAASYNC_EMULATE_ENTRY(NAME)                                                          \
-    extern "C" std::uint32_t tmaasync_emulate_parameters(                                     \
-        const ::tmaasync_emulate::ParameterFacts** facts                                      \
-    ) {                                                                                       \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                          \
-        *facts = Entry::kFacts;                                                               \
-        return Entry::kCount;                                                                 \
-    }                                                                                         \
-    extern "C" char* tmaasync_emulate_launch(                                                 \
-        const ::tmaasync_emulate::LaunchNumbers* numbers, void* const* arguments              \
-    ) {                                                                                       \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                          \
-        return ::tmaasync_emulate::launch(&Entry::template call<&NAME>, *numbers, arguments); \
-    }

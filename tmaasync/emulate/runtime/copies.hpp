@@ -1,10 +1,11 @@
 // Asynchronous copies: loads that land some time after they were issued, and stores in bulk groups.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <string>
-#include <tmaasync_emulate/mbarrier.hpp>
+#include "mbarrier.hpp"
 
 namespace tmaasync_emulate {
 
@@ -47,6 +48,27 @@ inline TensorMapView decode_for(Fiber& fiber, const void* map) {
     } catch (const Fault& fault) {
         fiber.cluster->fail(fiber, fault.reason);
     }
+}
+
+// The map as it is now, and where the box starts. Faults if the map has another rank.
+template <typename Copy>
+Copy copy_of(Fiber& fiber, const Box& box) {
+    Copy copy{};
+    copy.map = decode_for(fiber, box.map);
+    if (static_cast<int>(copy.map.rank) != box.rank) {
+        fiber.cluster->fail(fiber, "the instruction and its tensor map have different ranks");
+    }
+    std::copy_n(box.at, box.rank, copy.at.begin());
+    copy.bytes = copy.map.rows * copy.map.row_pitch_bytes;
+    return copy;
+}
+
+inline Flight flight_of(Fiber& fiber, const Box& box) {
+    Flight flight = copy_of<Flight>(fiber, box);
+    if (!box.offsets) return flight;
+    flight.kind = Flight::Kind::kIm2col;
+    std::copy_n(box.offsets, box.rank - 2, flight.offsets.begin());
+    return flight;
 }
 
 // A load into this CTA, or into another by a mapa address; the barrier lies in the same one.

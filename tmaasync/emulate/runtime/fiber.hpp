@@ -7,15 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <tmaasync_emulate/calls.hpp>
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
 
 namespace tmaasync_emulate {
-
-// A power of two, and the alignment of every stack: that is how a fiber finds itself.
-constexpr std::size_t kStackBytes = 128 * 1024;
 
 // --- the switch ----------------------------------------------------------------------------------
 
@@ -52,7 +50,7 @@ inline void switch_context(Context& from, Context& to) {
 }
 
 inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
-    // Above the frame: the slot of current_owner and two words, the lower of which is where entry
+    // Above the frame: the slot of current_thread and two words, the lower of which is where entry
     // would return to. So it starts as if called, with its stack aligned.
     auto* top = reinterpret_cast<void**>(stack + kStackBytes) - 3;
     *top = nullptr;
@@ -60,12 +58,6 @@ inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
     constexpr int kSavedRegisters = 6;
     for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
     context = top;
-}
-
-inline std::uintptr_t stack_pointer() {
-    std::uintptr_t pointer;
-    asm("movq %%rsp, %0" : "=r"(pointer));
-    return pointer;
 }
 
 #else
@@ -84,19 +76,9 @@ inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
     makecontext(&context, entry, 0);
 }
 
-inline std::uintptr_t stack_pointer() {
-    return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-}
-
 #endif
 
 // --- stacks --------------------------------------------------------------------------------------
-
-// What the topmost word of the stack that runs now points to.
-inline void* current_owner() {
-    const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;
-    return *reinterpret_cast<void**>(top - sizeof(void*));
-}
 
 // Stacks of equal size, each with a page below it that may not be touched.
 class Stacks {
@@ -124,8 +106,8 @@ public:
                address % kStackBytes < page_bytes;
     }
 
-    void set_owner(std::size_t index, void* owner) const {
-        *(reinterpret_cast<void**>(at(index + 1)) - 1) = owner;
+    void set_owner(std::size_t index, Thread* owner) const {
+        *(reinterpret_cast<Thread**>(at(index + 1)) - 1) = owner;
     }
 
 private:

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <tmaasync_emulate/machine.hpp>
+#include "machine.hpp"
 
 namespace tmaasync_emulate {
 

@@ -1,0 +1,158 @@
+// What a kernel's code reads of its thread, and what it asks of the runtime, which is a library of
+// its own: everything declared here is defined in runtime/calls.cpp.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#define TMAASYNC_EMULATE_CALL __attribute__((visibility("default")))
+
+namespace tmaasync_emulate {
+
+// --- the thread that runs ------------------------------------------------------------------------
+
+// A power of two, and the alignment of every stack: that is how a thread finds itself.
+constexpr std::size_t kStackBytes = 128 * 1024;
+
+// A shared address is an offset into the CTA's window, which starts with its dynamic memory; of
+// another CTA of the cluster, its rank plus one above bit 24.
+constexpr uint32_t kMaxDynamicBytes = 227 * 1024;
+constexpr uint32_t kMaxStaticBytes = 48 * 1024;
+constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
+constexpr int kRankShift = 24;
+constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+
+// A CUDA thread as its own code sees it.
+struct Thread {
+    uint3 thread{};
+    uint3 block{};
+    uint3 block_dim{};
+    uint3 grid_dim{};
+    uint32_t lane = 0;
+    uint32_t rank = 0;  // of its CTA in the cluster
+    uint32_t ctas = 0;  // of the cluster
+    uint32_t static_offset = 0;
+    uint8_t* window = nullptr;
+    const uint32_t* live_lanes = nullptr;
+    bool* has_static_shared = nullptr;
+};
+
+inline std::uintptr_t stack_pointer() {
+    return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+}
+
+// What the topmost word of the stack that runs now points to.
+inline Thread& current_thread() {
+    const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;
+    return **reinterpret_cast<Thread**>(top - sizeof(void*));
+}
+
+// Ends the launch.
+[[noreturn]] TMAASYNC_EMULATE_CALL void fail(const char* reason);
+
+// Lets others run, and goes on. For a thread that asks again and again.
+TMAASYNC_EMULATE_CALL void spin(const char* instruction);
+
+// --- threads together ----------------------------------------------------------------------------
+
+TMAASYNC_EMULATE_CALL void sync_warp(uint32_t mask);
+TMAASYNC_EMULATE_CALL bool elect();
+TMAASYNC_EMULATE_CALL uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source);
+TMAASYNC_EMULATE_CALL uint32_t ballot(uint32_t mask, bool value);
+TMAASYNC_EMULATE_CALL void store_matrix(
+    uint32_t row, int matrices, bool is_transposed, const uint32_t* values
+);
+
+// threads 0 means all of the CTA.
+TMAASYNC_EMULATE_CALL void named_barrier_sync(uint32_t number, uint32_t threads);
+TMAASYNC_EMULATE_CALL void named_barrier_arrive(uint32_t number, uint32_t threads);
+TMAASYNC_EMULATE_CALL void cluster_barrier_arrive(bool releases);
+TMAASYNC_EMULATE_CALL void cluster_barrier_wait();
+
+// --- memory order --------------------------------------------------------------------------------
+
+enum class Scope : uint8_t { kCta, kCluster, kGpu };
+
+TMAASYNC_EMULATE_CALL void fence(Scope scope);
+TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
+TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
+TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
+
+// Around an atomic operation on memory.
+TMAASYNC_EMULATE_CALL void before_atomic(const void* address);
+TMAASYNC_EMULATE_CALL void after_atomic(const void* address);
+
+// --- mbarriers -----------------------------------------------------------------------------------
+
+// Whether an arrival releases, or a wait acquires.
+enum class Order : uint8_t { kRelaxed, kOrdered };
+
+TMAASYNC_EMULATE_CALL void mbarrier_init(uint32_t barrier, uint32_t count);
+TMAASYNC_EMULATE_CALL void mbarrier_inval(uint32_t barrier);
+// Expects bytes, then arrives; returns the state token.
+TMAASYNC_EMULATE_CALL uint64_t
+mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order);
+TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
+TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
+TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);
+TMAASYNC_EMULATE_CALL bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order);
+
+// --- asynchronous copies -------------------------------------------------------------------------
+
+// The box of a tensor instruction: of `rank` coordinates, innermost first; of an im2col copy with
+// its offsets.
+struct Box {
+    const void* map;
+    int rank;
+    const int32_t* at;
+    const uint16_t* offsets = nullptr;
+};
+
+TMAASYNC_EMULATE_CALL void bulk_load(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier
+);
+TMAASYNC_EMULATE_CALL void bulk_store(void* global, uint32_t shared, uint32_t bytes);
+TMAASYNC_EMULATE_CALL void tensor_load(uint32_t shared, const Box& box, uint32_t barrier);
+TMAASYNC_EMULATE_CALL void tensor_load_multicast(
+    uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask
+);
+TMAASYNC_EMULATE_CALL void tensor_store(const Box& box, uint32_t shared);
+// `op` in the order of tmaasync::ptx::ReduceOp.
+TMAASYNC_EMULATE_CALL void tensor_reduce(int op, const Box& box, uint32_t shared);
+TMAASYNC_EMULATE_CALL void tensor_prefetch(const Box& box);
+TMAASYNC_EMULATE_CALL void check_map(const void* map);
+TMAASYNC_EMULATE_CALL void bulk_commit();
+TMAASYNC_EMULATE_CALL void bulk_wait(uint32_t pending);
+TMAASYNC_EMULATE_CALL void bulk_wait_read(uint32_t pending);
+
+// --- wgmma ---------------------------------------------------------------------------------------
+
+// One wgmma.mma_async as one thread issues it.
+struct Mma {
+    float* sums;
+    uint32_t columns;
+    uint64_t a;
+    uint64_t b;
+    uint32_t a_registers[4];
+    bool a_in_registers;
+    bool accumulates;
+    bool is_half;  // fp16, else bf16
+    bool a_transposed;
+    bool b_transposed;
+};
+
+TMAASYNC_EMULATE_CALL void mma_fence();
+TMAASYNC_EMULATE_CALL void mma_issue(const Mma& mma);
+TMAASYNC_EMULATE_CALL void mma_commit();
+TMAASYNC_EMULATE_CALL void mma_wait(uint32_t pending);
+
+// --- the kernel itself ---------------------------------------------------------------------------
+
+struct ParameterFacts {
+    char kind;  // as in tmaasync._compile.Parameter; 'S' for a struct
+    uint32_t size_bytes;
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,58 @@
+// What the library of a kernel exports: its parameters, and how to call it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tmaasync_emulate/calls.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace tmaasync_emulate {
+
+template <typename T>
+constexpr ParameterFacts facts_of() {
+    if constexpr (std::is_floating_point_v<T>) {
+        return {'f', sizeof(T)};
+    } else if constexpr (std::is_scalar_v<T>) {
+        return {'u', sizeof(T)};
+    } else {
+        return {'S', sizeof(T)};
+    }
+}
+
+template <typename... Parameters>
+struct Entry {
+    static constexpr uint32_t kCount = sizeof...(Parameters);
+    static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
+
+    template <void (*kKernel)(Parameters...), std::size_t... kIndex>
+    static void call_with(void* const* arguments, std::index_sequence<kIndex...>) {
+        kKernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
+    }
+
+    template <void (*kKernel)(Parameters...)>
+    static void call(void* const* arguments) {
+        call_with<kKernel>(arguments, std::index_sequence_for<Parameters...>{});
+    }
+};
+
+template <typename... Parameters>
+Entry<Parameters...> entry_of(void (*)(Parameters...)) {
+    return {};
+}
+
+}  // namespace tmaasync_emulate
+
+// The build writes one of these behind the source.
+#define TMAASYNC_EMULATE_ENTRY(NAME)                                 \
+    extern "C" std::uint32_t tmaasync_emulate_parameters(            \
+        const ::tmaasync_emulate::ParameterFacts** facts             \
+    ) {                                                              \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME)); \
+        *facts = Entry::kFacts;                                      \
+        return Entry::kCount;                                        \
+    }                                                                \
+    extern "C" void tmaasync_emulate_call(void* const* arguments) {  \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME)); \
+        Entry::template call<&NAME>(arguments);                      \
+    }

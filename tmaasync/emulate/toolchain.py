@@ -1,0 +1,127 @@
+"""The C++ compiler of this machine, and the libraries that it makes for the emulator."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tmaasync.errors import BackendError
+
+__all__ = ["RefusedError", "compiler_facts", "flags", "make_library"]
+
+_COMPILERS = ("c++", "g++", "clang++")
+
+
+@dataclass
+class RefusedError(Exception):
+    """The compiler's name and what it said."""
+
+    compiler: str
+    log: str
+
+
+@functools.cache
+def compiler_facts() -> tuple[str, str]:
+    """The compiler's path, and what it says of its version.
+
+    Raises:
+        BackendError: There is none.
+    """
+    chosen = os.environ.get("CXX")
+    for candidate in (chosen,) if chosen else _COMPILERS:
+        path = shutil.which(candidate)
+        if path is None:
+            continue
+        version = _output([path, "--version"]).splitlines()[0]
+        return path, f"{version} {_output([path, '-dumpfullversion', '-dumpversion']).strip()}"
+    raise BackendError(
+        f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
+        "on host arrays are compiled with one. Install g++ or clang++, or name one in CXX."
+    )
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout
+
+
+def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
+    """The compiler's options for a kernel, with every access reported or not, or for the runtime.
+
+    What the sanitizer inserts are calls; they find the runtime's functions, and no sanitizer is
+    linked.
+    """
+    is_clang = "clang" in compiler_facts()[1]
+    common = (
+        "-std=c++20",
+        "-O2",
+        "-w",
+        "-fPIC",
+        "-fno-strict-aliasing",
+        "-ffp-contract=off",
+        "-U_FORTIFY_SOURCE",
+        "-fstack-clash-protection",  # so that no frame steps over the page below its stack
+    )
+    if not is_kernel:
+        return (*common, "-fvisibility=hidden")
+    # The dialect in which the compiler asks for a thread_local's address by a call.
+    dialect = "gnu" if platform.machine() in ("x86_64", "AMD64") else "trad"
+    gcc = ("-fno-extern-tls-init", "-fno-gnu-unique", f"-mtls-dialect={dialect}")
+    kernel = ("-x", "c++", *common, "-g", "-gdwarf-4", "-fvisibility-inlines-hidden")
+    return (*kernel, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
+
+
+def _sanitizer(is_clang: bool) -> tuple[str, ...]:
+    quiet = (
+        ("-mllvm", "-tsan-instrument-func-entry-exit=0")
+        if is_clang
+        else ("--param=tsan-instrument-func-entry-exit=0",)
+    )
+    return ("-fsanitize=thread", *quiet)
+
+
+def make_library(
+    options: Sequence[str],
+    text: str,
+    *,
+    other_files: Mapping[str, str] | None = None,
+    libraries: Sequence[Path] = (),
+    soname: str | None = None,
+) -> bytes:
+    """Compile and link one C++ text; the libraries are found again beside the result.
+
+    Raises:
+        RefusedError: The compiler's words.
+        BackendError: There is no compiler.
+    """
+    compiler, _ = compiler_facts()
+    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+        source, compiled, library = (Path(folder, f"kernel.{end}") for end in ("cpp", "o", "so"))
+        source.write_text(text)
+        for name, content in (other_files or {}).items():
+            Path(folder, name).write_text(content)
+        _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
+        link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
+        if soname is not None:
+            link.append(f"-Wl,-soname,{soname}")
+        _run([compiler, str(compiled), *map(str, libraries), *link, "-o", str(library)], folder)
+        return library.read_bytes()
+
+
+def _run(command: list[str], folder: str) -> None:
+    ran = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if ran.returncode != 0:
+        raise RefusedError(Path(command[0]).name, ran.stderr.replace(f"{folder}/", ""))
