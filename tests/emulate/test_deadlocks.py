@@ -62,7 +62,7 @@ def test_without_a_defect_the_kernel_ends() -> None:
     run()
 
 
-@pytest.mark.parametrize("policy", ["round_robin", "random"])
+@pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
     with scheduled(policy):
         found = deadlock(arriving=THREADS - 1)

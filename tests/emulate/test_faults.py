@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from tmaasync import EmulatedFault, Kernel, create_tma_tile
+from tmaasync.emulate import scheduled
+from tmaasync.emulate.run import Policy
 
 DEFECTS = {
     "none": "",
@@ -26,6 +28,12 @@ DEFECTS = {
     "no shared address": "points elsewhere",
     "lanes apart": "lanes of one warp are at .* and at ",
     "trap": r"the kernel called __trap\(\)",
+    "initialised twice": "mbarrier .*4096 is initialised again without mbarrier.inval",
+    "used after inval": "mbarrier .*4096 is used after mbarrier.inval",
+    "arrives no times": "mbarrier .*4096 gets 0 arrivals in phase 0; .* 1 to 1048575 times",
+    "a load nobody waits for": "no thread has waited for phase 0 of .*4096, in which a TMA load",
+    "lands too much": r"mbarrier .*4096 would have -1048576 bytes to come",
+    "overwritten while waited for": "mbarrier .*4096 was overwritten",
 }
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -52,6 +60,10 @@ extern "C" __global__ void defects(const __grid_constant__ Tile tile, int defect
     u64 local = 0;
     if (defect == 13 && threadIdx.x == 0) __syncwarp();
     if (defect == 13) elect();
+    if (threadIdx.x == 1 && defect == 20) {
+        for (int i = 0; i < 100; ++i) __nanosleep(1);
+        shared.full.word = 1;
+    }
     if (threadIdx.x != 0) return;
     if (defect == 1) shared.full.arrive();
     shared.full.init(1);
@@ -65,6 +77,18 @@ extern "C" __global__ void defects(const __grid_constant__ Tile tile, int defect
     if (defect == 7) load_at(16, tile, shared);
     if (defect == 8) load_at(4096, tile, shared);
     if (defect == 9) return load(shared, tile);
+    if (defect == 15) shared.full.init(1);
+    if (defect == 16) shared.full.invalidate();
+    if (defect == 17) shared.full.arrive_cluster(0, 0);
+    if (defect == 18) {
+        load(shared, tile);
+        while (*(volatile float*)&shared.tile != 1.0f) __nanosleep(1);
+        return;
+    }
+    if (defect == 19) {
+        for (int i = 0; i < 257; ++i) tile.async_copy(shared.tile, shared.full, {0, 0});
+    }
+    if (defect == 19 || defect == 20) shared.full.wait(0);
     load(shared, tile);
     shared.full.wait(0);
     if (defect == 10) tile.async_store(shared.tile, {0, 0});
@@ -101,6 +125,101 @@ def test_a_fault_survives_the_way_to_another_process() -> None:
     returned: Any = pickle.loads(pickle.dumps(caught.value))
 
     assert (returned.reason, returned.thread) == (caught.value.reason, 0)
+
+
+MISSED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+struct SharedMemory { SharedMemBarrier ready, seen; };
+extern "C" __device__ const int missed_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void missed(const int* where, int phases, int hands_back) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.ready.init(1);
+        shared.seen.init(31);
+    }
+    __syncthreads();
+    for (int phase = 0; phase < phases; ++phase) {
+        if (threadIdx.x == 0) {
+            shared.ready.arrive();
+            if (hands_back) shared.seen.wait(phase & 1);
+        } else {
+            shared.ready.wait(phase & 1);
+            if (hands_back) shared.seen.arrive();
+        }
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+def test_a_phase_that_a_waiter_misses_is_reported(policy: Policy) -> None:
+    kernel = Kernel(MISSED, "missed")
+    where = np.zeros(1, np.int32)
+
+    for seed in range(10):
+        with scheduled(policy, seed=seed):
+            kernel(1, 32, (where, 6, 1))
+            kernel(1, 32, (where, 1, 0))
+    with (
+        scheduled(policy, seed=1),
+        pytest.raises(
+            EmulatedFault,
+            match=r"completed phase 1 while this thread was still waiting for phase 0, which its "
+            r"parity cannot tell apart",
+        ),
+    ):
+        kernel(1, 32, (where, 2, 0))
+
+
+LEGAL = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full, empty, other;
+};
+extern "C" __device__ const int legal_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void legal(const __grid_constant__ Tile tile) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        shared.empty.init(32);
+        shared.other.init(1);
+        shared.other.invalidate();
+        shared.other.init(2);  // what was invalidated may be initialised again
+        fence_barrier_init();
+    }
+    __syncthreads();
+    shared.empty.arrive();  // the last phase of an empty barrier interests nobody
+    for (int load = 0; load < 3; ++load) {
+        if (threadIdx.x == 0) {
+            shared.empty.wait(load & 1);
+            shared.full.expect_bytes(Tile::kBytes);
+            tile.async_copy(shared.tile, shared.full, {0, 0});
+        }
+        // One asks, and tells the others.
+        if (threadIdx.x == 7) while (!shared.full.test_wait(load & 1)) {}
+        __syncthreads();
+        shared.empty.arrive();
+    }
+    if (threadIdx.x == 0) shared.other.arrive();  // half a phase
+    __syncthreads();
+    if (threadIdx.x == 0) shared.full.invalidate();
+    __syncthreads();
+    shared.full.word = 3;  // no barrier any more
+}
+"""
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+def test_what_the_rules_of_mbarriers_allow_is_no_fault(policy: Policy) -> None:
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    kernel = Kernel(LEGAL, "legal", types={"Tile": tile})
+
+    for seed in range(20):
+        with scheduled(policy, seed=seed):
+            kernel(2, 32, (tile,))
 
 
 CLUSTER = """

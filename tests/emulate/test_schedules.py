@@ -13,10 +13,13 @@ import pytest
 
 from tmaasync import ArgumentError, _arrays, ops
 from tmaasync.emulate import scheduled
+from tmaasync.emulate.run import Policy
 from tmaasync.ops import gemm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SEEDS = range(20)
+SEEDS: list[tuple[Policy, int]] = [
+    (policy, seed) for policy in ("random", "adversarial") for seed in range(10)
+]
 
 
 def integers(rows: int, columns: int) -> Any:
@@ -44,20 +47,20 @@ def test_a_persistent_product_in_a_cluster_is_exact_under_every_seed() -> None:
     a, b = integers(300, 520), integers(520, 200)
     wanted = a.astype(np.float64) @ b.astype(np.float64)
 
-    for seed in SEEDS:
-        with scheduled("random", seed=seed):
-            assert np.array_equal(multiply(a, b, gemm.Blocking(2, 128, 2)), wanted), seed
+    for policy, seed in SEEDS:
+        with scheduled(policy, seed=seed):
+            assert np.array_equal(multiply(a, b, gemm.Blocking(2, 128, 2)), wanted), (policy, seed)
 
 
 def test_copies_are_exact_under_every_seed() -> None:
     x = np.random.default_rng(0).random((200, 300), np.float32)
 
-    for seed in SEEDS:
-        with scheduled("random", seed=seed):
-            assert np.array_equal(ops.copy(x), x), seed
+    for policy, seed in SEEDS:
+        with scheduled(policy, seed=seed):
+            assert np.array_equal(ops.copy(x), x), (policy, seed)
             whole = np.full((200, 304), -1, np.float32)
             ops.copy(x, whole[:, :300])
-            assert np.array_equal(whole[:, :300], x), seed
+            assert np.array_equal(whole[:, :300], x), (policy, seed)
             assert (whole[:, 300:] == -1).all()
 
 
@@ -71,5 +74,7 @@ def test_an_example_runs_on_numpy_arrays(name: str, monkeypatch: pytest.MonkeyPa
 def test_a_policy_that_does_not_exist_lists_those_that_do() -> None:
     policy: Any = "fair"
 
-    with pytest.raises(ArgumentError, match="policy is 'fair'; there are round_robin and random"):
+    with pytest.raises(
+        ArgumentError, match="policy is 'fair'; there are round_robin, random, adversarial"
+    ):
         scheduled(policy).__enter__()

@@ -10,7 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tmaasync._driver import DeviceLimits, LaunchConfig
@@ -33,8 +33,8 @@ LIMITS = DeviceLimits(
 )
 """What the emulated device allows: what an H200 does."""
 
-Policy = Literal["round_robin", "random"]
-_POLICIES: dict[str, int] = {"round_robin": 0, "random": 1}
+Policy = Literal["round_robin", "random", "adversarial"]
+_POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,13 @@ class Schedule:
     """How threads and copies are interleaved.
 
     ``round_robin`` runs threads in turn and lands copies in order, as late as it can. ``random``
-    draws both from ``seed``; the same seed replays the same run of each cluster. ``workers`` is how
-    many clusters run at once, by default one per core.
+    draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to it: a warp,
+    a warpgroup or a CTA that runs only when nobody else can, another one that runs as far ahead as
+    it can, copies that land at once, out of order or as late as possible. With either,
+    ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
+    cluster.
+
+    ``workers`` is how many clusters run at once, by default one per core.
     """
 
     policy: Policy = "round_robin"
@@ -53,7 +58,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
             raise ArgumentError(
-                f"policy is {self.policy!r}; there are {' and '.join(_POLICIES)}. Pass one."
+                f"policy is {self.policy!r}; there are {', '.join(_POLICIES)}. Pass one."
             )
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
@@ -65,10 +70,22 @@ _SCHEDULE = contextvars.ContextVar("tmaasync schedule", default=_DEFAULT)
 
 @contextlib.contextmanager
 def scheduled(
-    policy: Policy = "round_robin", *, seed: int = 0, workers: int | None = None
+    policy: Policy | None = None,
+    *,
+    seed: int | None = None,
+    workers: int | None = None,
 ) -> Iterator[Schedule]:
-    """Interleave the launches inside the ``with`` as `Schedule` says."""
-    schedule = Schedule(policy=policy, seed=seed, workers=workers)
+    """Interleave the launches inside the ``with`` as `Schedule` says.
+
+    What is not given stays as it is outside of the ``with``.
+    """
+    given: dict[str, Any] = {
+        "policy": policy,
+        "seed": seed,
+        "workers": workers,
+    }
+    kept = {name: value for name, value in given.items() if value is not None}
+    schedule = replace(_SCHEDULE.get(), **kept)
     token = _SCHEDULE.set(schedule)
     try:
         yield schedule

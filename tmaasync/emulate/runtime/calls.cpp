@@ -15,7 +15,7 @@ void fail(const char* reason) {
 
 void spin(const char* instruction) {
     Fiber& fiber = current_fiber();
-    fiber.cluster->spin(fiber, instruction);
+    fiber.cluster->spin(fiber, {.instruction = instruction});
 }
 
 // --- threads together ----------------------------------------------------------------------------
@@ -75,9 +75,12 @@ void fence_proxy_async_global() {}
 
 void before_atomic(const void*) {}
 
-void after_atomic(const void*) {
+// One that changes nothing asks: for a lock, or for a flag that another thread sets.
+void after_atomic(const void*, bool has_changed) {
     Fiber& fiber = current_fiber();
-    fiber.cluster->maybe_yield(fiber);
+    if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});
+    fiber.cluster->note_event();
+    if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 
 // --- mbarriers -----------------------------------------------------------------------------------

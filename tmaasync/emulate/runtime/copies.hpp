@@ -36,6 +36,9 @@ inline void Cluster::land(const Flight& flight) {
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
         if (!barrier) return report_fault(*flight.issuer, reason);
         barrier->bytes -= bytes;
+        barrier->landed = barrier->phase + 1;
+        reason = overflow_of(*barrier);
+        if (!reason.empty()) return report_fault(*flight.issuer, reason);
         complete_phase(*this, *barrier);
     } catch (const Fault& fault) {
         report_fault(*flight.issuer, fault.reason);
@@ -88,7 +91,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     flight.issuer = &fiber;
     check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");
     fiber.cluster->flights().push_back(std::move(flight));
-    fiber.cluster->maybe_yield(fiber);
+    fiber.cluster->let_land(fiber);
 }
 
 // Into the same place of every CTA in the mask.
@@ -132,12 +135,12 @@ inline void write_from(const Store& store, const uint8_t* window) {
     }
 }
 
-// Takes the bytes out of shared memory. Under the random policy they may reach global memory later.
+// Takes the bytes out of shared memory. They may reach global memory later.
 inline void read_store(Fiber& fiber, Store& store) {
     if (store.is_read) return;
     store.is_read = true;
     const uint8_t* window = fiber.cta->window;
-    if (fiber.cluster->is_random() && fiber.cluster->random().one_in(2)) {
+    if (fiber.cluster->choices().writes_late()) {
         // Swizzled units may lie up to the end of the last pattern.
         store.snapshot.assign(
             window + store.shared, window + store.shared + (store.bytes + 1023) / 1024 * 1024
@@ -158,25 +161,35 @@ inline void finish_store(Fiber& fiber, Store& store) {
     store.is_written = true;
 }
 
+// What the engine finds wrong ends the launch, but not before its exception is handled.
 template <typename Act>
-void for_each_store(Fiber& fiber, std::size_t pending, Act act) {
-    fiber.cluster->maybe_yield(fiber);
+void or_fail(Fiber& fiber, Act act) {
     try {
-        for (std::size_t index = 0; index + pending < fiber.groups.size(); ++index) {
-            for (Store& store : fiber.groups[index]) act(fiber, store);
-        }
-        return;
+        return act();
     } catch (const Fault& fault) {
         fiber.cluster->report_fault(fiber, fault.reason);
     }
     fiber.cluster->fail(fiber, "");
 }
 
+template <typename Act>
+void for_each_store(Fiber& fiber, std::size_t pending, Act act) {
+    fiber.cluster->maybe_yield(fiber);
+    or_fail(fiber, [&] {
+        for (std::size_t index = 0; index + pending < fiber.groups.size(); ++index) {
+            for (Store& store : fiber.groups[index]) {
+                store.is_awaited = true;
+                act(fiber, store);
+            }
+        }
+    });
+}
+
 inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
     for_each_store(fiber, pending, &read_store);
     while (!fiber.groups.empty()) {
         for (const Store& store : fiber.groups.front()) {
-            if (!store.is_written) return;
+            if (!store.is_written || !store.is_awaited) return;
         }
         fiber.groups.pop_front();
     }
@@ -191,6 +204,8 @@ inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
     store.shared = shared;
     fiber.open_group.push_back(std::move(store));
+    if (!fiber.cluster->choices().reads_at_once()) return;
+    or_fail(fiber, [&] { read_store(fiber, fiber.open_group.back()); });
 }
 
 inline void commit_stores(Fiber& fiber) {
@@ -198,19 +213,41 @@ inline void commit_stores(Fiber& fiber) {
     fiber.open_group.clear();
 }
 
+// The writes of a thread that has ended may outlive it.
+inline void Cluster::leave_stores(Fiber& fiber) {
+    for (auto& group : fiber.groups) {
+        for (Store& store : group) {
+            if (!store.is_written) late_stores_.push_back({&fiber, std::move(store)});
+        }
+    }
+    fiber.groups.clear();
+}
+
+inline void Cluster::write_late_stores() {
+    for (LateStore& late : late_stores_) {
+        running_ = late.issuer;
+        try {
+            finish_store(*late.issuer, late.store);
+        } catch (const Fault& fault) {
+            report_fault(*late.issuer, fault.reason);
+        }
+    }
+}
+
 // At the end of a thread.
 inline void finish_stores(Fiber& fiber) {
-    bool all_read = fiber.open_group.empty();
+    bool all_awaited = fiber.open_group.empty();
     for (const auto& group : fiber.groups) {
-        for (const Store& store : group) all_read &= store.is_read;
+        for (const Store& store : group) all_awaited &= store.is_awaited;
     }
-    if (!all_read) {
+    if (!all_awaited) {
         fiber.cluster->fail(
             fiber,
             "the thread ends while TMA still reads its stores from shared memory. Commit "
             "them and call wait_group_read<0>() first"
         );
     }
+    if (fiber.cluster->choices().is_adversarial()) return fiber.cluster->leave_stores(fiber);
     wait_for_writes(fiber, 0);
 }
 

@@ -33,16 +33,43 @@ inline void check_no_bytes_missing(Fiber& fiber) {
         if (!barrier.is_valid || barrier.bytes == 0) continue;
         fiber.cluster->fail(
             fiber, "the CTA ends while " + barrier_name(barrier) + " still expects " +
-                       std::to_string(barrier.bytes) + " bytes"
+                       std::to_string(barrier.bytes) +
+                       " bytes. Expect as many bytes per phase as its copies deliver"
         );
+    }
+}
+
+// A load that nobody waited for is one that nobody may read, and might not have landed yet.
+inline void check_loads_were_awaited(Fiber& fiber) {
+    for (const Mbarrier& barrier : fiber.cta->barriers) {
+        if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
+        fiber.cluster->fail(
+            fiber, "the CTA ends, and no thread has waited for phase " +
+                       std::to_string(barrier.landed - 1) + " of " + barrier_name(barrier) +
+                       ", in which a TMA load landed. Wait for every load, or do not issue it"
+        );
+    }
+}
+
+// Nobody can go on. A waiter whose barrier is gone waits for what can never come.
+inline void Cluster::give_up() {
+    failure_.kind = Failure::Kind::kDeadlock;
+    for (const Fiber& fiber : fibers_) {
+        if (fiber.is_done || fiber.wait.kind != Wait::Kind::kMbarrier) continue;
+        std::string reason;
+        if (find_barrier(ctas_[fiber.wait.cta->rank], fiber.wait.number, reason)) continue;
+        failure_ = {Failure::Kind::kFault, std::move(reason), &fiber};
+        return;
     }
 }
 
 inline void Cluster::end(Fiber& fiber) {
     finish_stores(fiber);
+    check_mmas_are_done(fiber);
     if (fiber.cta->live == 1) {
         check_nothing_lands(fiber);
         check_no_bytes_missing(fiber);
+        check_loads_were_awaited(fiber);
     }
     forget_thread(fiber);
     // Whoever waits for all live threads waits for one less.
@@ -60,8 +87,8 @@ class Report {
 public:
     explicit Report(const Cluster& cluster) : cluster_(cluster) {
         const Failure& failure = cluster.failure();
-        const bool is_fault = failure.kind == Failure::Kind::kFault;
-        out_ << "{\"kind\": \"" << (is_fault ? "fault" : "deadlock") << "\", \"reason\": \"";
+        static constexpr const char* kKinds[] = {"", "fault", "deadlock"};
+        out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
         if (failure.fiber) {
@@ -69,7 +96,7 @@ public:
             block(*failure.fiber->cta);
         }
         out_ << ", \"waits\": [";
-        if (!is_fault) waits();
+        if (failure.kind != Failure::Kind::kFault) waits();
         out_ << "]}";
     }
 
@@ -107,7 +134,8 @@ private:
     }
 
     void entry(const std::vector<const Fiber*>& fibers) {
-        const Wait& wait = fibers[0]->wait;
+        Wait wait = fibers[0]->wait;
+        if (*wait.instruction == 0) wait.instruction = "is ready to run";
         out_ << "{\"block\": ";
         block(*fibers[0]->cta);
         out_ << ", \"instruction\": \"" << wait.instruction << "\", \"threads\": [";
@@ -148,13 +176,15 @@ private:
 // Every core of the host takes the next cluster until none is left, or one failed.
 class Grid {
 public:
-    explicit Grid(const Launch& launch) : launch_(launch) {}
+    Grid(const Launch& launch, uint32_t workers)
+        : launch_(launch),
+          workers_(std::min<uint64_t>(workers, launch.clusters())),
+          stalls_(workers_) {}
 
     // Empty if all went well.
-    std::string run(uint32_t workers) {
-        const uint64_t most = std::min<uint64_t>(workers, launch_.clusters());
+    std::string run() {
         std::vector<std::thread> others;
-        for (uint64_t i = 1; i < most; ++i) others.emplace_back([this] { work(); });
+        for (uint64_t i = 1; i < workers_; ++i) others.emplace_back([this] { work(); });
         work();
         for (std::thread& other : others) other.join();
         return report_;
@@ -162,7 +192,12 @@ public:
 
 private:
     void work() {
-        Cluster cluster(launch_);
+        run_clusters();
+        stalls_.leave();
+    }
+
+    void run_clusters() {
+        Cluster cluster(launch_, stalls_);
         CrashGuard guard;
         while (!stop_.load()) {
             const uint64_t index = next_.fetch_add(1);
@@ -182,8 +217,10 @@ private:
     }
 
     const Launch launch_;
+    const uint64_t workers_;
     std::atomic<uint64_t> next_{0};
     std::atomic<bool> stop_{false};
+    Stalls stalls_;
     std::mutex lock_;
     uint64_t failed_ = UINT64_MAX;
     std::string report_;
@@ -214,7 +251,7 @@ inline char* launch(
         numbers.seed,
     };
     const CrashHandler handler;
-    const std::string report = Grid(whole).run(numbers.workers);
+    const std::string report = Grid(whole, numbers.workers).run();
     return report.empty() ? nullptr : strdup(report.c_str());
 }
 

@@ -14,13 +14,14 @@
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "policy.hpp"
+#include "stalls.hpp"
 #include "tma_engine.hpp"
 
 namespace tmaasync_emulate {
 
 class Cluster;
 struct Cta;
-struct Fiber;
 
 // --- shared memory -------------------------------------------------------------------------------
 
@@ -28,8 +29,6 @@ struct Fiber;
 constexpr int kPoison = 0xff;
 
 // --- a launch ------------------------------------------------------------------------------------
-
-enum class Policy : uint32_t { kRoundRobin, kRandom };
 
 struct Launch {
     void (*kernel)(void* const* arguments);
@@ -49,24 +48,6 @@ struct Launch {
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
 };
 
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-
-    // splitmix64
-    uint64_t next() {
-        uint64_t word = state_ += 0x9e3779b97f4a7c15;
-        word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
-        word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
-        return word ^ (word >> 31);
-    }
-    uint32_t below(uint64_t limit) { return static_cast<uint32_t>(next() % limit); }
-    bool one_in(uint32_t chances) { return below(chances) == 0; }
-
-private:
-    uint64_t state_;
-};
-
 // --- barriers ------------------------------------------------------------------------------------
 
 struct Mbarrier {
@@ -77,6 +58,9 @@ struct Mbarrier {
     uint64_t phase = 0;
     uint64_t word = 0;  // what its place in shared memory holds while nobody overwrites it
     bool is_valid = false;
+    uint32_t waiting = 0;   // threads inside a wait, woken or not
+    uint64_t landed = 0;    // phases that have to complete until all loads so far have landed
+    uint64_t observed = 0;  // phases that some thread knows to be complete
     std::vector<Fiber*> waiters;
 };
 
@@ -121,6 +105,7 @@ struct Store {
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;
+    bool is_awaited = false;
     bool is_read = false;
     bool is_written = false;
     std::vector<uint8_t> snapshot;
@@ -169,6 +154,8 @@ struct Fiber : Thread {
     bool is_done = false;
     bool has_arrived_at_cluster = false;
     Wait wait;
+    Priority priority = Priority::kUsual;
+    uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at that time
     std::vector<Store> open_group;
     std::deque<std::vector<Store>> groups;
     std::deque<Mma> mmas;  // issued and not executed
@@ -189,6 +176,12 @@ struct Cta {
     std::deque<Mbarrier> barriers;
 };
 
+// What a thread left unwritten when it ended.
+struct LateStore {
+    Fiber* issuer;
+    Store store;
+};
+
 struct Failure {
     enum class Kind : uint8_t { kNone, kFault, kDeadlock } kind = Kind::kNone;
     std::string reason;
@@ -204,14 +197,14 @@ inline Fiber& current_fiber() {
 // Runs one cluster at a time on one thread of the host; made once and used for many.
 class Cluster {
 public:
-    explicit Cluster(const Launch& launch)
+    Cluster(const Launch& launch, Stalls& stalls)
         : launch_(launch),
+          stalls_(stalls),
           stacks_(launch.threads() * launch.cluster_ctas()),
           windows_(new (std::align_val_t{4096}) uint8_t[kWindowBytes * launch.cluster_ctas()]),
           fibers_(launch.threads() * launch.cluster_ctas()),
           ctas_(launch.cluster_ctas()),
-          mma_buffers_(std::make_unique<MmaBuffers>()),
-          random_(0) {}
+          mma_buffers_(std::make_unique<MmaBuffers>()) {}
     ~Cluster() { ::operator delete[](windows_, std::align_val_t{4096}); }
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
@@ -222,10 +215,12 @@ public:
         if (sigsetjmp(site.resume, 0) == 0) {
             site.is_armed = true;
             while (live_ > 0 && !has_failed()) step();
+            if (!has_failed()) write_late_stores();
         } else {
             report_crash(site.address);
         }
         site.is_armed = false;
+        stalls_.go_on(stall_);
     }
 
     const Launch& launch() const { return launch_; }
@@ -234,8 +229,7 @@ public:
     const std::vector<Fiber>& fibers() const { return fibers_; }
     std::vector<Cta>& ctas() { return ctas_; }
     uint32_t live() const { return live_; }
-    Random& random() { return random_; }
-    bool is_random() const { return launch_.policy == Policy::kRandom; }
+    Choices& choices() { return choices_; }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
@@ -243,30 +237,58 @@ public:
 
     // Lets others run until somebody wakes this thread.
     void block(Fiber& fiber, const Wait& wait) {
-        spins_ = 0;
+        note_event();
         fiber.wait = wait;
         leave(fiber);
         fiber.wait = Wait{};
     }
 
     // Lets others run, and goes on. For a thread that asks again and again.
-    void spin(Fiber& fiber, const char* instruction) {
+    void spin(Fiber& fiber, const Wait& wait) {
         ++spins_;
-        fiber.wait.instruction = instruction;
-        ready_.push_back(&fiber);
+        ++vain_;
+        fiber.asked_in_vain = progress_;
+        fiber.wait = wait;
+        make_ready(fiber);
         leave(fiber);
+        fiber.wait = Wait{};
     }
 
     // Now and then lets others run, where the policy is to try many orders.
     void maybe_yield(Fiber& fiber) {
-        if (!is_random() || !random_.one_in(4)) return;
-        ready_.push_back(&fiber);
+        if (choices_.yields()) yield(fiber);
+    }
+
+    void yield(Fiber& fiber) {
+        make_ready(fiber);
         leave(fiber);
     }
 
-    void wake(Fiber* fiber) {
+    // A copy is under way: it may land before the thread goes on.
+    void let_land(Fiber& fiber) {
+        if (choices_.yields_to_copy()) yield(fiber);
+    }
+
+    // Something has happened that cannot go on happening while everyone polls.
+    void note_progress() {
+        note_event();
+        ++progress_;
         spins_ = 0;
-        ready_.push_back(fiber);
+        turns_ = 0;
+        if (choices_.is_adversarial()) {
+            ready_.reconsider([](const Fiber* fiber) { return fiber->priority; });
+        }
+    }
+
+    // Something else than asking.
+    void note_event() {
+        vain_ = 0;
+        if (stall_.is_stalled) stalls_.go_on(stall_);
+    }
+
+    void wake(Fiber* fiber) {
+        note_event();
+        make_ready(*fiber);
     }
 
     void wake_all(std::vector<Fiber*>& fibers) {
@@ -306,10 +328,13 @@ public:
     // --- where the other headers come in ---
 
     void land(const Flight& flight);  // copies.hpp
+    void leave_stores(Fiber& fiber);  // copies.hpp
+    void write_late_stores();         // copies.hpp
     void end(Fiber& fiber);           // launch.hpp
+    void give_up();                   // launch.hpp
 
     void forget_thread(Fiber& fiber) {
-        spins_ = 0;
+        note_progress();
         fiber.is_done = true;
         --live_;
         --fiber.cta->live;
@@ -342,13 +367,12 @@ private:
     void leave(Fiber& fiber) { switch_context(fiber.context, scheduler_); }
 
     void step() {
-        if (is_random() && !flights_.empty() && random_.one_in(16)) land_one();
-        const bool all_spin = spins_ > ready_.size();
-        if (ready_.empty() || all_spin) {
+        while (!flights_.empty() && choices_.lands()) land_one();
+        if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
                 land_one();
-            } else if (ready_.empty() || spins_ > kMaxSpins * ready_.size()) {
-                failure_.kind = Failure::Kind::kDeadlock;
+            } else if (ready_.empty() || (vain_ > kMaxSpins * ready_.size() && is_stuck())) {
+                give_up();
             }
         }
         if (!ready_.empty() && !has_failed()) {
@@ -357,21 +381,44 @@ private:
         }
     }
 
-    Fiber*& pick() { return is_random() ? ready_[random_.below(ready_.size())] : ready_.front(); }
-
-    Fiber* next() {
-        std::swap(pick(), ready_.front());
-        Fiber* fiber = ready_.front();
-        ready_.pop_front();
-        return fiber;
+    // Everyone polls, and nothing is under way in this cluster. Another one may bring an answer.
+    bool is_stuck() {
+        vain_ = 0;
+        if (stalls_.is_final(stall_)) return true;
+        if (!stalls_.is_everyone_stalled()) {
+            ++progress_;
+            usleep(50);
+        }
+        return false;
     }
 
-    // Round robin lands copies in order, and as late as it can.
+    void make_ready(Fiber& fiber) {
+        if (choices_.is_adversarial() && fiber.asked_in_vain == progress_) {
+            return ready_.add_in_vain(&fiber);
+        }
+        ready_.add(&fiber, fiber.priority);
+    }
+
+    // On the chip all threads get their turn in the end, and all copies land, whatever the policy.
+    bool is_patience_over() const { return turns_ > kPatience * fibers_.size(); }
+
+    Fiber* next() {
+        ++turns_;
+        const bool is_fair = choices_.is_adversarial() && is_patience_over();
+        return ready_.take(choices_, is_fair, [this](const Fiber* fiber) {
+            return choices_.passes_over(number_of(*fiber));
+        });
+    }
+
+    uint32_t number_of(const Fiber& fiber) const {
+        return static_cast<uint32_t>(&fiber - fibers_.data());
+    }
+
     void land_one() {
-        const std::size_t index = is_random() ? random_.below(flights_.size()) : 0;
+        const std::size_t index = choices_.copy(flights_.size());
         const Flight flight = std::move(flights_[index]);
         flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(index));
-        spins_ = 0;
+        note_progress();
         running_ = flight.issuer;
         land(flight);
     }
@@ -384,13 +431,15 @@ private:
     }
 
     void reset(uint64_t index) {
-        random_ = Random(launch_.seed * 0x2545f4914f6cdd1d + index);
+        const uint64_t seed = launch_.seed * 0x2545f4914f6cdd1d + index;
+        choices_ = Choices(launch_.policy, seed, launch_.cluster_ctas(), launch_.threads());
         failure_ = {};
         ready_.clear();
         flights_.clear();
+        late_stores_.clear();
         cluster_waiters_.clear();
         cluster_arrived_ = 0;
-        spins_ = 0;
+        note_progress();
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }
@@ -435,8 +484,9 @@ private:
         fiber.live_lanes = &fiber.warp->live_lanes;
         fiber.has_static_shared = &cta.has_static_shared;
         stacks_.set_owner(slot, &fiber);
+        fiber.priority = choices_.priority(number_of(fiber));
         start_context(fiber.context, stacks_.at(slot), &enter);
-        ready_.push_back(&fiber);
+        make_ready(fiber);
     }
 
     uint3 block_of(uint64_t index, uint32_t rank) const {
@@ -449,24 +499,34 @@ private:
         };
     }
 
-    // How often each thread may ask in vain, with nothing else going on.
-    static constexpr std::size_t kMaxSpins = 1 << 16;
+    // How often each thread may ask in vain, with nothing else going on: one round of several.
+    static constexpr std::size_t kMaxSpins = 1 << 14;
+    // How many turns there may be for each thread, by priority and with no copy landing, before
+    // that is over.
+    static constexpr uint64_t kPatience = 1024;
 
     Launch launch_;
+    Stalls& stalls_;
     Stacks stacks_;
     uint8_t* windows_;
     std::vector<Fiber> fibers_;
     std::vector<Cta> ctas_;
     std::unique_ptr<MmaBuffers> mma_buffers_;
-    Random random_;
+    Choices choices_;
     Context scheduler_{};
     Fiber* running_ = nullptr;  // or whose copy lands
-    std::deque<Fiber*> ready_;
+    ReadyThreads ready_;
     std::deque<Flight> flights_;
+    std::vector<LateStore> late_stores_;
     std::vector<Fiber*> cluster_waiters_;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
-    std::size_t spins_ = 0;
+    // Phases completed, copies landed, products computed, threads ended.
+    uint64_t progress_ = 0;
+    std::size_t spins_ = 0;  // polls since progress was made
+    std::size_t vain_ = 0;   // polls since anything but polls happened
+    uint64_t turns_ = 0;     // since progress was made
+    Stalls::Mine stall_;
     Failure failure_;
 };
 

@@ -1,6 +1,7 @@
 // mbarriers: arrivals, transaction bytes, and the whole number of the phase.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -33,9 +34,14 @@ inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
 inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
     const bool is_placed = offset % 8 == 0 && offset < kWindowBytes;
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
-    if (index < 0 || !cta.barriers[static_cast<size_t>(index)].is_valid) {
+    if (index < 0) {
         reason = "the mbarrier at shared offset " + std::to_string(offset) +
                  " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
+        return nullptr;
+    }
+    if (!cta.barriers[static_cast<size_t>(index)].is_valid) {
+        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+                 " is used after mbarrier.inval. Initialise it anew, or invalidate it later";
         return nullptr;
     }
     Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
@@ -58,7 +64,12 @@ inline void complete_phase(Cluster& cluster, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
     ++barrier.phase;
     barrier.pending = barrier.count;
+    cluster.note_progress();
     cluster.wake_all(barrier.waiters);
+}
+
+inline bool is_in_use(const Mbarrier& barrier) {
+    return barrier.pending != barrier.count || barrier.bytes || barrier.waiting;
 }
 
 inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
@@ -76,9 +87,12 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
         place.cta->barriers.emplace_back();
     }
     Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
-    const bool in_use = barrier.pending != barrier.count || barrier.bytes || barrier.waiters.size();
-    if (barrier.is_valid && in_use) {
-        fiber.cluster->fail(fiber, barrier_name(barrier) + " is initialised again while in use");
+    if (barrier.is_valid) {
+        fiber.cluster->fail(
+            fiber, barrier_name(barrier) + " is initialised again " +
+                       (is_in_use(barrier) ? "while in use" : "without mbarrier.inval") +
+                       ". Initialise it once, by one thread"
+        );
     }
     const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
     barrier = {.offset = place.offset, .count = count, .pending = count, .word = word};
@@ -88,20 +102,28 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
 
 inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
     Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
-    if (barrier.waiters.size()) {
-        fiber.cluster->fail(fiber, barrier_name(barrier) + " is invalidated while threads wait");
+    if (barrier.waiting) {
+        fiber.cluster->fail(
+            fiber, barrier_name(barrier) + " is invalidated while " +
+                       std::to_string(barrier.waiting) +
+                       " threads wait on it. Let all of them meet after their last wait"
+        );
     }
     barrier.is_valid = false;
 }
 
+// Empty if the barrier can count its bytes.
+inline std::string overflow_of(const Mbarrier& barrier) {
+    if (std::abs(barrier.bytes) <= kMaxTransactionBytes) return "";
+    return barrier_name(barrier) + " would have " + std::to_string(barrier.bytes) +
+           " bytes to come; its count holds 1048575 either way. Expect as many bytes per phase as "
+           "its copies deliver";
+}
+
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
-    if (std::abs(barrier.bytes) > kMaxTransactionBytes) {
-        fiber.cluster->fail(
-            fiber, barrier_name(barrier) + " would have " + std::to_string(barrier.bytes) +
-                       " bytes to come; its count holds 1048575 either way"
-        );
-    }
+    const std::string reason = overflow_of(barrier);
+    if (!reason.empty()) fiber.cluster->fail(fiber, reason);
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -110,6 +132,12 @@ inline uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t 
     Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
     const uint64_t phase = barrier.phase;
     add_bytes(fiber, barrier, bytes);
+    if (count == 0) {
+        fiber.cluster->fail(
+            fiber, barrier_name(barrier) + " gets 0 arrivals in phase " + std::to_string(phase) +
+                       "; one instruction arrives 1 to 1048575 times. Arrive, or leave it out"
+        );
+    }
     if (count > barrier.pending) {
         fiber.cluster->fail(
             fiber, barrier_name(barrier) + " gets " + std::to_string(count) +
@@ -137,23 +165,59 @@ inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
     return (barrier.phase & 1) != (parity & 1);
 }
 
-// Suspends the thread until the phase of this parity has completed.
+// A wait has seen that all phases before the present one are complete.
+inline void observe(Mbarrier& barrier) {
+    barrier.observed = std::max(barrier.observed, barrier.phase);
+}
+
+// A wait names the parity of a phase. If the next phase completes too before the waiter looks, the
+// barrier is back at the parity that the waiter waits for: on the chip it may wait for ever.
+inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
+    if (barrier.phase <= awaited + 1) return;
+    fiber.cluster->fail(
+        fiber, barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
+                   " while this thread was still waiting for phase " + std::to_string(awaited) +
+                   ", which its parity cannot tell apart any more. Let whoever completes a phase "
+                   "wait for every reader of the one before, on an empty barrier say"
+    );
+}
+
+// Suspends the thread until the phase of this parity has completed, or for some time.
 inline bool wait_for_parity(Fiber& fiber, uint32_t address, uint32_t parity, const char* what) {
     fiber.cluster->maybe_yield(fiber);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
-    if (has_completed(barrier, parity)) return true;
-    barrier.waiters.push_back(&fiber);
-    fiber.cluster->block(
-        fiber, {Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1}
-    );
+    if (!has_completed(barrier, parity)) {
+        const uint64_t awaited = barrier.phase;
+        const Wait wait{Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1};
+        ++barrier.waiting;
+        if (fiber.cluster->choices().times_out()) {
+            fiber.cluster->spin(fiber, wait);
+        } else {
+            barrier.waiters.push_back(&fiber);
+            fiber.cluster->block(fiber, wait);
+        }
+        --barrier.waiting;
+        check_not_missed(fiber, barrier, awaited);
+        if (barrier.phase == awaited) return false;
+    }
+    observe(barrier);
     return true;
 }
 
 // Never suspends for long: asks, and lets others run if the answer is no.
 inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity) {
-    const bool is_complete = has_completed(require_barrier(fiber, resolve(fiber, address)), parity);
-    if (!is_complete) fiber.cluster->spin(fiber, "mbarrier.test_wait.parity");
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    const bool is_complete = has_completed(barrier, parity);
+    if (is_complete) {
+        observe(barrier);
+    } else {
+        fiber.cluster->spin(
+            fiber, {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset,
+                    parity & 1}
+        );
+    }
     return is_complete;
 }
 

@@ -232,7 +232,22 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         return;
     }
     execute_mmas(fiber, group, target);
+    fiber.cluster->note_progress();
     fiber.cluster->wake_all(group.waiters);
+}
+
+// At the end of a thread: what was issued is only complete once it was waited for.
+inline void check_mmas_are_done(Fiber& fiber) {
+    if (fiber.mmas.empty()) return;
+    const bool all_committed =
+        fiber.mma_groups.size() && fiber.mma_groups.back() == fiber.mmas_issued;
+    fiber.cluster->fail(
+        fiber, "the thread ends with " + std::to_string(fiber.mmas.size()) +
+                   " wgmma instructions that it has not " +
+                   (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
+                                  : "committed. Call wgmma_commit_group() behind them, and "
+                                    "wgmma_wait_group<0>() before the sums are read")
+    );
 }
 
 }  // namespace tmaasync_emulate

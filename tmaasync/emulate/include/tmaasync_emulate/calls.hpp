@@ -82,7 +82,7 @@ TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
 // Around an atomic operation on memory.
 TMAASYNC_EMULATE_CALL void before_atomic(const void* address);
-TMAASYNC_EMULATE_CALL void after_atomic(const void* address);
+TMAASYNC_EMULATE_CALL void after_atomic(const void* address, bool has_changed);
 
 // --- mbarriers -----------------------------------------------------------------------------------
 

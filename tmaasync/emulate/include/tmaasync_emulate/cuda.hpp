@@ -185,15 +185,16 @@ T change_atomically(T* address, Change change) {
     before_atomic(address);
     T old;
     __atomic_load(address, &old, __ATOMIC_SEQ_CST);
+    T changed;
     for (;;) {
-        T changed = change(old);
+        changed = change(old);
         if (__atomic_compare_exchange(
                 address, &old, &changed, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
             )) {
             break;
         }
     }
-    after_atomic(address);
+    after_atomic(address, std::memcmp(&old, &changed, sizeof(T)) != 0);
     return old;
 }
 

@@ -1,0 +1,216 @@
+// Which thread runs next, and when copies land: what a policy decides and a seed draws.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+namespace tmaasync_emulate {
+
+struct Fiber;
+
+enum class Policy : uint32_t { kRoundRobin, kRandom, kAdversarial };
+
+class Random {
+public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+
+    // splitmix64
+    uint64_t next() {
+        uint64_t word = state_ += 0x9e3779b97f4a7c15;
+        word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+        word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+        return word ^ (word >> 31);
+    }
+    uint32_t below(uint64_t limit) { return static_cast<uint32_t>(next() % limit); }
+    bool one_in(uint32_t chances) { return below(chances) == 0; }
+
+private:
+    uint64_t state_;
+};
+
+// --- roles ---------------------------------------------------------------------------------------
+
+// Threads of a cluster that are treated alike, and apart from the others: a warp, a warpgroup or a
+// CTA.
+struct Role {
+    uint32_t first = 0;
+    uint32_t threads = 0;  // none
+
+    bool holds(uint32_t number) const { return number - first < threads; }
+
+    static Role draw(Random& random, uint32_t ctas, uint32_t threads_per_cta) {
+        const uint32_t sizes[] = {32, 128, threads_per_cta};
+        // The whole of a cluster is no part of it.
+        const uint32_t size = sizes[random.below(ctas > 1 ? 3 : threads_per_cta > 128 ? 2 : 1)];
+        const uint32_t cta = random.below(ctas);
+        const uint32_t part = random.below((threads_per_cta + size - 1) / size);
+        return {cta * threads_per_cta + part * size, size};
+    }
+};
+
+// Threads of a lower one run first.
+enum class Priority : uint8_t { kAhead, kUsual, kStarved };
+
+// --- choices -------------------------------------------------------------------------------------
+
+// One cluster's. Round robin draws nothing; `random` draws at every turn; `adversarial` draws once
+// how it is going to be unkind, and is so to the end.
+class Choices {
+public:
+    Choices() : Choices(Policy::kRoundRobin, 0, 1, 1) {}
+    Choices(Policy policy, uint64_t seed, uint32_t ctas, uint32_t threads_per_cta)
+        : policy_(policy), random_(seed) {
+        if (policy == Policy::kRoundRobin) return;
+        if (policy == Policy::kRandom) {
+            // Every other run is fair.
+            if (random_.one_in(2)) slow_ = Role::draw(random_, ctas, threads_per_cta);
+            return;
+        }
+        if (!random_.one_in(4)) starved_ = Role::draw(random_, ctas, threads_per_cta);
+        if (random_.one_in(2)) ahead_ = Role::draw(random_, ctas, threads_per_cta);
+        landing_ = static_cast<Moment>(random_.below(3));
+        order_ = static_cast<Order>(random_.below(3));
+        reading_ = static_cast<Moment>(random_.below(3));
+        takes_turns_ = random_.one_in(2);
+        yield_chances_ = 1u << (1 + 2 * random_.below(3));
+    }
+
+    bool is_adversarial() const { return policy_ == Policy::kAdversarial; }
+
+    // Now and then others run, where the policy is to try many orders.
+    bool yields() { return policy_ != Policy::kRoundRobin && random_.one_in(yield_chances_); }
+
+    // After an atomic operation. A loop of them may wait for another thread, whatever they do.
+    bool yields_to_atomics() { return policy_ == Policy::kRoundRobin || yields(); }
+
+    // A copy was issued: does it land before its thread goes on?
+    bool yields_to_copy() { return landing_ == Moment::kAtOnce || yields(); }
+
+    // The chip may give up waiting at any time.
+    bool times_out() { return policy_ != Policy::kRoundRobin && random_.one_in(8); }
+
+    // Does a copy land before the next thread runs?
+    bool lands() {
+        if (landing_ == Moment::kAtOnce) return true;
+        return landing_ == Moment::kDrawn && policy_ != Policy::kRoundRobin && random_.one_in(16);
+    }
+
+    // Which of those under way.
+    std::size_t copy(std::size_t count) {
+        if (policy_ == Policy::kRoundRobin || order_ == Order::kFirst) return 0;
+        return order_ == Order::kLast ? count - 1 : random_.below(count);
+    }
+
+    // Does a store read shared memory as soon as it is issued?
+    bool reads_at_once() { return is_at_once(reading_); }
+
+    // Do its bytes reach global memory after it was read, when somebody waits for that?
+    bool writes_late() { return policy_ == Policy::kAdversarial || is_drawn(2); }
+
+    // Which of the threads that can run.
+    std::size_t thread(std::size_t count) {
+        if (policy_ == Policy::kRoundRobin || takes_turns_) return 0;
+        return random_.below(count);
+    }
+
+    // Should another one be picked in its place?
+    bool passes_over(uint32_t number) { return slow_.holds(number) && !random_.one_in(16); }
+
+    Priority priority(uint32_t number) const {
+        if (starved_.holds(number)) return Priority::kStarved;
+        return ahead_.holds(number) ? Priority::kAhead : Priority::kUsual;
+    }
+
+private:
+    enum class Moment : uint8_t { kLate, kAtOnce, kDrawn };
+    enum class Order : uint8_t { kFirst, kLast, kDrawn };
+
+    bool is_drawn(uint32_t chances) {
+        return policy_ != Policy::kRoundRobin && random_.one_in(chances);
+    }
+    bool is_at_once(Moment moment) {
+        return moment == Moment::kAtOnce || (moment == Moment::kDrawn && is_drawn(4));
+    }
+
+    Policy policy_;
+    Random random_;
+    Role slow_, starved_, ahead_;
+    Moment landing_ = Moment::kDrawn;
+    Moment reading_ = Moment::kDrawn;
+    Order order_ = Order::kDrawn;
+    bool takes_turns_ = false;
+    uint32_t yield_chances_ = 4;
+};
+
+// --- the threads that can run --------------------------------------------------------------------
+
+// Those that asked in vain come last, since nothing has changed.
+class ReadyThreads {
+public:
+    bool empty() const { return size_ == 0; }
+    std::size_t size() const { return size_; }
+
+    void clear() {
+        for (Queue& queue : queues_) queue.clear();
+        size_ = 0;
+    }
+
+    void add(Fiber* fiber, Priority priority) {
+        queues_[static_cast<std::size_t>(priority)].push_back(fiber);
+        ++size_;
+    }
+    void add_in_vain(Fiber* fiber) {
+        queues_[kInVain].push_back(fiber);
+        ++size_;
+    }
+
+    // Something has changed: they may ask again.
+    template <typename PriorityOf>
+    void reconsider(PriorityOf priority_of) {
+        Queue& waiting = queues_[kInVain];
+        for (Fiber* fiber : waiting) {
+            queues_[static_cast<std::size_t>(priority_of(fiber))].push_back(fiber);
+        }
+        waiting.clear();
+    }
+
+    // The next one: of the highest priority; or, to be fair, of each in turn.
+    template <typename PassesOver>
+    Fiber* take(Choices& choices, bool is_fair, PassesOver passes_over) {
+        Queue& queue = is_fair ? in_turn() : highest();
+        std::size_t index = is_fair ? 0 : choices.thread(queue.size());
+        if (passes_over(queue[index])) index = choices.thread(queue.size());
+        std::swap(queue[index], queue.front());
+        Fiber* fiber = queue.front();
+        queue.pop_front();
+        --size_;
+        return fiber;
+    }
+
+private:
+    using Queue = std::deque<Fiber*>;
+    static constexpr std::size_t kInVain = 3;
+
+    Queue& highest() {
+        return *std::find_if(queues_.begin(), queues_.end(), [](const Queue& queue) {
+            return !queue.empty();
+        });
+    }
+
+    Queue& in_turn() {
+        do {
+            turn_ = (turn_ + 1) % queues_.size();
+        } while (queues_[turn_].empty());
+        return queues_[turn_];
+    }
+
+    std::array<Queue, 4> queues_;
+    std::size_t size_ = 0;
+    std::size_t turn_ = 0;
+};
+
+}  // namespace tmaasync_emulate
