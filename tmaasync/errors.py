@@ -12,7 +12,8 @@ TMAError
 ├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
 ├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
 ├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is under way
-└── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
+├── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
+└── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs on, and nothing comes of it
 ```
 
 A message names the argument, its value, the rule, and the remedy. Where one call breaks several
@@ -31,6 +32,7 @@ __all__ = [
     "DriverError",
     "EmulatedDeadlock",
     "EmulatedFault",
+    "EmulatedTimeout",
     "LaunchError",
     "ProtocolError",
     "StaleTileError",
@@ -183,3 +185,38 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
 
     def __reduce__(self) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int]]:
         return type(self), (self.kernel, self.reason, self.block, self.thread)
+
+
+class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
+    """On the CPU: for ``budget_seconds`` of a core nothing came of what a cluster did.
+
+    ``looping`` is the block and the thread that runs and never waits; None if threads poll or meet
+    again and again. ``waits`` says where every thread of the cluster stands.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        budget_seconds: float,
+        looping: tuple[_Block, int] | None,
+        waits: tuple[WaitingThreads, ...],
+    ) -> None:
+        """Say who loops, and where the others stand."""
+        self.kernel = kernel
+        self.budget_seconds = budget_seconds
+        self.looping = looping
+        self.waits = waits
+        what = (
+            "its threads go round in circles: no phase completes, no copy lands, no thread ends"
+            if looping is None
+            else f"block {looping[0]}, thread {looping[1]} runs on and never lets others run"
+        )
+        lines = "".join(f"\n  {wait}" for wait in waits)
+        super().__init__(
+            f"{kernel}: budget_seconds={budget_seconds:g} are spent; {what}. Poll with try_wait, "
+            "test_wait, an atomic or __nanosleep(), which let others run; or give a kernel that "
+            f"computes for long more with emulate.scheduled(budget_seconds=...):{lines}"
+        )
+
+    def __reduce__(self) -> tuple[type[EmulatedTimeout], tuple[object, ...]]:
+        return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits)

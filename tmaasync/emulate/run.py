@@ -19,6 +19,7 @@ from tmaasync.errors import (
     ArgumentError,
     EmulatedDeadlock,
     EmulatedFault,
+    EmulatedTimeout,
     WaitingThreads,
 )
 
@@ -48,12 +49,15 @@ class Schedule:
     ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
     cluster.
 
-    ``workers`` is how many clusters run at once, by default one per core.
+    ``workers`` is how many clusters run at once, by default one per core. A cluster that
+    runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
+    is stopped; ``math.inf`` lets it run.
     """
 
     policy: Policy = "round_robin"
     seed: int = 0
     workers: int | None = None
+    budget_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
@@ -62,6 +66,11 @@ class Schedule:
             )
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
+        if not self.budget_seconds > 0:
+            raise ArgumentError(
+                f"budget_seconds is {self.budget_seconds}; it must be above 0. Pass math.inf to "
+                "let every kernel run."
+            )
 
 
 _DEFAULT = Schedule()
@@ -74,6 +83,7 @@ def scheduled(
     *,
     seed: int | None = None,
     workers: int | None = None,
+    budget_seconds: float | None = None,
 ) -> Iterator[Schedule]:
     """Interleave the launches inside the ``with`` as `Schedule` says.
 
@@ -83,6 +93,7 @@ def scheduled(
         "policy": policy,
         "seed": seed,
         "workers": workers,
+        "budget_seconds": budget_seconds,
     }
     kept = {name: value for name, value in given.items() if value is not None}
     schedule = replace(_SCHEDULE.get(), **kept)
@@ -129,6 +140,7 @@ class EmulatedLaunch:
         Raises:
             EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
             EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
+            EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
         """
         schedule = _SCHEDULE.get()
         numbers = _numbers(self._config, schedule)
@@ -139,7 +151,7 @@ class EmulatedLaunch:
             self._program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
         )
         if report:
-            raise _error(self._program.name, _take_text(report))
+            raise _error(self._program.name, schedule, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def release(self) -> None:
@@ -191,6 +203,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("policy", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
+        ("budget_seconds", ctypes.c_double),
     )
 
 
@@ -203,6 +216,7 @@ def _numbers(config: LaunchConfig, schedule: Schedule) -> _LaunchNumbers:
         _POLICIES[schedule.policy],
         schedule.workers or _cores(),
         schedule.seed % 2**64,
+        schedule.budget_seconds,
     )
 
 
@@ -227,8 +241,14 @@ def _take_text(address: int) -> str:
 # --- what went wrong --------------------------------------------------------------------------
 
 
-def _error(kernel: str, report: str) -> EmulatedDeadlock | EmulatedFault:
+def _error(
+    kernel: str, schedule: Schedule, report: str
+) -> EmulatedDeadlock | EmulatedFault | EmulatedTimeout:
     told = json.loads(report)
+    if told["kind"] == "timeout":
+        looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
+        waits = tuple(map(_waiting, told["waits"]))
+        return EmulatedTimeout(kernel, schedule.budget_seconds, looping, waits)
     if told["kind"] == "deadlock":
         return EmulatedDeadlock(kernel, tuple(map(_waiting, told["waits"])))
     return EmulatedFault(kernel, told["reason"], tuple(told["block"]), told["thread"])

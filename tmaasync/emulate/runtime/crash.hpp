@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
 
@@ -45,29 +46,7 @@ private:
 
 // Installed while a launch runs. Crashes that are not a kernel's go to whoever was there before.
 class CrashHandler {
-public:
-    CrashHandler() {
-        struct sigaction mine{};
-        mine.sa_sigaction = &handle;
-        mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-        sigemptyset(&mine.sa_mask);
-        for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &mine, &before()[i]);
-    }
-    ~CrashHandler() {
-        for (int i = 0; i < kSignals; ++i) sigaction(kNumbers[i], &before()[i], nullptr);
-    }
-    CrashHandler(const CrashHandler&) = delete;
-    CrashHandler& operator=(const CrashHandler&) = delete;
-
 private:
-    static constexpr int kSignals = 2;
-    static constexpr int kNumbers[kSignals] = {SIGSEGV, SIGBUS};
-
-    static struct sigaction* before() {
-        static struct sigaction actions[kSignals];
-        return actions;
-    }
-
     static void handle(int number, siginfo_t* info, void*) {
         stack_t stack{};
         sigaltstack(nullptr, &stack);
@@ -78,8 +57,11 @@ private:
             siglongjmp(site->resume, 1);
         }
         // On return the instruction runs again, into the handler of before.
-        sigaction(number, &before()[number == SIGSEGV ? 0 : 1], nullptr);
+        sigaction(number, &SignalHandler::before(number), nullptr);
     }
+
+    SignalHandler segments_{SIGSEGV, &handle};
+    SignalHandler buses_{SIGBUS, &handle};
 };
 
 }  // namespace tmaasync_emulate

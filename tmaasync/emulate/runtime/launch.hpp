@@ -87,7 +87,7 @@ class Report {
 public:
     explicit Report(const Cluster& cluster) : cluster_(cluster) {
         const Failure& failure = cluster.failure();
-        static constexpr const char* kKinds[] = {"", "fault", "deadlock"};
+        static constexpr const char* kKinds[] = {"", "fault", "deadlock", "timeout"};
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
@@ -199,10 +199,12 @@ private:
     void run_clusters() {
         Cluster cluster(launch_, stalls_);
         CrashGuard guard;
+        const CodeRange kernel = code_around(reinterpret_cast<const void*>(launch_.kernel));
+        const Watchdog watchdog(launch_.budget_seconds, kernel, guard.site(), cluster.progress());
         while (!stop_.load()) {
             const uint64_t index = next_.fetch_add(1);
             if (index >= launch_.clusters()) return;
-            cluster.run(index, guard.site());
+            cluster.run(index, guard.site(), watchdog);
             if (cluster.has_failed()) return keep(cluster, index);
         }
     }
@@ -234,6 +236,7 @@ struct LaunchNumbers {
     uint32_t policy;
     uint32_t workers;
     uint64_t seed;
+    double budget_seconds;
 };
 
 // Null if all went well; else a report to be given back to free().
@@ -249,8 +252,10 @@ inline char* launch(
         numbers.shared_bytes,
         static_cast<Policy>(numbers.policy),
         numbers.seed,
+        numbers.budget_seconds,
     };
-    const CrashHandler handler;
+    const CrashHandler crashes;
+    const Watchdog::Handler timeouts;
     const std::string report = Grid(whole, numbers.workers).run();
     return report.empty() ? nullptr : strdup(report.c_str());
 }

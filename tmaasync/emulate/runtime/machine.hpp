@@ -17,6 +17,7 @@
 #include "policy.hpp"
 #include "stalls.hpp"
 #include "tma_engine.hpp"
+#include "watchdog.hpp"
 
 namespace tmaasync_emulate {
 
@@ -39,6 +40,7 @@ struct Launch {
     uint32_t shared_bytes;
     Policy policy;
     uint64_t seed;
+    double budget_seconds;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -183,7 +185,7 @@ struct LateStore {
 };
 
 struct Failure {
-    enum class Kind : uint8_t { kNone, kFault, kDeadlock } kind = Kind::kNone;
+    enum class Kind : uint8_t { kNone, kFault, kDeadlock, kTimeout } kind = Kind::kNone;
     std::string reason;
     const Fiber* fiber = nullptr;
 };
@@ -210,14 +212,20 @@ public:
     Cluster& operator=(const Cluster&) = delete;
 
     // Until every thread has ended, or something failed.
-    void run(uint64_t index, CrashSite& site) {
+    void run(uint64_t index, CrashSite& site, const Watchdog& watchdog) {
         reset(index);
-        if (sigsetjmp(site.resume, 0) == 0) {
-            site.is_armed = true;
-            while (live_ > 0 && !has_failed()) step();
-            if (!has_failed()) write_late_stores();
-        } else {
-            report_crash(site.address);
+        switch (sigsetjmp(site.resume, 0)) {
+            case 0:
+                site.is_armed = true;
+                while (live_ > 0 && !has_failed()) step(watchdog);
+                if (!has_failed()) write_late_stores();
+                break;
+            case Watchdog::kJump:
+                running_->wait.instruction = "runs, and never waits";
+                failure_ = {Failure::Kind::kTimeout, "", running_};
+                break;
+            default:
+                report_crash(site.address);
         }
         site.is_armed = false;
         stalls_.go_on(stall_);
@@ -230,6 +238,7 @@ public:
     std::vector<Cta>& ctas() { return ctas_; }
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
+    const uint64_t& progress() const { return progress_; }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
@@ -366,7 +375,8 @@ private:
 
     void leave(Fiber& fiber) { switch_context(fiber.context, scheduler_); }
 
-    void step() {
+    void step(const Watchdog& watchdog) {
+        if (watchdog.is_spent()) return time_out();
         while (!flights_.empty() && choices_.lands()) land_one();
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
@@ -380,6 +390,9 @@ private:
             switch_context(scheduler_, running_->context);
         }
     }
+
+    // The scheduler goes round, and nothing comes of it.
+    void time_out() { failure_.kind = Failure::Kind::kTimeout; }
 
     // Everyone polls, and nothing is under way in this cluster. Another one may bring an answer.
     bool is_stuck() {
