@@ -15,11 +15,13 @@ from typing import Any, Literal
 
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
+from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.errors import (
     ArgumentError,
     EmulatedDeadlock,
     EmulatedFault,
     EmulatedTimeout,
+    LaunchError,
     WaitingThreads,
 )
 
@@ -49,15 +51,16 @@ class Schedule:
     ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
     cluster.
 
-    ``workers`` is how many clusters run at once, by default one per core. A cluster that
+    ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
-    is stopped; ``math.inf`` lets it run.
+    is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
     """
 
     policy: Policy = "round_robin"
     seed: int = 0
     workers: int | None = None
     budget_seconds: float = 60.0
+    max_threads: int = 1 << 26
 
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
@@ -84,6 +87,7 @@ def scheduled(
     seed: int | None = None,
     workers: int | None = None,
     budget_seconds: float | None = None,
+    max_threads: int | None = None,
 ) -> Iterator[Schedule]:
     """Interleave the launches inside the ``with`` as `Schedule` says.
 
@@ -94,6 +98,7 @@ def scheduled(
         "seed": seed,
         "workers": workers,
         "budget_seconds": budget_seconds,
+        "max_threads": max_threads,
     }
     kept = {name: value for name, value in given.items() if value is not None}
     schedule = replace(_SCHEDULE.get(), **kept)
@@ -141,9 +146,11 @@ class EmulatedLaunch:
             EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
             EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
+            LaunchError: The launch is too large for this machine or for the schedule.
         """
         schedule = _SCHEDULE.get()
-        numbers = _numbers(self._config, schedule)
+        size = self._size(schedule)
+        numbers = _numbers(self._config, schedule, size.workers)
         launch = self._program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -151,8 +158,16 @@ class EmulatedLaunch:
             self._program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
         )
         if report:
-            raise _error(self._program.name, schedule, _take_text(report))
+            raise _error(self._program.name, schedule, size, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
+
+    def _size(self, schedule: Schedule) -> LaunchEstimate:
+        """What the launch will take, if that is not too much."""
+        size = estimate(self._program, self._config, schedule.workers or _cores())
+        broken = size.violations(schedule.max_threads)
+        if broken:
+            raise LaunchError("\n".join(map(str, broken)))
+        return size
 
     def release(self) -> None:
         """Keep nothing alive any longer, for a launch that is aimed before each call."""
@@ -207,14 +222,14 @@ class _LaunchNumbers(ctypes.Structure):
     )
 
 
-def _numbers(config: LaunchConfig, schedule: Schedule) -> _LaunchNumbers:
+def _numbers(config: LaunchConfig, schedule: Schedule, workers: int) -> _LaunchNumbers:
     return _LaunchNumbers(
         _Extents(*config.grid),
         _Extents(*config.block),
         _Extents(*(config.cluster or (1, 1, 1))),
         config.shared_bytes,
         _POLICIES[schedule.policy],
-        schedule.workers or _cores(),
+        workers,
         schedule.seed % 2**64,
         schedule.budget_seconds,
     )
@@ -242,9 +257,14 @@ def _take_text(address: int) -> str:
 
 
 def _error(
-    kernel: str, schedule: Schedule, report: str
-) -> EmulatedDeadlock | EmulatedFault | EmulatedTimeout:
+    kernel: str, schedule: Schedule, size: LaunchEstimate, report: str
+) -> EmulatedDeadlock | EmulatedFault | EmulatedTimeout | LaunchError:
     told = json.loads(report)
+    if told["kind"] == "memory":
+        return LaunchError(
+            f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
+            "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
+        )
     if told["kind"] == "timeout":
         looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
         waits = tuple(map(_waiting, told["waits"]))

@@ -90,7 +90,11 @@ public:
         const auto start = reinterpret_cast<std::uintptr_t>(mapped_) + kStackBytes - 1;
         first_ = reinterpret_cast<std::byte*>(start & ~(kStackBytes - 1));
         const auto guard_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-        for (std::size_t i = 0; i < count; ++i) mprotect(at(i), guard_bytes, PROT_NONE);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (mprotect(at(i), guard_bytes, PROT_NONE) == 0) continue;
+            munmap(mapped_, mapped_bytes_);
+            throw std::bad_alloc();
+        }
     }
     ~Stacks() { munmap(mapped_, mapped_bytes_); }
     Stacks(const Stacks&) = delete;

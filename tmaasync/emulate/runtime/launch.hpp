@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <new>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -192,7 +193,13 @@ public:
 
 private:
     void work() {
-        run_clusters();
+        try {
+            run_clusters();
+        } catch (const std::bad_alloc&) {
+            stop_.store(true);
+            const std::lock_guard guard(lock_);
+            if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
+        }
         stalls_.leave();
     }
 

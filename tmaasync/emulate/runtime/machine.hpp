@@ -231,6 +231,13 @@ public:
         stalls_.go_on(stall_);
     }
 
+    // What a cluster of this launch takes at most, stacks of full depth included.
+    static uint64_t most_bytes(uint64_t ctas, uint64_t threads_per_cta) {
+        constexpr uint64_t kThreadBytes = kStackBytes + sizeof(Fiber);
+        constexpr uint64_t kCtaBytes = kWindowBytes + kWindowBytes / 8 * sizeof(int32_t);
+        return sizeof(MmaBuffers) + ctas * (kCtaBytes + threads_per_cta * kThreadBytes);
+    }
+
     const Launch& launch() const { return launch_; }
     const Failure& failure() const { return failure_; }
     bool has_failed() const { return failure_.kind != Failure::Kind::kNone; }
