@@ -20,7 +20,7 @@ from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._elements import ELEMENTS, element
 from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
-from tmaasync.emulate import EmulatedLaunch, EmulatedProgram
+from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
 from tmaasync.tile import BulkTile, TMATensorTile
 
@@ -192,7 +192,7 @@ class Kernel:
         )
         _check_extents(config, limits.threads_per_block)
         packed = _pack(self.name, program.parameters, args, views)
-        return EmulatedLaunch(program, config, packed, tuple(args))
+        return EmulatedLaunch(program, config, packed, tuple(args), _extents_of(args, views))
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
@@ -409,6 +409,31 @@ def _common_device(placed: Iterable[_Placed]) -> int | None:
         )
     current = _driver.current_device()
     return 0 if current is None else current
+
+
+def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[Extent | None] | None:
+    """Where each argument's array lies; None if an argument may hide pointers to others."""
+    hidden = (arg for arg, view in zip(args, views, strict=True) if view is None)
+    if any(map(_may_hide_pointers, hidden)):
+        return None
+    return [None if view is None else _extent(view) for view in views]
+
+
+def _extent(view: _Placed) -> Extent:
+    low, high = view.byte_bounds
+    address = view.address if isinstance(view, ArrayView) else low
+    return Extent(address, low - address, high - address)
+
+
+_MIN_POINTER = 1 << 32
+
+
+def _may_hide_pointers(arg: object) -> bool:
+    if isinstance(arg, int):
+        return arg >= _MIN_POINTER
+    raw = arg if isinstance(arg, bytes) else np.asarray(arg).tobytes()
+    words = np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64)
+    return bool(((words >= _MIN_POINTER) & (words < 1 << 47)).any())
 
 
 def _pack(

@@ -1,10 +1,11 @@
 // mbarriers: arrivals, transaction bytes, and the whole number of the phase.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include "machine.hpp"
+#include "accesses.hpp"
 
 namespace tmaasync_emulate {
 
@@ -53,11 +54,25 @@ inline Mbarrier& require_barrier(Fiber& fiber, Place place) {
     return *barrier;
 }
 
+// Gives the waiters what the arrivals and loads of the completed phase brought.
+inline void hand_on(Detector& detector, Mbarrier& barrier) {
+    barrier.completed = std::exchange(barrier.gathered, {});
+    for (const Fiber* waiter : barrier.waiters) {
+        if (waiter->wait.acquires) {
+            detector.acquire(waiter->number, barrier.completed);
+        } else {
+            detector.acquire_relaxed(waiter->number, barrier.completed);
+        }
+    }
+}
+
 // Begins the next phase if nothing is missing.
 inline void complete_phase(Cluster& cluster, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
     ++barrier.phase;
     barrier.pending = barrier.count;
+    barrier.expected = 0;
+    if (Detector* detector = cluster.detector()) hand_on(*detector, barrier);
     cluster.wake_all(barrier.waiters);
 }
 
@@ -76,13 +91,26 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
         place.cta->barriers.emplace_back();
     }
     Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
+    if (barrier.is_valid && fiber.cluster->detector()) {
+        check_init_is_seen(fiber, *place.cta, barrier);
+    }
     const bool in_use = barrier.pending != barrier.count || barrier.bytes || barrier.waiters.size();
     if (barrier.is_valid && in_use) {
         fiber.cluster->fail(fiber, barrier_name(barrier) + " is initialised again while in use");
     }
     const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
-    barrier = {.offset = place.offset, .count = count, .pending = count, .word = word};
+    barrier = {};
+    barrier.offset = place.offset;
+    barrier.count = barrier.pending = count;
+    barrier.word = word;
     barrier.is_valid = true;
+    if (Detector* detector = fiber.cluster->detector()) {
+        touch_shared(fiber, Operation::kBarrierInit, place.cta->rank, place.offset, 8, true);
+        barrier.initialiser = fiber.number;
+        barrier.initialised = detector->epoch_of(fiber.number);
+        barrier.init_site = fiber.site;
+        barrier.agent = detector->new_agent();
+    }
     *barrier_word(*place.cta, place.offset) = word;
 }
 
@@ -96,6 +124,7 @@ inline void invalidate_barrier(Fiber& fiber, uint32_t address) {
 
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
+    barrier.expected += std::max<int64_t>(bytes, 0);
     if (std::abs(barrier.bytes) > kMaxTransactionBytes) {
         fiber.cluster->fail(
             fiber, barrier_name(barrier) + " would have " + std::to_string(barrier.bytes) +
@@ -105,9 +134,20 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
-inline uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes = 0) {
+inline uint64_t arrive(
+    Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases
+) {
     fiber.cluster->maybe_yield(fiber);
-    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (Detector* detector = fiber.cluster->detector()) {
+        check_init_is_seen(fiber, *place.cta, barrier);
+        if (releases) {
+            detector->release(fiber.number, barrier.gathered);
+        } else {
+            detector->release_relaxed(fiber.number, barrier.gathered);
+        }
+    }
     const uint64_t phase = barrier.phase;
     add_bytes(fiber, barrier, bytes);
     if (count > barrier.pending) {
@@ -137,23 +177,46 @@ inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
     return (barrier.phase & 1) != (parity & 1);
 }
 
+inline void acquire_completed(Fiber& fiber, const Mbarrier& barrier, bool acquires) {
+    Detector* detector = fiber.cluster->detector();
+    if (!detector) return;
+    if (acquires) {
+        detector->acquire(fiber.number, barrier.completed);
+    } else {
+        detector->acquire_relaxed(fiber.number, barrier.completed);
+    }
+}
+
 // Suspends the thread until the phase of this parity has completed.
-inline bool wait_for_parity(Fiber& fiber, uint32_t address, uint32_t parity, const char* what) {
+inline bool wait_for_parity(
+    Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
+) {
     fiber.cluster->maybe_yield(fiber);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
-    if (has_completed(barrier, parity)) return true;
+    if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
+    if (has_completed(barrier, parity)) {
+        acquire_completed(fiber, barrier, acquires);
+        return true;
+    }
     barrier.waiters.push_back(&fiber);
     fiber.cluster->block(
-        fiber, {Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1}
+        fiber, {Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1, acquires}
     );
     return true;
 }
 
 // Never suspends for long: asks, and lets others run if the answer is no.
-inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity) {
-    const bool is_complete = has_completed(require_barrier(fiber, resolve(fiber, address)), parity);
-    if (!is_complete) fiber.cluster->spin(fiber, "mbarrier.test_wait.parity");
+inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
+    const bool is_complete = has_completed(barrier, parity);
+    if (is_complete) {
+        acquire_completed(fiber, barrier, acquires);
+    } else {
+        fiber.cluster->spin(fiber, "mbarrier.test_wait.parity");
+    }
     return is_complete;
 }
 
