@@ -31,6 +31,7 @@ from tmaasync.modes import (
     Swizzle,
 )
 from tmaasync.pipeline import Pipeline, PipelineState
+from tmaasync.ragged import RaggedTensorMap, RaggedWork, create_ragged_tensor_map
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -58,6 +59,8 @@ __all__ = [
     "Pipeline",
     "PipelineState",
     "ProtocolError",
+    "RaggedTensorMap",
+    "RaggedWork",
     "ReduceOp",
     "SharedMemBarrier",
     "StaleTileError",
@@ -69,6 +72,7 @@ __all__ = [
     "Violation",
     "WaitingThreads",
     "__version__",
+    "create_ragged_tensor_map",
     "create_tma_tile",
     "emulate",
     "ops",

@@ -22,6 +22,7 @@ from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
+from tmaasync.ragged import RaggedTensorMap
 from tmaasync.tile import BulkTile, TMATensorTile
 
 __all__ = ["Kernel", "wait_for_producers"]
@@ -295,7 +296,7 @@ def _preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | 
     ]
     for name, value in constants.items():
         lines.append(f"constexpr {_constant(_identifier('constants', name), value)};")
-    headers = "#include <tmaasync/tile.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
+    headers = "#include <tmaasync/ragged.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
     return headers + "".join(f"{line}\n" for line in lines)
 
 
@@ -362,7 +363,7 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = ArrayView | TMATensorTile | BulkTile
+_Placed = ArrayView | TMATensorTile | BulkTile | RaggedTensorMap
 _View = _Placed | None
 
 
@@ -376,7 +377,7 @@ def _views(args: Sequence[object]) -> list[_View]:
     return [_view(index, arg) for index, arg in enumerate(args)]
 
 
-_TILES = (TMATensorTile, BulkTile)
+_TILES = (TMATensorTile, BulkTile, RaggedTensorMap)
 _PLAIN = (int, float, bytes, np.generic)
 
 
