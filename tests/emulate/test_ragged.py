@@ -155,15 +155,15 @@ def test_a_sequence_longer_than_the_window_faults_in_a_store(engine: Engine) -> 
 # --- the other scheme ---------------------------------------------------------------------------
 
 
-def wrapping(memory: Bytes, row_bytes: int, tile_rows: int) -> TensorMapSpec:
+def wrapping(address: int, size_bytes: int, row_bytes: int, tile_rows: int) -> TensorMapSpec:
     """The same clipping with the array's own address: a further dimension takes the window back.
 
     Its stride is 2**34 less one row, so that 2**30 of them are 2**64, nothing at all, less 2**30
     rows. It costs a dimension of the five.
     """
-    rows = memory.size // row_bytes
+    rows = size_bytes // row_bytes
     return TensorMapSpec(
-        memory.ctypes.data,
+        address,
         DataType.UINT8,
         (2**30 + 1, rows + 1, 2**30, row_bytes),
         (2**34 - row_bytes, row_bytes, row_bytes),
@@ -173,7 +173,7 @@ def wrapping(memory: Bytes, row_bytes: int, tile_rows: int) -> TensorMapSpec:
 
 def test_addresses_that_wrap_around_clip_alike_on_64_bits(engine: Engine) -> None:
     memory = random_bytes(40 * 64, 3)
-    spec = wrapping(memory, 64, 8)
+    spec = wrapping(memory.ctypes.data, memory.size, 64, 8)
     spec.check()
     start, length = 11, 13
 
