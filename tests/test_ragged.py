@@ -22,6 +22,7 @@ from tmaasync import (
     TensorMapError,
     TensorMapSpec,
     create_ragged_tensor_map,
+    create_ragged_tma_3d_tile,
 )
 from tmaasync.ragged import running_sums
 
@@ -198,6 +199,65 @@ def test_what_lies_outside_a_sequence_is_refused() -> None:
         map_.load_coordinates(0, 10, (0, 0))
     with pytest.raises(TensorMapError, match=r"coordinates\[3\] is 2; the innermost coordinate"):
         map_.load_coordinates(0, 10, (0, 0, 2))
+
+
+# --- one head at a time -------------------------------------------------------------------------
+
+
+def test_cursor_and_head_are_one_dimension() -> None:
+    array = aligned((20, 3, 2, 128), np.float16)
+
+    tile = create_ragged_tma_3d_tile(array, 8, max_length=11, swizzle=Swizzle.B128)
+
+    assert tile.spec.shape == (63, 11, 2, 128)
+    assert tile.spec.strides_bytes == (512, 1536, 256)
+    assert tile.spec.box_shape == (1, 8, 2, 64)
+    assert tile.spec.address == array.ctypes.data - 11 * 1536
+    assert tile.descriptor[128:136] == bytes([11, 0, 0, 0, 3, 0, 0, 0])
+    assert tile.load_coordinates(4, 9, 8, 2, 64) == ((4 + 9) * 3 + 2, 10, 0, 64)
+    assert tile.store_coordinates(4, 9, 0, 0) == (39, 2, 0, 0)
+
+
+def test_all_chunks_are_one_instruction() -> None:
+    array = aligned((20, 3, 128), np.float16)
+
+    tile = create_ragged_tma_3d_tile(array, 8, chunk_columns=64, swizzle=Swizzle.B128)
+
+    assert (tile.rows, tile.max_length, tile.boxes_per_tile) == (8, 8, 1)
+    assert tile.spec.shape == (63, 2, 8, 64)
+    assert tile.spec.strides_bytes == (256, 128, 768)
+    assert tile.load_coordinates(4, 5, 0, 1, 64) == (28, 1, 3, 0)
+    assert tile.cuda_type.endswith("Box<2, 8, 64>, tmaasync::Swizzle::k128B, 1>")
+
+
+def refused_head(array: Any, *sides: int, **options: Any) -> list[str]:
+    with pytest.raises(TensorMapError) as caught:
+        create_ragged_tma_3d_tile(array, *sides, **options)
+    return [violation.argument for violation in caught.value.violations]
+
+
+def test_heads_with_gaps_and_chunks_that_do_not_divide_are_refused() -> None:
+    whole = aligned((20, 4, 64))
+
+    assert refused_head(whole[:, :3], 8) == ["array.strides[0]"]
+    assert refused_head(whole[:, 0], 8) == ["array.shape"]
+    assert refused_head(whole, 8, chunk_columns=24) == ["chunk_columns"]
+    assert refused_head(whole, 8, max_length=0) == ["max_length"]
+    assert refused_head(whole, 300, chunk_columns=64, max_length=8) == ["rows and chunk_columns"]
+    assert refused_head(aligned((0, 4, 64)), 8) == ["array.shape"]
+    strided = np.lib.stride_tricks.as_strided(whole, (2**29, 4, 64), (1024, 256, 4))
+    assert refused_head(strided, 8) == ["array.shape"]
+
+
+def test_a_head_that_is_not_there_is_refused() -> None:
+    tile = create_ragged_tma_3d_tile(aligned((20, 4, 64)), 8, chunk_columns=32)
+
+    with pytest.raises(ArgumentError) as caught:
+        tile.load_coordinates(19, 9, -1, 4, 8)
+
+    assert [line.split(" is ")[0] for line in str(caught.value).splitlines()] == [
+        "length", "start", "row", "head", "column",
+    ]  # fmt: skip
 
 
 # --- maps that cannot be ------------------------------------------------------------------------

@@ -31,7 +31,13 @@ from tmaasync.modes import (
     Swizzle,
 )
 from tmaasync.pipeline import Pipeline, PipelineState
-from tmaasync.ragged import RaggedTensorMap, RaggedWork, create_ragged_tensor_map
+from tmaasync.ragged import (
+    RaggedTensorMap,
+    RaggedTMA3DTile,
+    RaggedWork,
+    create_ragged_tensor_map,
+    create_ragged_tma_3d_tile,
+)
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -59,6 +65,7 @@ __all__ = [
     "Pipeline",
     "PipelineState",
     "ProtocolError",
+    "RaggedTMA3DTile",
     "RaggedTensorMap",
     "RaggedWork",
     "ReduceOp",
@@ -73,6 +80,7 @@ __all__ = [
     "WaitingThreads",
     "__version__",
     "create_ragged_tensor_map",
+    "create_ragged_tma_3d_tile",
     "create_tma_tile",
     "emulate",
     "ops",

@@ -22,7 +22,7 @@ from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
-from tmaasync.ragged import RaggedTensorMap
+from tmaasync.ragged import RaggedMap
 from tmaasync.tile import BulkTile, TMATensorTile
 
 __all__ = ["Kernel", "wait_for_producers"]
@@ -363,7 +363,7 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = ArrayView | TMATensorTile | BulkTile | RaggedTensorMap
+_Placed = ArrayView | TMATensorTile | BulkTile | RaggedMap
 _View = _Placed | None
 
 
@@ -377,7 +377,7 @@ def _views(args: Sequence[object]) -> list[_View]:
     return [_view(index, arg) for index, arg in enumerate(args)]
 
 
-_TILES = (TMATensorTile, BulkTile, RaggedTensorMap)
+_TILES = (TMATensorTile, BulkTile, RaggedMap)
 _PLAIN = (int, float, bytes, np.generic)
 
 

@@ -12,18 +12,27 @@ import numpy.typing as npt
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
+from tmaasync._elements import element
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.ragged.base import RaggedMap
 from tmaasync.ragged.batch import refuse, running_sums
-from tmaasync.tensormap import TensorMapSpec
+from tmaasync.ragged.rules import (
+    address_violations,
+    raise_if,
+    row_violations,
+    sequence_violations,
+    window_violations,
+)
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["RaggedTensorMap", "RaggedWork", "create_ragged_tensor_map"]
+__all__ = [
+    "RaggedTensorMap",
+    "RaggedWork",
+    "create_ragged_tensor_map",
+]
 
 _MAX_RANK = 4
-_INT32_LIMIT = 1 << 31
-_DESCRIPTOR_BYTES = 256  # the map, max_length, and what aligns the struct to 128 bytes
 _PER_DIMENSION = re.compile(r"(tile_shape|box_shape|shape|strides_bytes|array\.strides)\[(\d)\]\Z")
 
 
@@ -42,7 +51,7 @@ class RaggedWork(NamedTuple):
     coordinates: npt.NDArray[np.int32]
 
 
-class RaggedTensorMap:
+class RaggedTensorMap(RaggedMap):
     """A tensor map over a packed array of sequences, and the tile that one call moves.
 
     Made by `create_ragged_tensor_map`. One map serves loads and stores: what lies beyond the end of
@@ -62,15 +71,13 @@ class RaggedTensorMap:
     were measured on an H200 (docs/hardware.md).
     """
 
-    __slots__ = ("_tile", "_view", "max_length", "ragged_dim")
+    __slots__ = ("ragged_dim",)
 
     def __init__(
         self, view: ArrayView, tile: TMATensorTile, max_length: int, ragged_dim: int
     ) -> None:
         """Use `create_ragged_tensor_map`."""
-        self._view = view
-        self._tile = tile
-        self.max_length = max_length
+        super().__init__(view, tile, max_length)
         self.ragged_dim = ragged_dim
 
     def __repr__(self) -> str:
@@ -83,31 +90,9 @@ class RaggedTensorMap:
         )
 
     @property
-    def spec(self) -> TensorMapSpec:
-        """What the 128 bytes say: cursor, then the array's dimensions with the window in place."""
-        return self._tile.spec
-
-    @property
-    def descriptor(self) -> bytes:
-        """What a kernel takes: the 128 bytes of the ``CUtensorMap``, then ``max_length``."""
-        window = self.max_length.to_bytes(4, "little")
-        return (self._tile.descriptor + window).ljust(_DESCRIPTOR_BYTES, b"\0")
-
-    @property
     def cuda_type(self) -> str:
-        """The map's type in CUDA C++; ``Kernel(types={"Packed": map})`` gives it a name."""
-        shapes = [
-            f"tmaasync::{kind}<{', '.join(map(str, sides))}>"
-            for kind, sides in (("Shape", self.tile_shape), ("Box", self.box_shape))
-        ]
-        swizzle = self._tile.cuda_type.rpartition(", ")[2].removesuffix(">")
-        arguments = [self.element.cuda_type, *shapes, swizzle, str(self.ragged_dim)]
-        return f"tmaasync::RaggedTensorMap<{', '.join(arguments)}>"
-
-    @property
-    def element(self) -> Element:
-        """The element type, as NumPy, the tensor map and the kernel name it."""
-        return self._tile.element
+        """The map's type in CUDA C++."""
+        return self._cuda_type("RaggedTensorMap", self.ragged_dim)
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
@@ -120,52 +105,9 @@ class RaggedTensorMap:
         return self._tile.box_shape[1:]
 
     @property
-    def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
-        return self._tile.boxes_per_tile
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that a barrier must expect for a load, rows beyond the end included."""
-        return self._tile.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return self._tile.smem_alignment
-
-    @property
     def total_rows(self) -> int:
         """Rows of the packed array, all sequences together."""
         return self._view.shape[self.ragged_dim]
-
-    @property
-    def array(self) -> object:
-        """The array behind the map."""
-        return self._view.owner
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._view.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was when the map was made."""
-        return _arrays.current_address(self._view) == self._view.address
-
-    def check_alive(self, argument: str = "map") -> None:
-        """Check that the array is still where it was when the map was made.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since.
-        """
-        _arrays.require_current(self._view, argument)
 
     def rebind(self, array: object) -> RaggedTensorMap:
         """The same map over another array of the same shape, strides, type and device.
@@ -210,26 +152,24 @@ class RaggedTensorMap:
     def _coordinates(
         self, start: int, length: int, at: Sequence[int], *, store: bool
     ) -> tuple[int, ...]:
-        refuse([*self._place_violations(start, length, at)])
+        refuse(
+            [
+                *sequence_violations(start, length, self.total_rows, self.max_length),
+                *self._start_violations(at),
+            ]
+        )
         window = [*at]
         window[self.ragged_dim] += self.max_length - length
         placed = (start + length, *window)
         self.spec.check_coordinates(placed, store=store)
         return placed
 
-    def _place_violations(self, start: int, length: int, at: Sequence[int]) -> Iterator[Violation]:
-        if not 0 <= length <= self.max_length:
-            rule = f"a sequence of this map has 0 to max_length, {self.max_length} rows"
-            yield Violation("length", length, rule, f"Make the map with max_length={length}")
-        if not 0 <= start <= self.total_rows - length:
-            rule = f"with length {length} it leaves the packed array of {self.total_rows} rows"
-            yield Violation("start", start, rule, "Pass the sum of the lengths before it")
+    def _start_violations(self, at: Sequence[int]) -> Iterator[Violation]:
         if len(at) != len(self.tile_shape):
             rule = f"the array has {len(self.tile_shape)} dimensions and needs a number for each"
             yield Violation("at", tuple(at), rule, "Pass one per dimension, outermost first")
-        elif at[self.ragged_dim] < 0:
-            rule = "the rows in front of a sequence belong to another one"
-            yield Violation(f"at[{self.ragged_dim}]", at[self.ragged_dim], rule, "Start at 0")
+        else:
+            yield from row_violations(f"at[{self.ragged_dim}]", at[self.ragged_dim])
 
     def work_list(self, lengths: object = None, *, cu_seqlens: object = None) -> RaggedWork:
         """Every tile that holds rows of a batch; sequences of no rows have none.
@@ -301,9 +241,9 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     dim = ragged_dim + view.ndim if ragged_dim < 0 else ragged_dim
     sides = tuple(tile_shape)
     boxes = None if box_shape is None else tuple(box_shape)
-    _raise_if([*_array_violations(view, dim, sides, boxes)])
+    raise_if([*_array_violations(view, dim, sides, boxes)])
     window = view.shape[dim] if max_length is None else max_length
-    _raise_if([*_window_violations(view, dim, sides[dim], window)])
+    raise_if([*window_violations(view, dim, sides[dim], window)])
     try:
         tile = create_tma_tile(
             _with_cursor(view, window, dim),
@@ -314,7 +254,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
             oob_fill=oob_fill,
         )
     except TensorMapError as error:
-        _raise_if(_in_terms_of_the_array(error.violations, dim))
+        raise_if(_in_terms_of_the_array(error.violations, dim))
         raise
     return RaggedTensorMap(view, tile, window, dim)
 
@@ -335,11 +275,6 @@ def _with_cursor(view: ArrayView, max_length: int, ragged_dim: int) -> ArrayView
 # --- what a ragged map must be ----------------------------------------------------------------
 
 
-def _raise_if(violations: Sequence[Violation]) -> None:
-    if violations:
-        raise TensorMapError(tuple(violations))
-
-
 def _array_violations(
     view: ArrayView, dim: int, tile_shape: tuple[int, ...], box_shape: tuple[int, ...] | None
 ) -> Iterator[Violation]:
@@ -358,35 +293,7 @@ def _array_violations(
     if view.is_empty:
         remedy = "An empty array has nothing to copy: skip the launch"
         yield Violation("array.shape", view.shape, "a map needs at least one element", remedy)
-    if view.address % 16:
-        remedy = "Copy the data to an aligned array, or slice it at a multiple of 16 bytes"
-        yield Violation(
-            "array's address", f"{view.address:#x}", "it must be a multiple of 16", remedy
-        )
-
-
-def _window_violations(
-    view: ArrayView, dim: int, tile_rows: int, max_length: object
-) -> Iterator[Violation]:
-    if isinstance(max_length, bool) or not hasattr(max_length, "__index__"):
-        rule, remedy = "it must be a positive integer", "Pass the rows of the longest sequence"
-        yield Violation("max_length", repr(max_length), rule, remedy)
-        return
-    rows, longest = view.shape[dim], max_length.__index__()
-    stride = view.strides_bytes[dim]
-    if longest < 1:
-        rule, remedy = "it must be a positive integer", "Pass the rows of the longest sequence"
-        yield Violation("max_length", longest, rule, remedy)
-    elif longest + tile_rows >= _INT32_LIMIT:
-        rule = f"with a tile of {tile_rows} rows it leaves coordinates of 32 bits"
-        yield Violation("max_length", longest, rule, f"Use {rows}, all rows of the array")
-    elif longest * stride > view.address:
-        rule = f"rows are {stride} bytes apart, and the map's address would lie below 0"
-        yield Violation("max_length", longest, rule, f"Use {rows}, all rows of the array")
-    if rows + 1 >= _INT32_LIMIT:
-        rule = "TMA's coordinates are signed numbers of 32 bits"
-        remedy = "Split the array into several, each with a map of its own"
-        yield Violation(f"array.shape[{dim}]", rows, rule, remedy)
+    yield from address_violations(view)
 
 
 def _in_terms_of_the_array(violations: Sequence[Violation], dim: int) -> list[Violation]:

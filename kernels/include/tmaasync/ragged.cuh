@@ -150,4 +150,101 @@ struct RaggedTensorMap {
     }
 };
 
+// Rows of one head of a packed array (rows, heads, last) or (rows, heads, groups, last). Cursor and
+// head are one coordinate, since heads follow each other without a gap; the rest is as above.
+//
+// The sides are those of the map without it: rows, (groups,) columns. With kIsChunked the columns
+// are cut into chunks, (chunks, rows, (groups,) chunk), which one instruction moves.
+template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzleMode, int kIsChunked>
+struct RaggedTMA3DTile {
+    using Tile = TMATensorTile<
+        T,
+        typename WithCursor<TileShape>::type,
+        typename WithCursor<BoxShape>::type,
+        kSwizzleMode>;
+    using Element = T;
+    using Shared = typename Tile::Shared;
+    static constexpr int kRank = Tile::kRank;
+    static constexpr int kBoxes = Tile::kBoxes;
+    static constexpr int kBytes = Tile::kBytes;
+    static constexpr int kAlignment = Tile::kAlignment;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
+    static constexpr int kRows = TileShape::sides[kIsChunked];
+    static_assert(!kIsChunked || kBoxes == 1, "one instruction moves all chunks");
+
+    Tile tile;
+    i32 max_length;
+    i32 heads;
+
+    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+
+    // Where in the map the tile of a sequence starts.
+    __device__ __forceinline__ Coordinates<kRank> load_coordinates(
+        RaggedSequence sequence, i32 row, i32 head, i32 column = 0
+    ) const {
+        Coordinates<kRank> at;
+        if constexpr (kIsChunked) {
+            at.values[kRank - 2] = column / TileShape::sides[TileShape::kRank - 1];
+        } else {
+            at.values[0] = column;
+        }
+        at.values[kRank - 2 - kIsChunked] = max_length - sequence.length + row;
+        at.values[kRank - 1] = sequence.end() * heads + head;
+        return at;
+    }
+
+    // The same: one map serves both ways.
+    __device__ __forceinline__ Coordinates<kRank> store_coordinates(
+        RaggedSequence sequence, i32 row, i32 head, i32 column = 0
+    ) const {
+        return load_coordinates(sequence, row, head, column);
+    }
+
+    // Loads the tile that starts at this row and column, zeros beyond the end of the sequence. The
+    // barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        i32 column = 0,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
+    }
+
+    // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
+    // Ordinary writes to `shared` need fence_async_view_proxy() first.
+    __device__ __forceinline__ void async_store(
+        const Shared& shared,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        i32 column = 0,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
+    }
+
+    // Stores one chunk of columns of the tile, for an epilogue that writes them one by one.
+    __device__ __forceinline__ void async_store_chunk(
+        const Shared& shared,
+        i32 chunk,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        CachePolicy policy = CachePolicy::kEvictFirst
+    ) const {
+        static_assert(!kIsChunked, "one instruction moves all chunks: use async_store");
+        static_assert(
+            kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
+        );
+        ptx::cp_async_bulk_tensor_store<kRank>(
+            &tile.map, store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
+            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, static_cast<u64>(policy)
+        );
+    }
+};
+
 }  // namespace tmaasync
