@@ -422,7 +422,12 @@ def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[Extent |
 
 def _extent(view: _Placed) -> Extent:
     low, high = view.byte_bounds
-    address = view.address if isinstance(view, ArrayView) else low
+    # Of a tile what its first word says: a ragged map starts below its array.
+    address = (
+        view.address
+        if isinstance(view, ArrayView)
+        else int.from_bytes(view.descriptor[:8], "little")
+    )
     return Extent(address, low - address, high - address)
 
 

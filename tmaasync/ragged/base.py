@@ -82,6 +82,11 @@ class RaggedMap(ABC):
         return self._view.owner
 
     @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address of the array, and the one after its highest."""
+        return self._view.byte_bounds
+
+    @property
     def device(self) -> int | None:
         """Ordinal of the CUDA device the array is on; None for host memory."""
         return self._view.device
