@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import tmaasync
+from tmaasync import emulate
 
 _GPU_TESTS = Path(__file__).parent / "gpu"
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76
@@ -77,3 +79,10 @@ def _attribute(driver: ctypes.CDLL, number: int) -> int:
     value = ctypes.c_int()
     driver.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
     return value.value
+
+
+@pytest.fixture(autouse=True)
+def races() -> Iterator[None]:
+    """Every kernel that a test runs on the CPU is searched for races."""
+    with emulate.scheduled(races=True):
+        yield

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tmaasync import Kernel
+from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
-from tmaasync.ops import gemm
+from tmaasync.ops import gemm, ragged
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
@@ -75,6 +76,18 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
 )
 def test_copy_compiles_clean(ring: Ring, tile: str) -> None:
     assert_clean(copy_kernel(tile, ring))
+
+
+@pytest.mark.parametrize("ring", [ragged.RAGGED_RING, Ring(16384, 4, 2, 4)], ids=str)
+@pytest.mark.parametrize("row", [(128,), (16, 128), (2, 8, 64), (5, 2056)])
+@pytest.mark.parametrize("entry", ["ragged_store", "ragged_load"])
+def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> None:
+    packed, padded = (
+        _arrays.view(np.zeros((*lead, *row), np.float16)) for lead in [(90,), (3, 40)]
+    )
+    map_, tile = ragged.ragged_tiles(packed, padded, ring)
+
+    assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
 
 
 SERIALISED = """

@@ -8,8 +8,10 @@ from tmaasync.errors import (
     BackendError,
     CompileError,
     DriverError,
+    EmulatedAccess,
     EmulatedDeadlock,
     EmulatedFault,
+    EmulatedRace,
     EmulatedTimeout,
     LaunchError,
     ProtocolError,
@@ -30,6 +32,13 @@ from tmaasync.modes import (
     Swizzle,
 )
 from tmaasync.pipeline import Pipeline, PipelineState
+from tmaasync.ragged import (
+    RaggedTensorMap,
+    RaggedTMA3DTile,
+    RaggedWork,
+    create_ragged_tensor_map,
+    create_ragged_tma_3d_tile,
+)
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -44,8 +53,10 @@ __all__ = [
     "CompileError",
     "DataType",
     "DriverError",
+    "EmulatedAccess",
     "EmulatedDeadlock",
     "EmulatedFault",
+    "EmulatedRace",
     "EmulatedTimeout",
     "Im2colSpec",
     "Interleave",
@@ -56,6 +67,9 @@ __all__ = [
     "Pipeline",
     "PipelineState",
     "ProtocolError",
+    "RaggedTMA3DTile",
+    "RaggedTensorMap",
+    "RaggedWork",
     "ReduceOp",
     "SharedMemBarrier",
     "StaleTileError",
@@ -67,6 +81,8 @@ __all__ = [
     "Violation",
     "WaitingThreads",
     "__version__",
+    "create_ragged_tensor_map",
+    "create_ragged_tma_3d_tile",
     "create_tma_tile",
     "emulate",
     "ops",

@@ -204,6 +204,8 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
     return (
         f"--gpu-architecture={arch}",
         "--std=c++17",
+        # Lambdas too, which NVRTC 12 takes for host functions otherwise.
+        "--device-as-default-execution-space",
         "--generate-line-info",
         "--ptxas-options=-v",
         *source.options,

@@ -12,6 +12,7 @@ TMAError
 ├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
 ├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
 ├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is under way
+├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
 └── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs on, and nothing comes of it
 ```
@@ -22,6 +23,7 @@ rules, one exception reports them all. After any of these nothing half-made stay
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 __all__ = [
@@ -30,8 +32,10 @@ __all__ = [
     "BackendError",
     "CompileError",
     "DriverError",
+    "EmulatedAccess",
     "EmulatedDeadlock",
     "EmulatedFault",
+    "EmulatedRace",
     "EmulatedTimeout",
     "LaunchError",
     "ProtocolError",
@@ -116,28 +120,34 @@ _Block = tuple[int, ...]
 class WaitingThreads:
     """Threads of one block that wait for the same thing.
 
-    An mbarrier is told by its offset in the block's shared memory, a named barrier by its number;
-    both are None for threads that wait in another instruction. ``phase`` counts the barrier's
-    phases from 0; bytes below zero came in beyond those expected.
+    An mbarrier is told by its offset in the block's shared memory and, where the source gives it
+    one, its name; a named barrier by its number; all are None for threads that wait in another
+    instruction. ``phase`` counts the barrier's phases from 0; bytes below zero came in beyond those
+    expected. ``source`` is the line in the kernel, as in ``gemm.cu:120``.
     """
 
     block: _Block
     threads: tuple[int, ...]
     instruction: str
+    source: str | None = None
+    barrier_name: str | None = None
     barrier_offset: int | None = None
     barrier_number: int | None = None
     barrier_block: _Block | None = None
     phase: int | None = None
     missing_arrivals: int | None = None
     missing_bytes: int | None = None
+    expected_bytes: int | None = None
+    delivered_bytes: int | None = None
 
     def __str__(self) -> str:
-        who = f"block {self.block}, threads {_ranges(self.threads)}"
+        who = f"block {self.block}, {_named(self.threads)}{_at(self.source)}"
         if self.barrier_offset is not None:
+            name = self.barrier_name or f"the mbarrier at shared offset {self.barrier_offset}"
             return (
-                f"{who}: {self.instruction} on the mbarrier at shared offset {self.barrier_offset},"
-                f" phase {self.phase}: {self.missing_arrivals} arrivals and {self.missing_bytes} "
-                "bytes are missing"
+                f"{who}: {self.instruction} on {name}, phase {self.phase}: "
+                f"{self.missing_arrivals} arrivals and {self.missing_bytes} bytes are missing"
+                f"{self._why()}"
             )
         if self.barrier_number is not None:
             return (
@@ -145,6 +155,27 @@ class WaitingThreads:
                 "missing"
             )
         return f"{who}: {self.instruction}"
+
+    def _why(self) -> str:
+        """The likely cause, of bytes that do not add up."""
+        if not self.missing_bytes:
+            return ""
+        return f" (it expects {self.expected_bytes}, and loads delivered {self.delivered_bytes})"
+
+
+def _at(source: str | None) -> str:
+    return "" if source is None else f" at {source}"
+
+
+_MAX_RANGES = 4
+
+
+def _named(threads: tuple[int, ...]) -> str:
+    """Them in runs, or how many there are among how many."""
+    runs = _ranges(threads)
+    if len(runs.split(", ")) <= _MAX_RANGES:
+        return f"threads {runs}"
+    return f"{len(threads)} of threads {threads[0]}-{threads[-1]}"
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
@@ -175,16 +206,80 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: a thread did what would end the kernel on the chip, or what no kernel may do."""
 
-    def __init__(self, kernel: str, reason: str, block: _Block, thread: int) -> None:
-        """Say which thread of which block."""
+    def __init__(
+        self, kernel: str, reason: str, block: _Block, thread: int, source: str | None = None
+    ) -> None:
+        """Say which thread of which block, and where in the source."""
         self.kernel = kernel
         self.reason = reason
         self.block = block
         self.thread = thread
-        super().__init__(f"{kernel}: block {block}, thread {thread}: {reason}.")
+        self.source = source
+        super().__init__(f"{kernel}: block {block}, thread {thread}{_at(source)}: {reason}.")
 
-    def __reduce__(self) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int]]:
-        return type(self), (self.kernel, self.reason, self.block, self.thread)
+    def __reduce__(
+        self,
+    ) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int, str | None]]:
+        return type(self), (self.kernel, self.reason, self.block, self.thread, self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedAccess:
+    """One of two accesses that race: who made or issued it, by what, and the line in the kernel."""
+
+    block: _Block
+    thread: int
+    operation: str
+    is_write: bool
+    source: str | None
+
+    def __str__(self) -> str:
+        return f"block {self.block}, thread {self.thread}{_at(self.source)}: {self.operation}"
+
+
+class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
+    """On the CPU: two accesses to the same bytes, one of them a write, that nothing orders.
+
+    Attributes:
+        memory: ``"shared"``, ``"global"`` or ``"registers"``.
+        start: The first byte of both, as an offset in shared memory or as an address.
+        name: What lies there in the kernel's source, such as ``stages[1].b``; None if unknown.
+        first: The access that came first in this run, asynchronous ones when they were issued; in
+            another run it may be the second.
+        second: The other one.
+        cause: What is most likely missing.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        *,
+        memory: str,
+        start: int,
+        name: str | None,
+        first: EmulatedAccess,
+        second: EmulatedAccess,
+        cause: str,
+    ) -> None:
+        """Say which bytes, who, and what is missing."""
+        self.kernel = kernel
+        self.memory = memory
+        self.start = start
+        self.name = name
+        self.first = first
+        self.second = second
+        self.cause = cause
+        places = {
+            "shared": f"shared offset {start}",
+            "global": f"global address {start:#x}",
+            "registers": "the accumulators of wgmma",
+        }
+        place = places[memory] if name is None else f"{name} ({places[memory]})"
+        super().__init__(f"{kernel}: a race on {place}:\n  {first}\n  {second}\n{cause}.")
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        state = {name: value for name, value in vars(self).items() if name != "kernel"}
+        return functools.partial(type(self), self.kernel, **state), ()
 
 
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above

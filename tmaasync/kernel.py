@@ -20,8 +20,9 @@ from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._elements import ELEMENTS, element
 from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
-from tmaasync.emulate import EmulatedLaunch, EmulatedProgram
+from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
+from tmaasync.ragged import RaggedMap
 from tmaasync.tile import BulkTile, TMATensorTile
 
 __all__ = ["Kernel", "wait_for_producers"]
@@ -192,7 +193,7 @@ class Kernel:
         )
         _check_extents(config, limits.threads_per_block)
         packed = _pack(self.name, program.parameters, args, views)
-        return EmulatedLaunch(program, config, packed, tuple(args))
+        return EmulatedLaunch(program, config, packed, tuple(args), _extents_of(args, views))
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
@@ -295,7 +296,7 @@ def _preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | 
     ]
     for name, value in constants.items():
         lines.append(f"constexpr {_constant(_identifier('constants', name), value)};")
-    headers = "#include <tmaasync/tile.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
+    headers = "#include <tmaasync/ragged.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
     return headers + "".join(f"{line}\n" for line in lines)
 
 
@@ -362,7 +363,7 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = ArrayView | TMATensorTile | BulkTile
+_Placed = ArrayView | TMATensorTile | BulkTile | RaggedMap
 _View = _Placed | None
 
 
@@ -376,7 +377,7 @@ def _views(args: Sequence[object]) -> list[_View]:
     return [_view(index, arg) for index, arg in enumerate(args)]
 
 
-_TILES = (TMATensorTile, BulkTile)
+_TILES = (TMATensorTile, BulkTile, RaggedMap)
 _PLAIN = (int, float, bytes, np.generic)
 
 
@@ -409,6 +410,36 @@ def _common_device(placed: Iterable[_Placed]) -> int | None:
         )
     current = _driver.current_device()
     return 0 if current is None else current
+
+
+def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[Extent | None] | None:
+    """Where each argument's array lies; None if an argument may hide pointers to others."""
+    hidden = (arg for arg, view in zip(args, views, strict=True) if view is None)
+    if any(map(_may_hide_pointers, hidden)):
+        return None
+    return [None if view is None else _extent(view) for view in views]
+
+
+def _extent(view: _Placed) -> Extent:
+    low, high = view.byte_bounds
+    # Of a tile what its first word says: a ragged map starts below its array.
+    address = (
+        view.address
+        if isinstance(view, ArrayView)
+        else int.from_bytes(view.descriptor[:8], "little")
+    )
+    return Extent(address, low - address, high - address)
+
+
+_MIN_POINTER = 1 << 32
+
+
+def _may_hide_pointers(arg: object) -> bool:
+    if isinstance(arg, int):
+        return arg >= _MIN_POINTER
+    raw = arg if isinstance(arg, bytes) else np.asarray(arg).tobytes()
+    words = np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64)
+    return bool(((words >= _MIN_POINTER) & (words < 1 << 47)).any())
 
 
 def _pack(

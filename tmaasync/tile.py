@@ -187,6 +187,11 @@ class TMATensorTile:
         return self._owner
 
     @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address of the array, and the one after its highest."""
+        return self._view.byte_bounds
+
+    @property
     def device(self) -> int | None:
         """Ordinal of the CUDA device the array is on; None for host memory."""
         return self._form.view.device
@@ -535,6 +540,11 @@ class BulkTile:
     def array(self) -> object:
         """The array behind the tile."""
         return self._view.owner
+
+    @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address of the array, and the one after its highest."""
+        return self._view.byte_bounds
 
     @property
     def device(self) -> int | None:

@@ -18,8 +18,8 @@ class Mutation:
     """One defect: in which job's kernel, what replaces what, and what must be reported.
 
     Of ``either`` the order of the threads decides whether it is a deadlock or a fault. ``race``
-    stands for what only a race detector can find. With ``some_orders`` the defect bites in some
-    orders only; else in every one.
+    stands for what only the race detector finds, in every order; some orders end in a deadlock
+    before. With ``some_orders`` the defect bites in some orders only; else in every one.
     """
 
     name: str
@@ -114,7 +114,7 @@ MUTATIONS = (
         "full.arrive();",
         "either",
         r"full\[0\], phase 1: 0 arrivals and -49152 bytes|"
-        r"ends while a TMA load to shared offset 0 is still",
+        r"ends while a TMA load to shared offset 0 .* is still",
     ),
     Mutation(
         "bytes expected without arriving",
@@ -228,7 +228,7 @@ MUTATIONS = (
         "Ring::for_producer()",
         "Ring::for_consumer()",
         "deadlock",
-        r"threads 0: .*empty\[0\], phase 0: 8 arrivals",
+        r"threads 0 at .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the producer does not wait",
@@ -244,7 +244,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         _PRODUCER_WAIT,
         "deadlock",
-        r"threads 0, 128-383: .*empty\[0\], phase 0: 8 arrivals",
+        r"threads 0, 128-383 at .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the consumer waits on the stage before",
@@ -252,7 +252,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "shared.full[(place.index + STAGES - 1) % STAGES].wait(place.phase);",
         "deadlock",
-        r"threads 128-383: .*full\[2\], phase 1: 1 arrivals",
+        r"threads 128-383 at .*full\[2\], phase 1: 1 arrivals",
     ),
     Mutation(
         "the consumer waits for parity 0 always",
@@ -308,7 +308,7 @@ MUTATIONS = (
         _CONSUMER_LOOP,
         "for (int block = 0; block + 1 < k_blocks; ++block, place.step()) {",
         "fault",
-        _any("ends while a TMA load to shared offset 0 is still on its way", _UNREAD),
+        _any("ends while a TMA load to shared offset 0 .* is still on its way", _UNREAD),
     ),
     Mutation(
         "the consumer leaves after one tile",
@@ -316,7 +316,7 @@ MUTATIONS = (
         "store_sums(shared, turn, sums, c, consumer, start.m, start.n);",
         "store_sums(shared, turn, sums, c, consumer, start.m, start.n);\n        break;",
         "deadlock",
-        r"threads 0: .*empty\[1\], phase 1: 8 arrivals",
+        r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
     # --- the product: roles, warps and named barriers -----------------------------------------
     Mutation(
@@ -333,7 +333,7 @@ MUTATIONS = (
         _ELECTED,
         "if (warp_index() == 4 && elect()) {",
         "deadlock",
-        r"threads 128-383: .*full\[0\], phase 0: 1 arrivals",
+        r"threads 128-383 at .*full\[0\], phase 0: 1 arrivals",
     ),
     Mutation(
         "one warp does not multiply",
@@ -341,7 +341,7 @@ MUTATIONS = (
         "multiply_tiles(shared, c, walk, group - 1);",
         "if (warp_index() != 6) multiply_tiles(shared, c, walk, group - 1);",
         "deadlock",
-        r"threads 128-191, 224-255: wgmma.wait_group",
+        r"threads 128-191, 224-255 at .*: wgmma.wait_group",
     ),
     Mutation(
         "lanes give wgmma other rows",
@@ -357,7 +357,7 @@ MUTATIONS = (
         _GROUP,
         "const NamedBarrier<2 * kGroupThreads> group{1u + consumer};",
         "deadlock",
-        r"threads 128-255: barrier 1: 128 arrivals are missing",
+        r"threads 128-255 at .*: barrier 1: 128 arrivals are missing",
     ),
     Mutation(
         "the named barrier counts half a group",
@@ -365,6 +365,7 @@ MUTATIONS = (
         _GROUP,
         "const NamedBarrier<kGroupThreads / 2> group{1u + consumer};",
         "race",
+        r"race on epilogue\[\d\]\[\d\]",
     ),
     Mutation(
         "there is no such named barrier",
@@ -390,7 +391,7 @@ MUTATIONS = (
         _FIRST_SYNC,
         "if (warp_index() % 4 != 3) group.sync();\n        if constexpr",
         "deadlock",
-        r"threads 128-223: barrier 1: 32 arrivals are missing",
+        r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
@@ -432,7 +433,7 @@ MUTATIONS = (
         "gemm_shared_bytes = sizeof(SharedMemory)",
         "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
         "fault",
-        r"an mbarrier reaches shared bytes 106496 to 106504; the CTA has 106496",
+        r"an mbarrier reaches shared bytes 106496 .* to 106504; the CTA has 106496",
     ),
     Mutation(
         "shared memory starts at 16",
@@ -448,7 +449,7 @@ MUTATIONS = (
         "turn % kEpilogueBuffers",
         "turn % (kEpilogueBuffers + 1)",
         "fault",
-        r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 to 114688",
+        r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 .* to 114688",
     ),
     # --- the product: coordinates and stores --------------------------------------------------
     Mutation(
@@ -506,7 +507,7 @@ MUTATIONS = (
         _EVERY_CTA,
         "1",
         "deadlock",
-        r"block \(1, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 8192 bytes",
+        r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 8192 bytes",
     ),
     Mutation(
         "multicast to itself alone",
@@ -514,7 +515,7 @@ MUTATIONS = (
         "kEveryCta, block_rank",
         "1 << block_rank_in_cluster(), block_rank",
         "deadlock",
-        r"block \(1, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "multicast to a CTA too many",
@@ -530,7 +531,7 @@ MUTATIONS = (
         _LOAD_B,
         "if (block_rank_in_cluster() == 0) " + _LOAD_B,
         "deadlock",
-        r"block \(0, 0, 0\), threads 128-383: .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        r"block \(0, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "both load the first share",
@@ -538,6 +539,7 @@ MUTATIONS = (
         "kEveryCta, block_rank_in_cluster()",
         "kEveryCta, 0",
         "race",
+        r"race on stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
     ),
     Mutation(
         "a CTA expects its own share only",
@@ -561,7 +563,7 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(0);",
         "either",
-        _any(r"block \(1, 0, 0\), threads 0: .*empty\[0\], phase 0: 16 arrivals", _MISSED),
+        _any(r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals", _MISSED),
     ),
     Mutation(
         "they arrive at themselves alone",
@@ -569,7 +571,7 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane_index() == 0) shared.empty[stage].arrive();",
         "deadlock",
-        r"block \(0, 0, 0\), threads 0: .*empty\[0\], phase 0: 8 arrivals",
+        r"block \(0, 0, 0\), threads 0 at .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "they arrive at a CTA that is not there",
@@ -593,6 +595,7 @@ MUTATIONS = (
         _CLUSTER_OPEN,
         "__syncthreads();\n    }\n\n    if (group == kProducer)",
         "race",
+        r"race on (full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
     ),
     Mutation(
         "a CTA leaves before its peer",
@@ -610,7 +613,7 @@ MUTATIONS = (
         _ARM,
         "full.expect_bytes(Tile::kBytes);",
         "deadlock",
-        r"block \(1, 0, 0\), threads 0: .*full\[1\], phase 1: 0 arrivals and 976 bytes",
+        r"block \(1, 0, 0\), threads 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
     ),
     Mutation(
         "16 bytes too few expected",
@@ -740,7 +743,7 @@ MUTATIONS = (
         "copy_shared_bytes = sizeof(Ring)",
         "copy_shared_bytes = sizeof(Ring) - sizeof(SharedMemBarrier) * STAGES - 1000",
         "fault",
-        r"an mbarrier reaches shared bytes 1920 to 1928; the CTA has 1024",
+        r"an mbarrier reaches shared bytes 1920 .* to 1928; the CTA has 1024",
     ),
     # --- for the race detector ----------------------------------------------------------------
     Mutation(
@@ -757,46 +760,87 @@ MUTATIONS = (
         "Ring::for_consumer()",
         "Ring::for_producer()",
         "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
-    Mutation("the producer waits on full", "product", _PRODUCER_WAIT, _CONSUMER_WAIT, "race"),
+    Mutation(
+        "the producer waits on full",
+        "product",
+        _PRODUCER_WAIT,
+        _CONSUMER_WAIT,
+        "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load",
+    ),
     Mutation(
         "a stage is released while wgmma reads it",
         "product",
         "ptx::wgmma_wait_group<1>();",
         "ptx::wgmma_wait_group<2>();",
         "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load\n.*before the stage is released",
     ),
     Mutation(
         "wgmma is not committed",
         "product",
         "ptx::wgmma_commit_group();",
         "",
-        "either",
-        _any(r"wgmma instructions that it has not committed\. Call", _MISSED, _NEVER_FREED),
+        "race",
+        r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "sums are read before wgmma is done",
         "product",
         "ptx::wgmma_wait_group<0>();",
         "",
-        "fault",
-        r"4 wgmma instructions that it has not waited for\. Call wgmma_wait_group<0>",
+        "race",
+        r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
-    Mutation("no wgmma fence", "product", "ptx::wgmma_fence();", "", "race"),
-    Mutation("no proxy fence", "product", "fence_async_view_proxy();", "", "race"),
-    Mutation("no fence after init", "product", "fence_barrier_init();", "", "race"),
+    Mutation(
+        "no wgmma fence",
+        "product",
+        "ptx::wgmma_fence();",
+        "",
+        "race",
+        r"race on the accumulators .*\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",
+    ),
+    Mutation(
+        "no proxy fence",
+        "product",
+        "fence_async_view_proxy();",
+        "",
+        "race",
+        r"race on epilogue\[\d\]\[\d\] .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
+    ),
+    Mutation(
+        "no fence after init",
+        "product",
+        "fence_barrier_init();",
+        "",
+        "race",
+        r"race on full\[\d\] .*\n.*init\n.*TMA load\n.*fence_barrier_init\(\)",
+    ),
     Mutation(
         "an epilogue buffer is not waited for",
         "product",
         "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
         "",
         "race",
+        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
-        "one epilogue buffer in place of two", "product", "turn % kEpilogueBuffers", "0", "race"
+        "one epilogue buffer in place of two",
+        "product",
+        "turn % kEpilogueBuffers",
+        "0",
+        "race",
+        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
-        "no barrier before the epilogue's writes", "product", _FIRST_SYNC, "if constexpr", "race"
+        "no barrier before the epilogue's writes",
+        "product",
+        _FIRST_SYNC,
+        "if constexpr",
+        "race",
+        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
     ),
     Mutation(
         "no barrier before the store",
@@ -804,6 +848,7 @@ MUTATIONS = (
         _SECOND_SYNC,
         "if (leads) {\n            c.async_store",
         "race",
+        r"race on epilogue\[\d\]\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
     ),
     Mutation(
         "both groups meet at one named barrier",
@@ -811,14 +856,16 @@ MUTATIONS = (
         _GROUP,
         "const NamedBarrier<kGroupThreads> group{1u};",
         "race",
+        r"race on epilogue\[\d\]\[\d\]",
+        some_orders=True,
     ),
     Mutation(
         "two threads initialise",
         "product",
         "if (threadIdx.x == 0) {",
         "if (threadIdx.x < 2) {",
-        "fault",
-        r"full\[0\] is initialised again (without mbarrier.inval|while in use)",
+        "race",
+        r"race on full\[\d\] .*\n.*init\n",
     ),
     Mutation(
         "a copy is not waited for",
@@ -842,6 +889,7 @@ MUTATIONS = (
         "wait_group_read<STAGES - LOADS_AHEAD>();",
         "",
         "race",
+        r"race on tiles\[\d\] .*\n.*(TMA load\n.*TMA store|TMA store\n.*TMA load)\n",
     ),
     Mutation(
         "a load over the store before",
@@ -849,6 +897,7 @@ MUTATIONS = (
         "wait_group_read<STAGES - LOADS_AHEAD>();",
         "wait_group_read<STAGES - LOADS_AHEAD + 1>();",
         "race",
+        r"race on tiles\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
     ),
     # --- what is told at the end, or by a policy that is unkind ---------------------------------
     Mutation(

@@ -73,8 +73,8 @@ def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
     assert wait.threads == tuple(range(THREADS))
     assert str(found) == (
         "pass: every thread waits, and nothing is under way:\n"
-        "  block (0, 0, 0), threads 0-63: mbarrier.try_wait.parity on the mbarrier at shared "
-        "offset 4104, phase 0: 1 arrivals and 0 bytes are missing"
+        "  block (0, 0, 0), threads 0-63 at kernel.cu:27: mbarrier.try_wait.parity on empty, "
+        "phase 0: 1 arrivals and 0 bytes are missing"
     )
 
 

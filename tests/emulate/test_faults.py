@@ -14,26 +14,26 @@ from tmaasync.emulate.run import Policy
 
 DEFECTS = {
     "none": "",
-    "used before init": "mbarrier .*4096 is used before mbarrier.init",
-    "too many arrivals": r"mbarrier .*4096 gets 2 arrivals in phase 0 and waits for 1 of 1",
+    "used before init": "full is used before mbarrier.init",
+    "too many arrivals": r"full gets 2 arrivals in phase 0 and waits for 1 of 1",
     "too many bytes": r"would have 1048576 bytes to come",
-    "initialised while in use": "mbarrier .*4096 is initialised again while in use",
-    "overwritten": "mbarrier .*4096 was overwritten",
+    "initialised while in use": "full is initialised again while in use",
+    "overwritten": "full was overwritten",
     "bad coordinate": "innermost coordinate is 1, or 4 bytes",
     "bad address": "shared address is 0x10; it must be a multiple of 128",
-    "beyond the end": "a TMA load reaches shared bytes 4096 to 8192; the CTA has 4224",
-    "ends before the load": "the CTA ends while a TMA load to shared offset 0 is still on its way",
+    "beyond the end": r"a TMA load reaches shared bytes 4096 \(full\) to 8192; the CTA has 4224",
+    "ends before the load": r"a TMA load to shared offset 0 \(tile\) is still on its way",
     "ends before the store": r"TMA still reads .* wait_group_read<0>\(\)",
-    "ends with bytes expected": "CTA ends while the mbarrier .*4096 still expects 16 bytes",
+    "ends with bytes expected": "CTA ends while full still expects 16 bytes",
     "no shared address": "points elsewhere",
     "lanes apart": "lanes of one warp are at .* and at ",
     "trap": r"the kernel called __trap\(\)",
-    "initialised twice": "mbarrier .*4096 is initialised again without mbarrier.inval",
-    "used after inval": "mbarrier .*4096 is used after mbarrier.inval",
-    "arrives no times": "mbarrier .*4096 gets 0 arrivals in phase 0; .* 1 to 1048575 times",
-    "a load nobody waits for": "no thread has waited for phase 0 of .*4096, in which a TMA load",
-    "lands too much": r"mbarrier .*4096 would have -1048576 bytes to come",
-    "overwritten while waited for": "mbarrier .*4096 was overwritten",
+    "initialised twice": "full is initialised again without mbarrier.inval",
+    "used after inval": "full is used after mbarrier.inval",
+    "arrives no times": "full gets 0 arrivals in phase 0; .* 1 to 1048575 times",
+    "a load nobody waits for": "no thread has waited for phase 0 of full, in which a TMA load",
+    "lands too much": r"full would have -1048576 bytes to come",
+    "overwritten while waited for": "full was overwritten",
 }
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -67,6 +67,7 @@ extern "C" __global__ void defects(const __grid_constant__ Tile tile, int defect
     if (threadIdx.x != 0) return;
     if (defect == 1) shared.full.arrive();
     shared.full.init(1);
+    fence_barrier_init();
     if (defect == 2) shared.full.arrive_cluster(0, 2);
     if (defect == 3) shared.full.expect_tx(1 << 20);
     if (defect == 4) shared.full.expect_tx(16);
@@ -110,9 +111,16 @@ def test_without_a_defect_the_kernel_ends() -> None:
     run("none")
 
 
+# Races besides, which would be told first.
+RACY = ("a load nobody waits for", "lands too much", "overwritten while waited for")
+
+
 @pytest.mark.parametrize("defect", list(DEFECTS)[1:])
 def test_a_defect_is_a_fault_with_its_reason(defect: str) -> None:
-    with pytest.raises(EmulatedFault, match=DEFECTS[defect]) as caught:
+    with (
+        scheduled(races=defect not in RACY),
+        pytest.raises(EmulatedFault, match=DEFECTS[defect]) as caught,
+    ):
         run(defect)
 
     assert caught.value.block == (0, 0, 0)
@@ -207,7 +215,7 @@ extern "C" __global__ void legal(const __grid_constant__ Tile tile) {
     __syncthreads();
     if (threadIdx.x == 0) shared.full.invalidate();
     __syncthreads();
-    shared.full.word = 3;  // no barrier any more
+    if (threadIdx.x == 0) shared.full.word = 3;  // no barrier any more
 }
 """
 
@@ -260,7 +268,7 @@ __device__ int deep(volatile int* place, int depth) {
     return depth == 0 ? *place : deep(large, depth - 1) + large[0];
 }
 extern "C" __global__ void wild(int* out, long long at, int depth) {
-    if (threadIdx.x == 3) out[at] = deep(out, depth);
+    if (threadIdx.x == 3) out[blockIdx.x + at] = deep(out, depth);
 }
 """
 
@@ -281,3 +289,40 @@ def test_memory_that_does_not_exist_ends_the_launch_and_not_the_process(
         assert caught.value.thread == 3
     kernel(2, 32, (out, 0, 2))
     assert out[0] == 4
+
+
+OUTSIDE = """
+extern "C" __global__ void outside(int* out, const int* in, int at) {
+    out[at + threadIdx.x] = in[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(("at", "threads", "access"), [(8, 1, "a write"), (0, 9, "a read")])
+def test_an_access_outside_every_array_is_told_before_it_does_harm(
+    at: int, threads: int, access: str
+) -> None:
+    out, source = np.zeros(16, np.int32), np.zeros(8, np.int32)
+    kernel = Kernel(OUTSIDE, "outside")
+
+    with pytest.raises(EmulatedFault, match=f"{access} of 4 bytes at 0x.* none of the launch's"):
+        kernel(1, threads, (out[:8], source, at))
+
+    assert not out.any()
+
+
+def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
+    kernel = Kernel(
+        """
+extern "C" __global__ void unwritten(int* out) {
+    __shared__ int values[32];
+    if (threadIdx.x < 31) values[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = values[threadIdx.x];
+}
+""",
+        "unwritten",
+    )
+
+    with pytest.raises(EmulatedFault, match=r"thread 31 .*which nothing has written"):
+        kernel(1, 32, (np.zeros(32, np.int32),))

@@ -75,6 +75,7 @@ extern "C" __device__ const int landing_shared_bytes = sizeof(SharedMemory);
 extern "C" __global__ void landing(const __grid_constant__ Tile tile, int* landed) {
     auto& shared = dynamic_shared<SharedMemory>();
     for (int i = 0; i < 3; ++i) shared.full[i].init(1);
+    fence_barrier_init();
     for (int i = 0; i < 3; ++i) {
         shared.full[i].expect_bytes(Tile::kBytes);
         tile.async_copy(shared.tiles[i], shared.full[i], {0, 0});
@@ -134,7 +135,7 @@ def test_a_store_is_written_as_late_as_its_thread_allows(waits: int) -> None:
     for seed in range(5):
         array, seen = np.zeros((32, 32), np.float32), np.full(1, -1, np.float32)
         tile = create_tma_tile(array, (32, 32))
-        with scheduled("adversarial", seed=seed):
+        with scheduled("adversarial", seed=seed, races=False):
             Kernel(LATE, "late", types={"Tile": tile})(1, 32, (tile, array, seen, waits))
         assert (array == 1).all()
         found.add(seen[0].item())
@@ -185,6 +186,7 @@ extern "C" __global__ void polls(const __grid_constant__ Tile tile, int* count, 
     auto& shared = dynamic_shared<SharedMemory>();
     if (threadIdx.x == 0) {
         shared.full.init(1);
+        fence_barrier_init();
         shared.flag = shared.lock = 0;
     }
     __syncthreads();
@@ -201,7 +203,9 @@ extern "C" __global__ void polls(const __grid_constant__ Tile tile, int* count, 
     if (how == 4) while (*(volatile int*)&shared.flag == 0) __nanosleep(20);
     if (how == 5) {
         while (atomicCAS(&shared.lock, 0, 1) != 0) {}
+        __threadfence();
         *count = *count + 1;
+        __threadfence();
         if (ends) atomicExch(&shared.lock, 0);
     }
     if (how == 6) while (atomicAdd(count, 1) >= 0 && *(volatile int*)&shared.flag == 0) {}

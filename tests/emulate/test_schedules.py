@@ -64,6 +64,20 @@ def test_copies_are_exact_under_every_seed() -> None:
             assert (whole[:, 300:] == -1).all()
 
 
+def test_ragged_batches_are_exact_under_every_seed() -> None:
+    lengths = [37, 0, 5, 36, 1]
+    padded = np.random.default_rng(0).random((5, 37, 3, 32), np.float32)
+    inside = np.arange(37) < np.array(lengths)[:, None]
+
+    for policy, seed in SEEDS:
+        with scheduled(policy, seed=seed):
+            packed = ops.ragged_store(padded, lengths)
+            assert np.array_equal(packed, padded[inside]), (policy, seed)
+            spread = ops.ragged_load(packed, lengths)
+            wanted = np.where(inside[..., None, None], padded, 0)
+            assert np.array_equal(spread, wanted), (policy, seed)
+
+
 @pytest.mark.parametrize("name", ["copy_tile", "pipelined_scale"])
 def test_an_example_runs_on_numpy_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", np)

@@ -41,15 +41,16 @@ extern "C" __global__ void multiply(const u32* a, const __grid_constant__ BTile 
         for (int i = 0; i < 4; ++i) {
             held[i] = a[(row + i % 2 * 8) * 32 + step * 8 + pair + i / 2 * 4];
         }
+        ptx::wgmma_fence();
         const u64 descriptor = OperandB::descriptor(shared.b, 0) + OperandB::step_offset(step);
         if constexpr (kSameType<BTile::Element, bfloat16>) {
             ptx::wgmma_mma_async_bf16_rs<0>(sums, held, descriptor, step > 0);
         } else {
             ptx::wgmma_mma_async_f16_rs<0>(sums, held, descriptor, step > 0);
         }
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<0>();
     }
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
     for (int i = 0; i < kColumns / 2; ++i) {
         c[(row + i / 2 % 2 * 8) * kColumns + i / 4 * 8 + pair * 2 + i % 2] = sums[i];
     }

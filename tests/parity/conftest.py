@@ -11,6 +11,8 @@ import pytest
 class Emulate:
     """Host arrays, which the emulator takes."""
 
+    module: Any = np
+
     def array(self, host: Any) -> Any:
         return host.copy()
 
@@ -22,7 +24,7 @@ class Cuda:
     """The same values in CuPy arrays."""
 
     def __init__(self) -> None:
-        self._cupy = pytest.importorskip("cupy")
+        self.module = self._cupy = pytest.importorskip("cupy")
 
     def array(self, host: Any) -> Any:
         return self._cupy.asarray(host)

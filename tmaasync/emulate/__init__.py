@@ -8,13 +8,21 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 """
 
 from tmaasync.emulate.build import EmulatedProgram, build
-from tmaasync.emulate.run import LIMITS, EmulatedLaunch, EmulatedRun, Schedule, scheduled
+from tmaasync.emulate.run import (
+    LIMITS,
+    EmulatedLaunch,
+    EmulatedRun,
+    Extent,
+    Schedule,
+    scheduled,
+)
 
 __all__ = [
     "LIMITS",
     "EmulatedLaunch",
     "EmulatedProgram",
     "EmulatedRun",
+    "Extent",
     "Schedule",
     "build",
     "scheduled",

@@ -216,9 +216,14 @@ class _ParameterFacts(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_char), ("size_bytes", ctypes.c_uint32))
 
 
-@functools.cache
+_RUNTIMES: dict[str, Any] = {}
+
+
 def _loaded_runtime(path: Path) -> Any:
-    return ctypes.CDLL(str(path))
+    # By name, as the loader does for the kernels' libraries: of two caches' copies one serves all.
+    if path.name not in _RUNTIMES:
+        _RUNTIMES[path.name] = ctypes.CDLL(str(path))
+    return _RUNTIMES[path.name]
 
 
 def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedProgram:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
-import json
 import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
-from tmaasync.errors import (
-    ArgumentError,
-    EmulatedDeadlock,
-    EmulatedFault,
-    EmulatedTimeout,
-    LaunchError,
-    WaitingThreads,
-)
+from tmaasync.emulate.reports import error_of
+from tmaasync.errors import ArgumentError, LaunchError
 
-__all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Schedule", "scheduled"]
+__all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Extent", "Schedule", "scheduled"]
 
 LIMITS = DeviceLimits(
     name="the emulator",
@@ -54,6 +47,8 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
+    With ``races`` every access is checked against those before it, and clusters run one after the
+    other.
     """
 
     policy: Policy = "round_robin"
@@ -61,6 +56,7 @@ class Schedule:
     workers: int | None = None
     budget_seconds: float = 60.0
     max_threads: int = 1 << 26
+    races: bool = False
 
     def __post_init__(self) -> None:
         if self.policy not in _POLICIES:
@@ -88,6 +84,7 @@ def scheduled(
     workers: int | None = None,
     budget_seconds: float | None = None,
     max_threads: int | None = None,
+    races: bool | None = None,
 ) -> Iterator[Schedule]:
     """Interleave the launches inside the ``with`` as `Schedule` says.
 
@@ -99,6 +96,7 @@ def scheduled(
         "workers": workers,
         "budget_seconds": budget_seconds,
         "max_threads": max_threads,
+        "races": races,
     }
     kept = {name: value for name, value in given.items() if value is not None}
     schedule = replace(_SCHEDULE.get(), **kept)
@@ -120,7 +118,9 @@ class EmulatedRun:
 class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
-    __slots__ = ("_buffer", "_config", "_keep", "_offsets", "_pointers", "_program", "last_run")
+    __slots__ = (
+        "_arrays", "_buffer", "_config", "_keep", "_offsets", "_pointers", "_program", "last_run",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,11 +128,17 @@ class EmulatedLaunch:
         config: LaunchConfig,
         arguments: Sequence[bytes],
         keep: object,
+        arrays: Sequence[Extent | None] | None = None,
     ) -> None:
-        """Pack the arguments; nothing runs."""
+        """Pack the arguments; nothing runs.
+
+        ``arrays`` is where the array of each argument lies, if it has one; None if the kernel may
+        reach others too, so that accesses outside cannot be told.
+        """
         self._program = program
         self._config = config
         self._keep = keep
+        self._arrays = None if arrays is None else list(arrays)
         self._buffer, self._offsets = _aligned(arguments)
         start = _first_aligned(self._buffer)
         places = [start + offset for offset in self._offsets]
@@ -144,21 +150,23 @@ class EmulatedLaunch:
 
         Raises:
             EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
+            EmulatedRace: Two accesses to the same bytes are in no order.
             EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
         schedule = _SCHEDULE.get()
         size = self._size(schedule)
-        numbers = _numbers(self._config, schedule, size.workers)
-        launch = self._program.runtime.tmaasync_emulate_launch
+        program = self._program.with_races if schedule.races else self._program
+        numbers = _numbers(self._config, schedule, size.workers, self._arrays)
+        launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
         report = launch(
-            self._program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
+            program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
         )
         if report:
-            raise _error(self._program.name, schedule, size, _take_text(report))
+            raise error_of(program, self._config, schedule.budget_seconds, size, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
@@ -177,8 +185,19 @@ class EmulatedLaunch:
         """Point the first arguments (tiles or pointers) to other memory. There are no streams."""
         del stream
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
-        for offset, address in zip(self._offsets, addresses, strict=False):
+        for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
+            extent = None if self._arrays is None else self._arrays[index]
+            if self._arrays is not None and extent is not None:
+                self._arrays[index] = extent._replace(address=address)
+
+
+class Extent(NamedTuple):
+    """Where an array lies: its address, and the bytes from ``first`` to ``end`` relative to it."""
+
+    address: int
+    first: int
+    end: int
 
 
 _ADDRESS = struct.Struct("<Q")
@@ -209,6 +228,10 @@ class _Extents(ctypes.Structure):
     _fields_ = tuple((axis, ctypes.c_uint32) for axis in "xyz")
 
 
+class _Array(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_uint64), ("size_bytes", ctypes.c_uint64))
+
+
 class _LaunchNumbers(ctypes.Structure):
     _fields_ = (
         ("grid", _Extents),
@@ -219,10 +242,22 @@ class _LaunchNumbers(ctypes.Structure):
         ("workers", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("budget_seconds", ctypes.c_double),
+        ("arrays", ctypes.c_uint64),
+        ("array", ctypes.POINTER(_Array)),
+        ("races", ctypes.c_uint32),
     )
 
 
-def _numbers(config: LaunchConfig, schedule: Schedule, workers: int) -> _LaunchNumbers:
+def _numbers(
+    config: LaunchConfig,
+    schedule: Schedule,
+    workers: int,
+    extents: Sequence[Extent | None] | None,
+) -> _LaunchNumbers:
+    known = [extent for extent in extents or () if extent is not None]
+    arrays = (_Array * len(known))(
+        *(_Array(one.address + one.first, one.end - one.first) for one in known)
+    )
     return _LaunchNumbers(
         _Extents(*config.grid),
         _Extents(*config.block),
@@ -232,6 +267,9 @@ def _numbers(config: LaunchConfig, schedule: Schedule, workers: int) -> _LaunchN
         workers,
         schedule.seed % 2**64,
         schedule.budget_seconds,
+        len(known),
+        arrays,
+        schedule.races,
     )
 
 
@@ -251,40 +289,3 @@ def _take_text(address: int) -> str:
         return ctypes.string_at(address).decode()
     finally:
         _LIBC.free(address)
-
-
-# --- what went wrong --------------------------------------------------------------------------
-
-
-def _error(
-    kernel: str, schedule: Schedule, size: LaunchEstimate, report: str
-) -> EmulatedDeadlock | EmulatedFault | EmulatedTimeout | LaunchError:
-    told = json.loads(report)
-    if told["kind"] == "memory":
-        return LaunchError(
-            f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
-            "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
-        )
-    if told["kind"] == "timeout":
-        looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
-        waits = tuple(map(_waiting, told["waits"]))
-        return EmulatedTimeout(kernel, schedule.budget_seconds, looping, waits)
-    if told["kind"] == "deadlock":
-        return EmulatedDeadlock(kernel, tuple(map(_waiting, told["waits"])))
-    return EmulatedFault(kernel, told["reason"], tuple(told["block"]), told["thread"])
-
-
-def _waiting(told: dict[str, Any]) -> WaitingThreads:
-    barrier = told.get("barrier", {})
-    home = barrier.get("block")
-    return WaitingThreads(
-        block=tuple(told["block"]),
-        threads=tuple(told["threads"]),
-        instruction=told["instruction"],
-        barrier_offset=barrier.get("offset"),
-        barrier_number=barrier.get("number"),
-        barrier_block=None if home is None else tuple(home),
-        phase=barrier.get("phase"),
-        missing_arrivals=barrier.get("missing_arrivals"),
-        missing_bytes=barrier.get("missing_bytes"),
-    )

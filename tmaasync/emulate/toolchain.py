@@ -72,18 +72,27 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         return (*common, "-fvisibility=hidden")
     # The dialect in which the compiler asks for a thread_local's address by a call.
     dialect = "gnu" if platform.machine() in ("x86_64", "AMD64") else "trad"
-    gcc = ("-fno-extern-tls-init", "-fno-gnu-unique", f"-mtls-dialect={dialect}")
-    kernel = ("-x", "c++", *common, "-g", "-gdwarf-4", "-fvisibility-inlines-hidden")
+    gcc = (
+        "-fno-extern-tls-init",
+        "-fno-gnu-unique",
+        f"-mtls-dialect={dialect}",
+        "-fno-var-tracking",  # reports name lines and members, not the values of variables
+    )
+    kernel = (
+        *("-x", "c++"),
+        *common,
+        "-g",
+        "-fvisibility-inlines-hidden",
+        "-fno-optimize-sibling-calls",  # a call that the runtime returns to tells its line
+    )
     return (*kernel, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
 
 
 def _sanitizer(is_clang: bool) -> tuple[str, ...]:
-    quiet = (
-        ("-mllvm", "-tsan-instrument-func-entry-exit=0")
-        if is_clang
-        else ("--param=tsan-instrument-func-entry-exit=0",)
-    )
-    return ("-fsanitize=thread", *quiet)
+    settings = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
+    if is_clang:
+        return ("-fsanitize=thread", *(f"-mllvm=-{setting}" for setting in settings))
+    return ("-fsanitize=thread", *(f"--param={setting}" for setting in settings))
 
 
 def make_library(

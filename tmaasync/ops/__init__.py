@@ -2,5 +2,6 @@
 
 from tmaasync.ops.copy import copy
 from tmaasync.ops.gemm import matmul
+from tmaasync.ops.ragged import ragged_load, ragged_store
 
-__all__ = ["copy", "matmul"]
+__all__ = ["copy", "matmul", "ragged_load", "ragged_store"]

@@ -23,7 +23,7 @@ from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
-__all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel"]
+__all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel", "merged"]
 
 _GRANULE_BYTES = 16
 _MAX_BOX_SIDE = 256
@@ -193,14 +193,14 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Parts:
 
 
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Parts:
-    read_view, write_view = _merged(source, target)
+    read_view, write_view = merged(source, target)
     _check_sectors(write_view)
     tile_shape = _tile_shape(read_view)
     read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
     return TILED_RING, read, write, read.tiles_per_side
 
 
-def _merged(*views: ArrayView) -> tuple[ArrayView, ...]:
+def merged(*views: ArrayView) -> tuple[ArrayView, ...]:
     """The views without dimensions of one element, neighbours merged where all allow it."""
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]

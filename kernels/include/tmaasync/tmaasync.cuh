@@ -4,6 +4,7 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/pipeline.cuh>
+#include <tmaasync/ragged.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>

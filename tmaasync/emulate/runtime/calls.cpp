@@ -3,25 +3,40 @@
 #include <tmaasync_emulate/calls.hpp>
 
 #include "launch.hpp"
+#include "sanitizer.hpp"
+
+// The thread that calls, and from where: first in every function here.
+#define TMAASYNC_EMULATE_CALLER() caller(reinterpret_cast<uintptr_t>(__builtin_return_address(0)))
 
 namespace tmaasync_emulate {
+
+namespace {
+
+Fiber& caller(uintptr_t site) {
+    Fiber& fiber = current_fiber();
+    fiber.site = site;
+    return fiber;
+}
+
+}  // namespace
 
 // --- the thread that runs ------------------------------------------------------------------------
 
 void fail(const char* reason) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->fail(fiber, reason);
 }
 
 void spin(const char* instruction) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->spin(fiber, {.instruction = instruction});
 }
 
 // --- threads together ----------------------------------------------------------------------------
 
 void sync_warp(uint32_t mask) {
-    meet("__syncwarp", mask, &nothing, nullptr);
+    TMAASYNC_EMULATE_CALLER();
+    meet("__syncwarp", mask, &join_lanes, nullptr);
 }
 
 bool elect() {
@@ -37,47 +52,87 @@ uint32_t ballot(uint32_t mask, bool value) {
 }
 
 void store_matrix(uint32_t row, int matrices, bool is_transposed, const uint32_t* values) {
+    TMAASYNC_EMULATE_CALLER();
     StoreMatrix mine{.row = row, .matrices = matrices, .is_transposed = is_transposed};
     for (int matrix = 0; matrix < matrices; ++matrix) mine.values[matrix] = values[matrix];
     store_matrices_of_lane(mine);
 }
 
 void named_barrier_sync(uint32_t number, uint32_t threads) {
-    arrive_at_named(current_fiber(), number, threads, true);
+    arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, true);
 }
 
 void named_barrier_arrive(uint32_t number, uint32_t threads) {
-    arrive_at_named(current_fiber(), number, threads, false);
+    arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, false);
 }
 
-void cluster_barrier_arrive(bool) {
-    Fiber& fiber = current_fiber();
-    fiber.cluster->arrive_at_cluster(fiber);
+void cluster_barrier_arrive(bool releases) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    fiber.cluster->arrive_at_cluster(fiber, releases);
 }
 
 void cluster_barrier_wait() {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->wait_for_cluster(fiber);
 }
 
 // --- memory order --------------------------------------------------------------------------------
 
-// Memory is in order here.
+// What the emulator does is in order. The detector is told, and knows what the chip may not do.
 void fence(Scope) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-void fence_mbarrier_init() {}
+void fence_mbarrier_init() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (fiber.cluster->detector()) fence_inits(fiber);
+}
 
-void fence_proxy_async_shared() {}
+void fence_proxy_async_shared() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->publish(fiber.number, Space::kShared);
+    }
+}
 
-void fence_proxy_async_global() {}
+void fence_proxy_async_global() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->publish(fiber.number, Space::kGlobal);
+    }
+}
 
-void before_atomic(const void*) {}
+void begin_atomic(const void* address, uint32_t bytes) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (!fiber.cluster->detector()) return;
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+}
+
+bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
+    const auto replace = [&]<typename Word>(Word*) {
+        return __atomic_compare_exchange(
+            static_cast<Word*>(address), static_cast<Word*>(old),
+            const_cast<Word*>(static_cast<const Word*>(changed)), false, __ATOMIC_SEQ_CST,
+            __ATOMIC_SEQ_CST
+        );
+    };
+    switch (bytes) {
+        case 1:
+            return replace(static_cast<uint8_t*>(nullptr));
+        case 2:
+            return replace(static_cast<uint16_t*>(nullptr));
+        case 4:
+            return replace(static_cast<uint32_t*>(nullptr));
+        default:
+            return replace(static_cast<uint64_t*>(nullptr));
+    }
+}
 
 // One that changes nothing asks: for a lock, or for a flag that another thread sets.
-void after_atomic(const void*, bool has_changed) {
-    Fiber& fiber = current_fiber();
+void end_atomic(bool has_changed) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});
     fiber.cluster->note_event();
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
@@ -86,31 +141,34 @@ void after_atomic(const void*, bool has_changed) {
 // --- mbarriers -----------------------------------------------------------------------------------
 
 void mbarrier_init(uint32_t barrier, uint32_t count) {
-    init_barrier(current_fiber(), barrier, count);
+    init_barrier(TMAASYNC_EMULATE_CALLER(), barrier, count);
 }
 
 void mbarrier_inval(uint32_t barrier) {
-    invalidate_barrier(current_fiber(), barrier);
+    invalidate_barrier(TMAASYNC_EMULATE_CALLER(), barrier);
 }
 
-uint64_t mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order) {
-    return arrive(current_fiber(), barrier, count, bytes);
+uint64_t mbarrier_arrive(uint32_t barrier, uint32_t count, uint32_t bytes, Order order) {
+    return arrive(TMAASYNC_EMULATE_CALLER(), barrier, count, bytes, order == Order::kOrdered);
 }
 
 void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes) {
-    expect_bytes(current_fiber(), barrier, bytes);
+    expect_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
 }
 
 void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes) {
-    deliver_bytes(current_fiber(), barrier, bytes);
+    deliver_bytes(TMAASYNC_EMULATE_CALLER(), barrier, bytes);
 }
 
-bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order) {
-    return wait_for_parity(current_fiber(), barrier, parity, "mbarrier.try_wait.parity");
+bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order) {
+    return wait_for_parity(
+        TMAASYNC_EMULATE_CALLER(), barrier, parity, order == Order::kOrdered,
+        "mbarrier.try_wait.parity"
+    );
 }
 
-bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order) {
-    return test_parity(current_fiber(), barrier, parity);
+bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order) {
+    return test_parity(TMAASYNC_EMULATE_CALLER(), barrier, parity, order == Order::kOrdered);
 }
 
 // --- asynchronous copies -------------------------------------------------------------------------
@@ -119,33 +177,33 @@ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t bar
     Flight flight{.kind = Flight::Kind::kBulk};
     flight.global = global;
     flight.bytes = bytes;
-    issue_load(current_fiber(), flight, shared, barrier);
+    issue_load(TMAASYNC_EMULATE_CALLER(), flight, shared, barrier);
 }
 
 void bulk_store(void* global, uint32_t shared, uint32_t bytes) {
     Store store{.kind = Store::Kind::kBulk};
     store.global = global;
     store.bytes = bytes;
-    issue_store(current_fiber(), store, shared);
+    issue_store(TMAASYNC_EMULATE_CALLER(), store, shared);
 }
 
 void tensor_load(uint32_t shared, const Box& box, uint32_t barrier) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     issue_load(fiber, flight_of(fiber, box), shared, barrier);
 }
 
 void tensor_load_multicast(uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     issue_multicast(fiber, flight_of(fiber, box), shared, barrier, cta_mask);
 }
 
 void tensor_store(const Box& box, uint32_t shared) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     issue_store(fiber, copy_of<Store>(fiber, box), shared);
 }
 
 void tensor_reduce(int op, const Box& box, uint32_t shared) {
-    Fiber& fiber = current_fiber();
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     Store store = copy_of<Store>(fiber, box);
     store.kind = Store::Kind::kReduce;
     store.op = static_cast<ReduceOp>(op);
@@ -153,39 +211,42 @@ void tensor_reduce(int op, const Box& box, uint32_t shared) {
 }
 
 void tensor_prefetch(const Box& box) {
-    copy_of<Flight>(current_fiber(), box);
+    copy_of<Flight>(TMAASYNC_EMULATE_CALLER(), box);
 }
 
 void check_map(const void* map) {
-    decode_for(current_fiber(), map);
+    decode_for(TMAASYNC_EMULATE_CALLER(), map);
 }
 
 void bulk_commit() {
-    commit_stores(current_fiber());
+    commit_stores(TMAASYNC_EMULATE_CALLER());
 }
 
 void bulk_wait(uint32_t pending) {
-    wait_for_writes(current_fiber(), pending);
+    wait_for_writes(TMAASYNC_EMULATE_CALLER(), pending);
 }
 
 void bulk_wait_read(uint32_t pending) {
-    wait_for_reads(current_fiber(), pending);
+    wait_for_reads(TMAASYNC_EMULATE_CALLER(), pending);
 }
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
-void mma_fence() {}
+void mma_fence() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (fiber.cluster->detector()) fence_registers(fiber);
+}
 
 void mma_issue(const Mma& mma) {
-    issue_mma(current_fiber(), mma);
+    issue_mma(TMAASYNC_EMULATE_CALLER(), mma);
 }
 
 void mma_commit() {
-    commit_mmas(current_fiber());
+    commit_mmas(TMAASYNC_EMULATE_CALLER());
 }
 
 void mma_wait(uint32_t pending) {
-    wait_for_mmas(current_fiber(), pending);
+    wait_for_mmas(TMAASYNC_EMULATE_CALLER(), pending);
 }
 
 }  // namespace tmaasync_emulate

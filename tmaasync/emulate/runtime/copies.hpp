@@ -12,17 +12,17 @@ namespace tmaasync_emulate {
 // --- loads ---------------------------------------------------------------------------------------
 
 // Writes the bytes, and returns how many the barrier is credited.
-inline uint32_t write_flight(const Flight& flight) {
+inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
     uint8_t* window = flight.target->window;
     switch (flight.kind) {
         case Flight::Kind::kTiled:
-            return tiled_load(flight.map, flight.at.data(), window, flight.shared);
+            return tiled_load(flight.map, flight.at.data(), window, flight.shared, observer);
         case Flight::Kind::kIm2col:
             return im2col_load(
-                flight.map, flight.at.data(), flight.offsets.data(), window, flight.shared
+                flight.map, flight.at.data(), flight.offsets.data(), window, flight.shared, observer
             );
         case Flight::Kind::kBulk:
-            return bulk_load(flight.global, flight.bytes, window, flight.shared);
+            return bulk_load(flight.global, flight.bytes, window, flight.shared, observer);
     }
     __builtin_unreachable();
 }
@@ -32,9 +32,17 @@ inline uint32_t write_flight(const Flight& flight) {
 inline void Cluster::land(const Flight& flight) {
     std::string reason;
     try {
-        const uint32_t bytes = write_flight(flight);
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
         if (!barrier) return report_fault(*flight.issuer, reason);
+        const Epoch epoch = static_cast<Epoch>(barrier->phase) + 1;
+        const Actor actor = flight.issued.as(barrier->agent, epoch, Operation::kTmaLoad);
+        const Actor* seen = detector() ? &actor : nullptr;
+        CopyObserver observer(*this, flight.target->rank, seen, seen);
+        const uint32_t bytes = write_flight(flight, observer);
+        if (detector()) {
+            barrier->gathered.seen.raise(barrier->agent, epoch);
+            barrier->gathered.issued_after.raise(barrier->agent, epoch);
+        }
         barrier->bytes -= bytes;
         barrier->landed = barrier->phase + 1;
         reason = overflow_of(*barrier);
@@ -89,6 +97,13 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     flight.shared = place.offset;
     flight.barrier = credited.offset;
     flight.issuer = &fiber;
+    std::string reason;
+    Mbarrier* counted = find_barrier(*credited.cta, credited.offset, reason);
+    if (!counted) fiber.cluster->fail(fiber, reason);
+    if (Detector* detector = fiber.cluster->detector()) {
+        check_init_is_fenced(fiber, *credited.cta, *counted);
+        flight.issued = detector->issue(fiber.number, fiber.site);
+    }
     check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");
     fiber.cluster->flights().push_back(std::move(flight));
     fiber.cluster->let_land(fiber);
@@ -122,16 +137,26 @@ inline std::mutex& reduction_lock() {
     return lock;
 }
 
-inline void write_from(const Store& store, const uint8_t* window) {
+inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
+    const Operation operation =
+        store.kind == Store::Kind::kReduce ? Operation::kTmaReduce : Operation::kTmaStore;
+    const Actor reader = store.issued.as(fiber.bulk_reads, store.epoch, operation);
+    const Actor writer = store.issued.as(fiber.bulk_writes, store.epoch, operation);
+    const bool is_seen = fiber.cluster->detector() != nullptr;
+    CopyObserver observer(
+        *fiber.cluster, fiber.cta->rank, is_seen ? &reader : nullptr, is_seen ? &writer : nullptr
+    );
     switch (store.kind) {
         case Store::Kind::kTiled:
-            return tiled_store(store.map, store.at.data(), window, store.shared);
+            return tiled_store(store.map, store.at.data(), window, store.shared, observer);
         case Store::Kind::kReduce: {
             const std::lock_guard guard(reduction_lock());
-            return tiled_reduce(store.op, store.map, store.at.data(), window, store.shared);
+            return tiled_reduce(
+                store.op, store.map, store.at.data(), window, store.shared, observer
+            );
         }
         case Store::Kind::kBulk:
-            bulk_store(store.global, store.bytes, window, store.shared);
+            bulk_store(store.global, store.bytes, window, store.shared, observer);
     }
 }
 
@@ -140,14 +165,15 @@ inline void read_store(Fiber& fiber, Store& store) {
     if (store.is_read) return;
     store.is_read = true;
     const uint8_t* window = fiber.cta->window;
-    if (fiber.cluster->choices().writes_late()) {
+    // The detector needs no late write to find what depends on it.
+    if (!fiber.cluster->detector() && fiber.cluster->choices().writes_late()) {
         // Swizzled units may lie up to the end of the last pattern.
         store.snapshot.assign(
             window + store.shared, window + store.shared + (store.bytes + 1023) / 1024 * 1024
         );
         return;
     }
-    write_from(store, window);
+    write_from(fiber, store, window);
     store.is_written = true;
 }
 
@@ -157,7 +183,7 @@ inline void finish_store(Fiber& fiber, Store& store) {
     // The copy is swizzled by where it lay in the window.
     std::vector<uint8_t> window(store.shared + store.snapshot.size());
     std::memcpy(window.data() + store.shared, store.snapshot.data(), store.snapshot.size());
-    write_from(store, window.data());
+    write_from(fiber, store, window.data());
     store.is_written = true;
 }
 
@@ -183,10 +209,18 @@ void for_each_store(Fiber& fiber, std::size_t pending, Act act) {
             }
         }
     });
+    if (fiber.cluster->detector()) fiber.cluster->stop_if_race(fiber);
+}
+
+inline void finish_bulk(Fiber& fiber, Agent agent, std::size_t pending) {
+    Detector* detector = fiber.cluster->detector();
+    if (!detector || agent == kNoAgent || fiber.bulk_commits <= pending) return;
+    detector->finish(fiber.number, agent, fiber.bulk_commits - static_cast<Epoch>(pending));
 }
 
 inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
     for_each_store(fiber, pending, &read_store);
+    finish_bulk(fiber, fiber.bulk_reads, pending);
     while (!fiber.groups.empty()) {
         for (const Store& store : fiber.groups.front()) {
             if (!store.is_written || !store.is_awaited) return;
@@ -197,18 +231,27 @@ inline void wait_for_reads(Fiber& fiber, std::size_t pending) {
 
 inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
     for_each_store(fiber, pending, &finish_store);
+    finish_bulk(fiber, fiber.bulk_reads, pending);
+    finish_bulk(fiber, fiber.bulk_writes, pending);
     while (fiber.groups.size() > pending) fiber.groups.pop_front();
 }
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
     store.shared = shared;
+    if (Detector* detector = fiber.cluster->detector()) {
+        bulk_agent(*fiber.cluster, fiber.bulk_reads);
+        bulk_agent(*fiber.cluster, fiber.bulk_writes);
+        store.epoch = fiber.bulk_commits + 1;
+        store.issued = detector->issue(fiber.number, fiber.site);
+    }
     fiber.open_group.push_back(std::move(store));
     if (!fiber.cluster->choices().reads_at_once()) return;
     or_fail(fiber, [&] { read_store(fiber, fiber.open_group.back()); });
 }
 
 inline void commit_stores(Fiber& fiber) {
+    ++fiber.bulk_commits;
     fiber.groups.push_back(std::move(fiber.open_group));
     fiber.open_group.clear();
 }

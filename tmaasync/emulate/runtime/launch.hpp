@@ -1,6 +1,9 @@
 // A launch from outside: clusters over the cores of the host, and what went wrong as JSON.
 #pragma once
 
+#include <link.h>
+
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -71,6 +74,7 @@ inline void Cluster::end(Fiber& fiber) {
         check_nothing_lands(fiber);
         check_no_bytes_missing(fiber);
         check_loads_were_awaited(fiber);
+        if (detector_) check_peers_are_done(fiber);
     }
     forget_thread(fiber);
     // Whoever waits for all live threads waits for one less.
@@ -88,12 +92,17 @@ class Report {
 public:
     explicit Report(const Cluster& cluster) : cluster_(cluster) {
         const Failure& failure = cluster.failure();
-        static constexpr const char* kKinds[] = {"", "fault", "deadlock", "timeout"};
+        if (failure.kind == Failure::Kind::kRace) {
+            race(cluster.detector()->race());
+            return;
+        }
+        static constexpr const char* kKinds[] = {"", "fault", "deadlock", "race", "timeout"};
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
         if (failure.fiber) {
-            out_ << ", \"thread\": " << failure.fiber->index << ", \"block\": ";
+            out_ << ", \"address\": " << address_in_library(failure.fiber->site)
+                 << ", \"thread\": " << failure.fiber->index << ", \"block\": ";
             block(*failure.fiber->cta);
         }
         out_ << ", \"waits\": [";
@@ -139,12 +148,43 @@ private:
         if (*wait.instruction == 0) wait.instruction = "is ready to run";
         out_ << "{\"block\": ";
         block(*fibers[0]->cta);
-        out_ << ", \"instruction\": \"" << wait.instruction << "\", \"threads\": [";
+        out_ << ", \"instruction\": \"" << wait.instruction
+             << "\", \"address\": " << address_in_library(fibers[0]->site) << ", \"threads\": [";
         for (std::size_t i = 0; i < fibers.size(); ++i) out_ << (i ? ", " : "") << fibers[i]->index;
         out_ << "]";
         if (wait.kind == Wait::Kind::kMbarrier) mbarrier(wait);
         if (wait.kind == Wait::Kind::kNamedBarrier) named(wait);
         out_ << "}";
+    }
+
+    void race(const Race& race) {
+        static constexpr const char* kSpaces[] = {"shared", "global", "registers"};
+        out_ << "{\"kind\": \"race\", \"memory\": \"" << kSpaces[static_cast<int>(race.place.space)]
+             << "\", \"rank\": " << race.place.rank << ", \"start\": " << race.place.start
+             << ", \"lacks_proxy_fence\": " << (race.lacks_proxy_fence ? "true" : "false")
+             << ", \"first\": ";
+        access(race.first);
+        out_ << ", \"second\": ";
+        access(race.second);
+        out_ << "}";
+    }
+
+    void access(const Access& access) {
+        const Launch& launch = cluster_.launch();
+        const uint3 at = launch.block_of(access.cluster, access.thread / launch.threads());
+        out_ << "{\"block\": [" << at.x << ", " << at.y << ", " << at.z
+             << "], \"thread\": " << access.thread % launch.threads()
+             << ", \"operation\": " << static_cast<int>(access.operation)
+             << ", \"writes\": " << (access.is_write ? "true" : "false")
+             << ", \"bytes\": " << static_cast<int>(access.bytes)
+             << ", \"address\": " << address_in_library(access.site) << "}";
+    }
+
+    // As its debugging information counts.
+    uintptr_t address_in_library(uintptr_t site) const {
+        const Array& library = cluster_.launch().library;
+        // A site is where a call returns to: the byte before is still the call's.
+        return library.holds(site, 1) ? site - 1 - library.start : 0;
     }
 
     void mbarrier(const Wait& wait) {
@@ -156,7 +196,9 @@ private:
             out_ << ", \"parity\": " << wait.parity << ", \"phase\": " << barrier.phase
                  << ", \"arrivals\": " << barrier.count
                  << ", \"missing_arrivals\": " << barrier.pending
-                 << ", \"missing_bytes\": " << barrier.bytes << "}";
+                 << ", \"missing_bytes\": " << barrier.bytes
+                 << ", \"expected_bytes\": " << barrier.expected
+                 << ", \"delivered_bytes\": " << barrier.expected - barrier.bytes << "}";
         }
     }
 
@@ -244,12 +286,40 @@ struct LaunchNumbers {
     uint32_t workers;
     uint64_t seed;
     double budget_seconds;
+    uint64_t arrays;  // 0: not all are known
+    const Array* array;
+    uint32_t races;
 };
+
+// Where the library of this function lies in memory.
+inline Array library_of(const void* function) {
+    struct Found {
+        uintptr_t function;
+        Array library;
+    } found{reinterpret_cast<uintptr_t>(function), {}};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            auto& found = *static_cast<Found*>(data);
+            uintptr_t end = info->dlpi_addr;
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& header = info->dlpi_phdr[i];
+                if (header.p_type != PT_LOAD) continue;
+                end = std::max(end, info->dlpi_addr + header.p_vaddr + header.p_memsz);
+            }
+            if (found.function < info->dlpi_addr || found.function >= end) return 0;
+            found.library = {info->dlpi_addr, end - info->dlpi_addr};
+            return 1;
+        },
+        &found
+    );
+    return found.library;
+}
 
 // Null if all went well; else a report to be given back to free().
 inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
+    GridRaces races;
     const Launch whole{
         kernel,
         arguments,
@@ -260,10 +330,13 @@ inline char* launch(
         static_cast<Policy>(numbers.policy),
         numbers.seed,
         numbers.budget_seconds,
+        {numbers.array, numbers.array + numbers.arrays},
+        library_of(reinterpret_cast<const void*>(kernel)),
+        numbers.races ? &races : nullptr,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = Grid(whole, numbers.workers).run();
+    const std::string report = Grid(whole, numbers.races ? 1 : numbers.workers).run();
     return report.empty() ? nullptr : strdup(report.c_str());
 }
 

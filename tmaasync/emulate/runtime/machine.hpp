@@ -15,6 +15,7 @@
 #include "crash.hpp"
 #include "fiber.hpp"
 #include "policy.hpp"
+#include "races.hpp"
 #include "stalls.hpp"
 #include "tma_engine.hpp"
 #include "watchdog.hpp"
@@ -41,14 +42,39 @@ struct Launch {
     Policy policy;
     uint64_t seed;
     double budget_seconds;
+    std::vector<Array> arrays;  // empty: not all are known
+    Array library{};            // where the kernel's code and data are
+    GridRaces* races = nullptr;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
     // Static variables lie behind the dynamic memory.
     uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
+    uint3 block_of(uint64_t index, uint32_t rank) const {
+        const uint3 size = cluster;
+        const uint64_t across = grid.x / size.x, down = grid.y / size.y;
+        return {
+            static_cast<uint32_t>(index % across) * size.x + rank % size.x,
+            static_cast<uint32_t>(index / across % down) * size.y + rank / size.x % size.y,
+            static_cast<uint32_t>(index / across / down) * size.z + rank / size.x / size.y,
+        };
+    }
+    bool may_hold(uintptr_t address, uint64_t bytes) const {
+        if (arrays.empty()) return true;
+        for (const Array& array : arrays) {
+            if (array.holds(address, bytes)) return true;
+        }
+        return false;
+    }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
 };
+
+inline std::string hexadecimal(uintptr_t number) {
+    std::ostringstream words;
+    words << "0x" << std::hex << number;
+    return words.str();
+}
 
 // --- barriers ------------------------------------------------------------------------------------
 
@@ -57,6 +83,7 @@ struct Mbarrier {
     uint32_t count = 0;
     uint32_t pending = 0;
     int64_t bytes = 0;  // expected and not yet delivered; below zero if delivered first
+    int64_t expected = 0;
     uint64_t phase = 0;
     uint64_t word = 0;  // what its place in shared memory holds while nobody overwrites it
     bool is_valid = false;
@@ -64,12 +91,21 @@ struct Mbarrier {
     uint64_t landed = 0;    // phases that have to complete until all loads so far have landed
     uint64_t observed = 0;  // phases that some thread knows to be complete
     std::vector<Fiber*> waiters;
+    // For the race detector.
+    uint32_t initialiser = 0;
+    Epoch initialised = 0;
+    uintptr_t init_site = 0;
+    bool is_init_fenced = false;
+    Agent agent = kNoAgent;  // of the loads that a phase counts
+    View gathered;           // in this phase
+    View completed;          // by the one before
 };
 
 struct NamedBarrier {
     uint32_t threads = 0;
     uint32_t arrived = 0;
     std::vector<Fiber*> waiters;
+    View gathered;
 };
 
 // Lanes of a warp that meet in one instruction.
@@ -96,6 +132,7 @@ struct Flight {
     uint32_t shared;
     uint32_t barrier;
     Fiber* issuer;
+    Issued issued;
 };
 
 // A copy out of shared memory, as part of a bulk group.
@@ -111,6 +148,24 @@ struct Store {
     bool is_read = false;
     bool is_written = false;
     std::vector<uint8_t> snapshot;
+    Epoch epoch;
+    Issued issued;
+};
+
+// One wgmma.mma_async that was issued and not executed.
+struct IssuedMma : Mma {
+    Epoch epoch;
+    Issued issued;
+};
+
+// The accumulators of a thread's products.
+struct Accumulators {
+    uintptr_t start;
+    uintptr_t end;
+    Epoch epoch = 0;  // of the last group that writes them
+    uintptr_t site = 0;
+    bool is_touched = false;
+    uintptr_t touched_at = 0;
 };
 
 constexpr uint32_t kMmaRows = 64;
@@ -128,6 +183,7 @@ struct Warpgroup {
     uint64_t done = 0;
     const float* held = nullptr;  // whose sums the buffers hold
     std::vector<Fiber*> waiters;
+    Agent agent = kNoAgent;
 };
 
 // --- threads -------------------------------------------------------------------------------------
@@ -139,6 +195,7 @@ struct Wait {
     const Cta* cta = nullptr;  // whose barrier it is
     uint32_t number = 0;       // shared offset, or the named barrier's
     uint32_t parity = 0;
+    bool acquires = true;
 };
 
 struct Warp {
@@ -153,6 +210,8 @@ struct Fiber : Thread {
     Warp* warp = nullptr;
     Warpgroup* warpgroup = nullptr;
     uint32_t index = 0;
+    uint32_t number = 0;  // in the cluster
+    uintptr_t site = 0;   // where its code called the runtime last
     bool is_done = false;
     bool has_arrived_at_cluster = false;
     Wait wait;
@@ -160,9 +219,15 @@ struct Fiber : Thread {
     uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at that time
     std::vector<Store> open_group;
     std::deque<std::vector<Store>> groups;
-    std::deque<Mma> mmas;  // issued and not executed
+    Epoch bulk_commits = 0;
+    Agent bulk_reads = kNoAgent;
+    Agent bulk_writes = kNoAgent;
+    std::deque<IssuedMma> mmas;
     uint64_t mmas_issued = 0;
+    Epoch mma_commits = 0;
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
+    std::vector<Accumulators> accumulators;
+    bool has_mma_fence = false;
 };
 
 struct Cta {
@@ -176,6 +241,8 @@ struct Cta {
     std::array<NamedBarrier, 16> named{};
     std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
     std::deque<Mbarrier> barriers;
+    // What threads of other CTAs did to its memory, for the race detector.
+    std::vector<Access> remote;
 };
 
 // What a thread left unwritten when it ended.
@@ -185,10 +252,17 @@ struct LateStore {
 };
 
 struct Failure {
-    enum class Kind : uint8_t { kNone, kFault, kDeadlock, kTimeout } kind = Kind::kNone;
+    enum class Kind : uint8_t { kNone, kFault, kDeadlock, kRace, kTimeout } kind = Kind::kNone;
     std::string reason;
     const Fiber* fiber = nullptr;
 };
+
+// Whether this thread of the host runs a CUDA thread now.
+inline thread_local bool on_fiber = false;
+
+inline bool is_on_fiber() {
+    return on_fiber;
+}
 
 inline Fiber& current_fiber() {
     return static_cast<Fiber&>(current_thread());
@@ -206,7 +280,13 @@ public:
           windows_(new (std::align_val_t{4096}) uint8_t[kWindowBytes * launch.cluster_ctas()]),
           fibers_(launch.threads() * launch.cluster_ctas()),
           ctas_(launch.cluster_ctas()),
-          mma_buffers_(std::make_unique<MmaBuffers>()) {}
+          mma_buffers_(std::make_unique<MmaBuffers>()) {
+        if (!launch.races) return;
+        detector_ = std::make_unique<Detector>(
+            *launch.races, static_cast<uint32_t>(fibers_.size()), launch.cluster_ctas(),
+            kWindowBytes
+        );
+    }
     ~Cluster() { ::operator delete[](windows_, std::align_val_t{4096}); }
     Cluster(const Cluster&) = delete;
     Cluster& operator=(const Cluster&) = delete;
@@ -222,12 +302,14 @@ public:
                 break;
             case Watchdog::kJump:
                 running_->wait.instruction = "runs, and never waits";
+                running_->site = 0;
                 failure_ = {Failure::Kind::kTimeout, "", running_};
                 break;
             default:
                 report_crash(site.address);
         }
         site.is_armed = false;
+        on_fiber = false;
         stalls_.go_on(stall_);
     }
 
@@ -246,6 +328,11 @@ public:
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
     const uint64_t& progress() const { return progress_; }
+    uintptr_t windows() const { return reinterpret_cast<uintptr_t>(windows_); }
+    uint64_t windows_bytes() const { return uint64_t{kWindowBytes} * ctas_.size(); }
+    // Null if races are not looked for.
+    Detector* detector() { return detector_.get(); }
+    const Detector* detector() const { return detector_.get(); }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
@@ -318,6 +405,19 @@ public:
         __builtin_unreachable();
     }
 
+    // Ends the launch if the last access was one of a race.
+    void stop_if_race(Fiber& fiber) {
+        if (!detector_->has_race()) return;
+        note_race();
+        leave(fiber);
+        __builtin_unreachable();
+    }
+
+    void note_race() {
+        if (detector_ && detector_->has_race() && !has_failed())
+            failure_.kind = Failure::Kind::kRace;
+    }
+
     // The first one counts.
     void report_fault(const Fiber& fiber, std::string reason) {
         if (!has_failed()) failure_ = {Failure::Kind::kFault, std::move(reason), &fiber};
@@ -325,10 +425,12 @@ public:
 
     // --- the cluster barrier ---
 
-    void arrive_at_cluster(Fiber& fiber) {
+    void arrive_at_cluster(Fiber& fiber, bool releases) {
         if (fiber.has_arrived_at_cluster) {
             fail(fiber, "barrier.cluster.arrive twice without barrier.cluster.wait between them");
         }
+        if (detector_ && releases) detector_->release(fiber.number, cluster_gathered_);
+        if (detector_ && !releases) detector_->release_relaxed(fiber.number, cluster_gathered_);
         fiber.has_arrived_at_cluster = true;
         ++cluster_arrived_;
         complete_cluster_barrier();
@@ -336,9 +438,11 @@ public:
 
     void wait_for_cluster(Fiber& fiber) {
         // Completing clears the flag.
-        if (!fiber.has_arrived_at_cluster) return;
-        cluster_waiters_.push_back(&fiber);
-        block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
+        if (fiber.has_arrived_at_cluster) {
+            cluster_waiters_.push_back(&fiber);
+            block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
+        }
+        if (detector_) detector_->acquire(fiber.number, cluster_completed_);
     }
 
     // --- where the other headers come in ---
@@ -369,14 +473,13 @@ private:
     }
 
     void report_crash(uintptr_t address) {
-        std::ostringstream words;
-        words << "address 0x" << std::hex << address;
         const bool is_stack = stacks_.is_guard(address);
         report_fault(
-            *running_, words.str() + (is_stack ? " is below the thread's stack of 128 KiB. Keep "
-                                                 "large arrays in shared or global memory"
-                                               : " is no memory. Check indices and pointers, and "
-                                                 "that every array of a tile lives on")
+            *running_, "address " + hexadecimal(address) +
+                           (is_stack ? " is below the thread's stack of 128 KiB. Keep "
+                                       "large arrays in shared or global memory"
+                                     : " is no memory. Check indices and pointers, and "
+                                       "that every array of a tile lives on")
         );
     }
 
@@ -394,7 +497,9 @@ private:
         }
         if (!ready_.empty() && !has_failed()) {
             running_ = next();
+            on_fiber = true;
             switch_context(scheduler_, running_->context);
+            on_fiber = false;
         }
     }
 
@@ -441,12 +546,14 @@ private:
         note_progress();
         running_ = flight.issuer;
         land(flight);
+        note_race();
     }
 
     void complete_cluster_barrier() {
         if (cluster_arrived_ == 0 || cluster_arrived_ < live_) return;
         cluster_arrived_ = 0;
         for (Fiber& fiber : fibers_) fiber.has_arrived_at_cluster = false;
+        cluster_completed_ = std::exchange(cluster_gathered_, {});
         wake_all(cluster_waiters_);
     }
 
@@ -460,6 +567,9 @@ private:
         cluster_waiters_.clear();
         cluster_arrived_ = 0;
         note_progress();
+        cluster_gathered_ = {};
+        cluster_completed_ = {};
+        if (detector_) detector_->reset(static_cast<uint32_t>(index));
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }
@@ -469,8 +579,9 @@ private:
         Cta& cta = ctas_[rank];
         for (const Mbarrier& barrier : cta.barriers) cta.barrier_at[barrier.offset / 8] = -1;
         cta.barriers.clear();
+        cta.remote.clear();
         cta.named = {};
-        cta.block = block_of(index, rank);
+        cta.block = launch_.block_of(index, rank);
         cta.rank = rank;
         cta.live = threads;
         cta.has_static_shared = false;
@@ -490,6 +601,7 @@ private:
         fiber.warp = &cta.warps[index / 32];
         fiber.warpgroup = &cta.warpgroups[index / 128];
         fiber.index = index;
+        fiber.number = static_cast<uint32_t>(slot);
         fiber.lane = index % 32;
         fiber.warp->live_lanes |= 1u << fiber.lane;
         const uint3 block = launch_.block;
@@ -507,16 +619,6 @@ private:
         fiber.priority = choices_.priority(number_of(fiber));
         start_context(fiber.context, stacks_.at(slot), &enter);
         make_ready(fiber);
-    }
-
-    uint3 block_of(uint64_t index, uint32_t rank) const {
-        const uint3 grid = launch_.grid, size = launch_.cluster;
-        const uint64_t across = grid.x / size.x, down = grid.y / size.y;
-        return {
-            static_cast<uint32_t>(index % across) * size.x + rank % size.x,
-            static_cast<uint32_t>(index / across % down) * size.y + rank / size.x % size.y,
-            static_cast<uint32_t>(index / across / down) * size.z + rank / size.x / size.y,
-        };
     }
 
     // How often each thread may ask in vain, with nothing else going on: one round of several.
@@ -539,6 +641,9 @@ private:
     std::deque<Flight> flights_;
     std::vector<LateStore> late_stores_;
     std::vector<Fiber*> cluster_waiters_;
+    View cluster_gathered_;
+    View cluster_completed_;
+    std::unique_ptr<Detector> detector_;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
     // Phases completed, copies landed, products computed, threads ended.
@@ -557,6 +662,21 @@ struct Place {
     uint32_t offset;
 };
 
+// So that the CTA does not end before.
+inline void note_remote(const Fiber& fiber, Cta& cta) {
+    const Detector& detector = *fiber.cluster->detector();
+    const Epoch epoch = detector.epoch_of(fiber.number);
+    for (Access& access : cta.remote) {
+        if (access.agent != fiber.number) continue;
+        access.epoch = epoch;
+        access.site = fiber.site;
+        return;
+    }
+    cta.remote.push_back(
+        {.agent = fiber.number, .epoch = epoch, .thread = fiber.number, .site = fiber.site}
+    );
+}
+
 // What a shared address of this thread means.
 inline Place resolve(Fiber& fiber, uint32_t address) {
     const uint32_t rank = address >> kRankShift;
@@ -569,6 +689,7 @@ inline Place resolve(Fiber& fiber, uint32_t address) {
         );
     }
     Cta& cta = ctas[rank - 1];
+    if (&cta != fiber.cta && fiber.cluster->detector()) note_remote(fiber, cta);
     if (cta.live == 0) {
         fiber.cluster->fail(
             fiber, "CTA " + std::to_string(cta.rank) +

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include "machine.hpp"
+#include "accesses.hpp"
 
 namespace tmaasync_emulate {
 
@@ -59,12 +59,26 @@ inline Mbarrier& require_barrier(Fiber& fiber, Place place) {
     return *barrier;
 }
 
+// Gives the waiters what the arrivals and loads of the completed phase brought.
+inline void hand_on(Detector& detector, Mbarrier& barrier) {
+    barrier.completed = std::exchange(barrier.gathered, {});
+    for (const Fiber* waiter : barrier.waiters) {
+        if (waiter->wait.acquires) {
+            detector.acquire(waiter->number, barrier.completed);
+        } else {
+            detector.acquire_relaxed(waiter->number, barrier.completed);
+        }
+    }
+}
+
 // Begins the next phase if nothing is missing.
 inline void complete_phase(Cluster& cluster, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
     ++barrier.phase;
     barrier.pending = barrier.count;
     cluster.note_progress();
+    barrier.expected = 0;
+    if (Detector* detector = cluster.detector()) hand_on(*detector, barrier);
     cluster.wake_all(barrier.waiters);
 }
 
@@ -88,6 +102,7 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
     }
     Mbarrier& barrier = place.cta->barriers[static_cast<size_t>(index)];
     if (barrier.is_valid) {
+        if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
         fiber.cluster->fail(
             fiber, barrier_name(barrier) + " is initialised again " +
                        (is_in_use(barrier) ? "while in use" : "without mbarrier.inval") +
@@ -95,8 +110,18 @@ inline void init_barrier(Fiber& fiber, uint32_t address, uint32_t count) {
         );
     }
     const uint64_t word = 0x6d62617272000000 + place.offset * 0x9e3779b97f4a7c15;
-    barrier = {.offset = place.offset, .count = count, .pending = count, .word = word};
+    barrier = {};
+    barrier.offset = place.offset;
+    barrier.count = barrier.pending = count;
+    barrier.word = word;
     barrier.is_valid = true;
+    if (Detector* detector = fiber.cluster->detector()) {
+        touch_shared(fiber, Operation::kBarrierInit, place.cta->rank, place.offset, 8, true);
+        barrier.initialiser = fiber.number;
+        barrier.initialised = detector->epoch_of(fiber.number);
+        barrier.init_site = fiber.site;
+        barrier.agent = detector->new_agent();
+    }
     *barrier_word(*place.cta, place.offset) = word;
 }
 
@@ -122,14 +147,26 @@ inline std::string overflow_of(const Mbarrier& barrier) {
 
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
+    barrier.expected += std::max<int64_t>(bytes, 0);
     const std::string reason = overflow_of(barrier);
     if (!reason.empty()) fiber.cluster->fail(fiber, reason);
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
-inline uint64_t arrive(Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes = 0) {
+inline uint64_t arrive(
+    Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases
+) {
     fiber.cluster->maybe_yield(fiber);
-    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    if (Detector* detector = fiber.cluster->detector()) {
+        check_init_is_seen(fiber, *place.cta, barrier);
+        if (releases) {
+            detector->release(fiber.number, barrier.gathered);
+        } else {
+            detector->release_relaxed(fiber.number, barrier.gathered);
+        }
+    }
     const uint64_t phase = barrier.phase;
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
@@ -165,6 +202,16 @@ inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
     return (barrier.phase & 1) != (parity & 1);
 }
 
+inline void acquire_completed(Fiber& fiber, const Mbarrier& barrier, bool acquires) {
+    Detector* detector = fiber.cluster->detector();
+    if (!detector) return;
+    if (acquires) {
+        detector->acquire(fiber.number, barrier.completed);
+    } else {
+        detector->acquire_relaxed(fiber.number, barrier.completed);
+    }
+}
+
 // A wait has seen that all phases before the present one are complete.
 inline void observe(Mbarrier& barrier) {
     barrier.observed = std::max(barrier.observed, barrier.phase);
@@ -183,13 +230,17 @@ inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awa
 }
 
 // Suspends the thread until the phase of this parity has completed, or for some time.
-inline bool wait_for_parity(Fiber& fiber, uint32_t address, uint32_t parity, const char* what) {
+inline bool wait_for_parity(
+    Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
+) {
     fiber.cluster->maybe_yield(fiber);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
+    if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
     if (!has_completed(barrier, parity)) {
         const uint64_t awaited = barrier.phase;
-        const Wait wait{Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity & 1};
+        const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
+                        barrier.offset,        parity & 1, acquires};
         ++barrier.waiting;
         if (fiber.cluster->choices().times_out()) {
             fiber.cluster->spin(fiber, wait);
@@ -202,16 +253,19 @@ inline bool wait_for_parity(Fiber& fiber, uint32_t address, uint32_t parity, con
         if (barrier.phase == awaited) return false;
     }
     observe(barrier);
+    acquire_completed(fiber, barrier, acquires);
     return true;
 }
 
 // Never suspends for long: asks, and lets others run if the answer is no.
-inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity) {
+inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
+    if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
     const bool is_complete = has_completed(barrier, parity);
     if (is_complete) {
         observe(barrier);
+        acquire_completed(fiber, barrier, acquires);
     } else {
         fiber.cluster->spin(
             fiber, {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include "machine.hpp"
+#include "accesses.hpp"
 
 namespace tmaasync_emulate {
 
@@ -49,6 +49,20 @@ struct Matrix {
         const uint32_t address = start + (transposed ? across(row, k) : along(row, k));
         const uint32_t mask = (1u << swizzle) - 1;
         return address ^ ((address >> 7 & mask) << 4);
+    }
+
+    // The 16 bytes that eight neighbours along the contiguous side take, for all of the rows.
+    template <class Act>
+    void for_each_unit(uint32_t begin, uint32_t end, Act act) const {
+        if (transposed) {
+            for (uint32_t k = 0; k < kMmaDepth; ++k) {
+                for (uint32_t row = begin; row < end; row += 8) act(offset(row, k));
+            }
+            return;
+        }
+        for (uint32_t row = begin; row < end; ++row) {
+            for (uint32_t k = 0; k < kMmaDepth; k += 8) act(offset(row, k));
+        }
     }
 
 private:
@@ -162,6 +176,25 @@ inline void load_a(Fiber* threads, const Mma& mma, const uint8_t* window, MmaBuf
     }
 }
 
+// Each warp reads its 16 rows of A and all of B.
+inline void track_operands(Fiber* threads, const IssuedMma& first) {
+    Detector* detector = threads[0].cluster->detector();
+    if (!detector) return;
+    for (uint32_t warp = 0; warp < kGroupThreads / 32; ++warp) {
+        const Fiber& fiber = threads[warp * 32];
+        const IssuedMma& mma = fiber.mmas.front();
+        const Actor actor = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
+        const auto touch = [&](const Matrix& matrix, uint32_t begin, uint32_t end) {
+            matrix.for_each_unit(begin, end, [&](uint32_t offset) {
+                detector->shared(actor, fiber.cta->rank, offset, 16, false);
+            });
+        };
+        if (!mma.a_in_registers) touch(Matrix(mma.a, mma.a_transposed), warp * 16, warp * 16 + 16);
+        touch(Matrix(mma.b, mma.b_transposed), 0, mma.columns);
+    }
+    threads[0].cluster->stop_if_race(current_fiber());
+}
+
 inline void check_agreement(Fiber& last, Fiber* threads) {
     for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
         if (agrees(threads[thread].mmas.front(), threads[0].mmas.front())) continue;
@@ -181,7 +214,8 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     const uint8_t* window = last.cta->window;
     for (; group.done < target; ++group.done) {
         check_agreement(last, threads);
-        const Mma first = threads[0].mmas.front();
+        const IssuedMma first = threads[0].mmas.front();
+        track_operands(threads, first);
         // Products that go on with the sums of the one before find them in the buffer.
         if (!first.accumulates) {
             std::memset(at.sums, 0, sizeof(float) * kMmaRows * first.columns);
@@ -206,15 +240,30 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
 // --- what a thread does --------------------------------------------------------------------------
 
 inline void issue_mma(Fiber& fiber, const Mma& mma) {
-    fiber.mmas.push_back(mma);
+    IssuedMma issued{mma, fiber.mma_commits + 1, {}};
+    if (Detector* detector = fiber.cluster->detector()) {
+        if (fiber.warpgroup->agent == kNoAgent) fiber.warpgroup->agent = detector->new_agent();
+        check_mma_fence(fiber, mma);
+        if (fiber.lane == 0) issued.issued = detector->issue(fiber.number, fiber.site);
+    }
+    fiber.mmas.push_back(std::move(issued));
     ++fiber.mmas_issued;
 }
 
+inline void finish_mmas(Fiber& fiber, std::size_t pending) {
+    Detector* detector = fiber.cluster->detector();
+    const Agent agent = fiber.warpgroup->agent;
+    if (!detector || agent == kNoAgent || fiber.mma_commits <= pending) return;
+    detector->finish(fiber.number, agent, fiber.mma_commits - static_cast<Epoch>(pending));
+}
+
 inline void commit_mmas(Fiber& fiber) {
+    ++fiber.mma_commits;
     fiber.mma_groups.push_back(fiber.mmas_issued);
 }
 
 inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
+    finish_mmas(fiber, pending);
     if (fiber.mma_groups.size() <= pending) return;
     const uint64_t target = fiber.mma_groups[fiber.mma_groups.size() - 1 - pending];
     fiber.mma_groups.erase(

@@ -3,7 +3,7 @@
 
 #include <cstring>
 #include <string>
-#include "machine.hpp"
+#include "accesses.hpp"
 
 namespace tmaasync_emulate {
 
@@ -71,7 +71,20 @@ Operands& operands_of(Meeting& meeting, uint32_t lane) {
     return *static_cast<Operands*>(meeting.operands[lane]);
 }
 
-inline void nothing(Meeting&) {}
+// What one lane did before is seen by all of them after.
+inline void join_lanes(Meeting& meeting) {
+    View all;
+    Detector* detector = nullptr;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (!(meeting.arrived >> lane & 1)) continue;
+        detector = meeting.fibers[lane]->cluster->detector();
+        if (!detector) return;
+        detector->release(meeting.fibers[lane]->number, all);
+    }
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (meeting.arrived >> lane & 1) detector->acquire(meeting.fibers[lane]->number, all);
+    }
+}
 
 inline bool elect_lane() {
     bool elected = false;
@@ -178,6 +191,9 @@ inline void store_matrices_of_lane(StoreMatrix& mine) {
                            "; it must be a multiple of 16"
             );
         }
+        if (fiber.cluster->detector()) {
+            touch_shared(fiber, Operation::kStmatrix, fiber.cta->rank, mine.row, 16, true);
+        }
     }
     meet("stmatrix", kAllLanes, &store_matrices, &mine);
 }
@@ -190,6 +206,12 @@ inline void release_if_complete(Cluster& cluster, Cta& cta, uint32_t number) {
     const uint32_t needed = barrier.threads ? barrier.threads : cta.live;
     if (barrier.arrived == 0 || barrier.arrived < needed) return;
     barrier.arrived = 0;
+    if (Detector* detector = cluster.detector()) {
+        for (const Fiber* waiter : barrier.waiters) {
+            detector->acquire(waiter->number, barrier.gathered);
+        }
+        barrier.gathered = {};
+    }
     cluster.wake_all(barrier.waiters);
 }
 
@@ -212,6 +234,11 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
     }
     barrier.threads = threads;
     ++barrier.arrived;
+    if (Detector* detector = cluster.detector()) {
+        detector->release(fiber.number, barrier.gathered);
+        // So that the last one gets it too.
+        if (waits) detector->acquire(fiber.number, barrier.gathered);
+    }
     if (waits) barrier.waiters.push_back(&fiber);
     const uint32_t needed = threads ? threads : fiber.cta->live;
     if (barrier.arrived >= needed) {

@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #define TMAASYNC_EMULATE_CALL __attribute__((visibility("default")))
+// A function of ours in the kernel's library, the accesses of which are not the kernel's.
+#define TMAASYNC_EMULATE_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace tmaasync_emulate {
 
@@ -80,9 +82,13 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// Around an atomic operation on memory.
-TMAASYNC_EMULATE_CALL void before_atomic(const void* address);
-TMAASYNC_EMULATE_CALL void after_atomic(const void* address, bool has_changed);
+// An atomic operation on memory. Other clusters may run on other cores of the host.
+TMAASYNC_EMULATE_CALL void begin_atomic(const void* address, uint32_t bytes);
+// If `address` holds `old` it now holds `changed`; else `old` is what it holds.
+TMAASYNC_EMULATE_CALL bool replace_atomically(
+    void* address, void* old, const void* changed, uint32_t bytes
+);
+TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
 
 // --- mbarriers -----------------------------------------------------------------------------------
 

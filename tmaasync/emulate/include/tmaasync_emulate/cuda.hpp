@@ -64,7 +64,9 @@ __attribute__((constructor)) static void find_dynamic_offset() {
 
 }  // namespace tmaasync_emulate
 
-extern "C" __attribute__((used)) void* __tls_get_addr(tmaasync_emulate_tls_index* index) {
+extern "C" __attribute__((used)) TMAASYNC_EMULATE_UNSEEN void* __tls_get_addr(
+    tmaasync_emulate_tls_index* index
+) {
     using namespace tmaasync_emulate;
     if (dynamic_offset == kUnknown) return reinterpret_cast<void*>(index->offset);
     const Thread& thread = current_thread();
@@ -85,6 +87,36 @@ inline std::size_t __cvta_generic_to_shared(const void* pointer) {
     }
     return static_cast<std::size_t>(offset);
 }
+
+// With -fsanitize=thread the runtime sees loads and stores, and these are calls instead.
+#if defined(__SANITIZE_THREAD__)
+#define TMAASYNC_EMULATE_SEES_ACCESSES
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TMAASYNC_EMULATE_SEES_ACCESSES
+#endif
+#endif
+#ifdef TMAASYNC_EMULATE_SEES_ACCESSES
+extern "C" {
+void* tmaasync_emulate_copy(void* to, const void* from, std::size_t bytes);
+void* tmaasync_emulate_fill(void* to, int value, std::size_t bytes);
+__attribute__((visibility("hidden"), used)) void* memcpy(
+    void* to, const void* from, std::size_t bytes
+) noexcept {
+    return tmaasync_emulate_copy(to, from, bytes);
+}
+__attribute__((visibility("hidden"), used)) void* memmove(
+    void* to, const void* from, std::size_t bytes
+) noexcept {
+    return tmaasync_emulate_copy(to, from, bytes);
+}
+__attribute__((visibility("hidden"), used)) void* memset(
+    void* to, int value, std::size_t bytes
+) noexcept {
+    return tmaasync_emulate_fill(to, value, bytes);
+}
+}
+#endif
 
 // --- where a thread is ---------------------------------------------------------------------------
 
@@ -179,22 +211,16 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns what was there. Other clusters may run on other cores of the host.
+// Returns what was there.
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
-    before_atomic(address);
-    T old;
-    __atomic_load(address, &old, __ATOMIC_SEQ_CST);
-    T changed;
-    for (;;) {
+    static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
+    begin_atomic(address, sizeof(T));
+    T old{}, changed;
+    do {
         changed = change(old);
-        if (__atomic_compare_exchange(
-                address, &old, &changed, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST
-            )) {
-            break;
-        }
-    }
-    after_atomic(address, std::memcmp(&old, &changed, sizeof(T)) != 0);
+    } while (!replace_atomically(address, &old, &changed, sizeof(T)));
+    end_atomic(std::memcmp(&old, &changed, sizeof(T)) != 0);
     return old;
 }
 

@@ -20,18 +20,24 @@ constexpr ParameterFacts facts_of() {
     }
 }
 
+// The buffer of the arguments is none of the kernel's memory: reading it is not reported.
 template <typename... Parameters>
 struct Entry {
     static constexpr uint32_t kCount = sizeof...(Parameters);
     static constexpr ParameterFacts kFacts[kCount + 1] = {facts_of<Parameters>()..., {}};
 
+    // The buffer of the arguments is none of the kernel's memory, so reading it is not reported.
+    // The kernel itself must not become part of this function.
     template <void (*kKernel)(Parameters...), std::size_t... kIndex>
-    static void call_with(void* const* arguments, std::index_sequence<kIndex...>) {
-        kKernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
+    TMAASYNC_EMULATE_UNSEEN static void call_with(
+        void* const* arguments, std::index_sequence<kIndex...>
+    ) {
+        void (*volatile kernel)(Parameters...) = kKernel;
+        kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
     }
 
     template <void (*kKernel)(Parameters...)>
-    static void call(void* const* arguments) {
+    TMAASYNC_EMULATE_UNSEEN static void call(void* const* arguments) {
         call_with<kKernel>(arguments, std::index_sequence_for<Parameters...>{});
     }
 };
@@ -44,15 +50,15 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 }  // namespace tmaasync_emulate
 
 // The build writes one of these behind the source.
-#define TMAASYNC_EMULATE_ENTRY(NAME)                                 \
-    extern "C" std::uint32_t tmaasync_emulate_parameters(            \
-        const ::tmaasync_emulate::ParameterFacts** facts             \
-    ) {                                                              \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME)); \
-        *facts = Entry::kFacts;                                      \
-        return Entry::kCount;                                        \
-    }                                                                \
-    extern "C" void tmaasync_emulate_call(void* const* arguments) {  \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME)); \
-        Entry::template call<&NAME>(arguments);                      \
+#define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
+    extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
+        const ::tmaasync_emulate::ParameterFacts** facts                                    \
+    ) {                                                                                     \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                        \
+        *facts = Entry::kFacts;                                                             \
+        return Entry::kCount;                                                               \
+    }                                                                                       \
+    extern "C" TMAASYNC_EMULATE_UNSEEN void tmaasync_emulate_call(void* const* arguments) { \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                        \
+        Entry::template call<&NAME>(arguments);                                             \
     }

@@ -1,0 +1,250 @@
+#pragma once
+
+#include <tmaasync/tile.cuh>
+
+namespace tmaasync {
+
+// Rows [start, start + length) of a packed array.
+struct RaggedSequence {
+    i32 start;
+    i32 length;
+
+    // Sequence `index` of a batch, from the running sums of the lengths: 0 first, the total last.
+    __device__ __forceinline__ static RaggedSequence of(const i32* cu_seqlens, i32 index) {
+        const i32 start = cu_seqlens[index];
+        return {start, cu_seqlens[index + 1] - start};
+    }
+
+    __device__ __forceinline__ constexpr i32 end() const { return start + length; }
+};
+
+// Sides with a 1 in front of them, for the map's additional dimension.
+template <typename Sides>
+struct WithCursor;
+template <int... kSides>
+struct WithCursor<Shape<kSides...>> {
+    using type = Shape<1, kSides...>;
+};
+
+// One map over sequences of different lengths that lie one after the other in an array: TMA itself
+// stops at the end of each. Loads fill what lies beyond with zeros, stores drop it.
+//
+// The ragged dimension is in the map twice, with one stride: as a window of max_length rows in its
+// own place, and as a cursor, outermost. The cursor is put behind the sequence and its row r at
+// max_length - length + r of the window, so that rows beyond the length fall out of the window.
+// Together that is row start + r of the array and max_length more, which the map's address takes
+// back: it lies max_length rows below the array. No row below the array is ever touched.
+//
+// Tile and box count the array's dimensions, outermost first, and coordinates the array's
+// dimensions, innermost first; along the ragged one, rows of the sequence. Starts below row 0 or
+// lengths above max_length are not allowed: the rows in front belong to somebody else.
+template <
+    typename T,
+    typename TileShape,
+    typename BoxShape = TileShape,
+    Swizzle kSwizzleMode = Swizzle::kNone,
+    int kRaggedDim = 0>
+struct RaggedTensorMap {
+    using Tile = TMATensorTile<
+        T,
+        typename WithCursor<TileShape>::type,
+        typename WithCursor<BoxShape>::type,
+        kSwizzleMode>;
+    using Element = T;
+    using Shared = typename Tile::Shared;
+    static constexpr int kRank = TileShape::kRank;
+    static constexpr int kBoxes = Tile::kBoxes;
+    static constexpr int kBytes = Tile::kBytes;
+    static constexpr int kAlignment = Tile::kAlignment;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
+    static constexpr bool kIsBulk = false;
+    static_assert(0 <= kRaggedDim && kRaggedDim < kRank - 1, "contiguous rows cannot be ragged");
+    static_assert(kRank <= 4, "the cursor takes one of the five dimensions");
+
+    // Extent of the tile along side `dim` of the array, outermost first.
+    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
+    __device__ static constexpr int box_side(int dim) { return BoxShape::sides[dim]; }
+
+    // Rows of a sequence that one tile spans.
+    static constexpr int kRows = TileShape::sides[kRaggedDim];
+
+    Tile tile;
+    i32 max_length;
+
+    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+
+    // Where in the map the tile of a sequence starts.
+    __device__ __forceinline__ Coordinates<kRank + 1> load_coordinates(
+        RaggedSequence sequence, Coordinates<kRank> at
+    ) const {
+        Coordinates<kRank + 1> placed;
+#pragma unroll
+        for (int dim = 0; dim < kRank; ++dim) placed.values[dim] = at.values[dim];
+        placed.values[kRank - 1 - kRaggedDim] += max_length - sequence.length;
+        placed.values[kRank] = sequence.end();
+        return placed;
+    }
+
+    // The same: one map serves both ways.
+    __device__ __forceinline__ Coordinates<kRank + 1> store_coordinates(
+        RaggedSequence sequence, Coordinates<kRank> at
+    ) const {
+        return load_coordinates(sequence, at);
+    }
+
+    // Loads the tile that starts at these coordinates of the sequence, zeros beyond its end. The
+    // barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
+    }
+
+    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    __device__ __forceinline__ void async_multicast_load(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        u16 cta_mask,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_multicast_load(
+            shared, barrier, load_coordinates(sequence, at), cta_mask, policy
+        );
+    }
+
+    // Brings the tile into L2.
+    __device__ __forceinline__ void prefetch(
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.prefetch(load_coordinates(sequence, at), policy);
+    }
+
+    // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
+    // Ordinary writes to `shared` need fence_async_view_proxy() first.
+    __device__ __forceinline__ void async_store(
+        const Shared& shared,
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_store(shared, store_coordinates(sequence, at), policy);
+    }
+
+    // Combines the tile with what is in global memory, up to the end of the sequence.
+    template <ReduceOp kOp>
+    __device__ __forceinline__ void async_reduce(
+        const Shared& shared,
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.template async_reduce<kOp>(shared, store_coordinates(sequence, at), policy);
+    }
+};
+
+// Rows of one head of a packed array (rows, heads, last) or (rows, heads, groups, last). Cursor and
+// head are one coordinate, since heads follow each other without a gap; the rest is as above.
+//
+// The sides are those of the map without it: rows, (groups,) columns. With kIsChunked the columns
+// are cut into chunks, (chunks, rows, (groups,) chunk), which one instruction moves.
+template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzleMode, int kIsChunked>
+struct RaggedTMA3DTile {
+    using Tile = TMATensorTile<
+        T,
+        typename WithCursor<TileShape>::type,
+        typename WithCursor<BoxShape>::type,
+        kSwizzleMode>;
+    using Element = T;
+    using Shared = typename Tile::Shared;
+    static constexpr int kRank = Tile::kRank;
+    static constexpr int kBoxes = Tile::kBoxes;
+    static constexpr int kBytes = Tile::kBytes;
+    static constexpr int kAlignment = Tile::kAlignment;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
+    static constexpr int kRows = TileShape::sides[kIsChunked];
+    static_assert(!kIsChunked || kBoxes == 1, "one instruction moves all chunks");
+
+    Tile tile;
+    i32 max_length;
+    i32 heads;
+
+    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+
+    // Where in the map the tile of a sequence starts.
+    __device__ __forceinline__ Coordinates<kRank> load_coordinates(
+        RaggedSequence sequence, i32 row, i32 head, i32 column = 0
+    ) const {
+        Coordinates<kRank> at;
+        if constexpr (kIsChunked) {
+            at.values[kRank - 2] = column / TileShape::sides[TileShape::kRank - 1];
+        } else {
+            at.values[0] = column;
+        }
+        at.values[kRank - 2 - kIsChunked] = max_length - sequence.length + row;
+        at.values[kRank - 1] = sequence.end() * heads + head;
+        return at;
+    }
+
+    // The same: one map serves both ways.
+    __device__ __forceinline__ Coordinates<kRank> store_coordinates(
+        RaggedSequence sequence, i32 row, i32 head, i32 column = 0
+    ) const {
+        return load_coordinates(sequence, row, head, column);
+    }
+
+    // Loads the tile that starts at this row and column, zeros beyond the end of the sequence. The
+    // barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        i32 column = 0,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
+    }
+
+    // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
+    // Ordinary writes to `shared` need fence_async_view_proxy() first.
+    __device__ __forceinline__ void async_store(
+        const Shared& shared,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        i32 column = 0,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
+    }
+
+    // Stores one chunk of columns of the tile, for an epilogue that writes them one by one.
+    __device__ __forceinline__ void async_store_chunk(
+        const Shared& shared,
+        i32 chunk,
+        RaggedSequence sequence,
+        i32 row,
+        i32 head,
+        CachePolicy policy = CachePolicy::kEvictFirst
+    ) const {
+        static_assert(!kIsChunked, "one instruction moves all chunks: use async_store");
+        static_assert(
+            kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
+        );
+        ptx::cp_async_bulk_tensor_store<kRank>(
+            &tile.map, store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
+            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, static_cast<u64>(policy)
+        );
+    }
+};
+
+}  // namespace tmaasync

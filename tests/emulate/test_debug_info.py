@@ -1,0 +1,351 @@
+"""The compiler's debug information names shared memory and source lines."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from emulate.test_mutations import product, tiled
+
+from tmaasync import Kernel, create_tma_tile
+from tmaasync._sources import find_kernel, include_dir
+from tmaasync.emulate import EmulatedLaunch, toolchain
+from tmaasync.emulate.debug_info import DebugInfo, Frame, debug_info, source_frame
+
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+namespace inner {
+
+struct Counters { u32 arrivals; alignas(16) u32 bytes[2]; };
+
+template <typename Tile, int kStages>
+struct Rings {
+    typedef SharedMemBarrier Pair[2];
+    struct Stage { typename Tile::Shared a; Pair ready; };
+
+    struct SharedMemory : Counters {
+        Stage stages[kStages];
+        struct { SharedMemBarrier done; char padding[8]; };
+        const Pair grid[2][3];
+        union { SharedMemBarrier last; unsigned char raw[64]; };
+        static constexpr int kConstant = 3;
+        u32 low : 4, high : 28;
+    };
+};
+
+}  // namespace inner
+
+using SharedMemory = inner::Rings<Tile, 2>::SharedMemory;
+extern "C" __device__ const int pass_shared_bytes = sizeof(SharedMemory);
+
+#define PLACE(NAME, MEMBER) \\
+    extern "C" __device__ const unsigned NAME = __builtin_offsetof(SharedMemory, MEMBER);
+PLACE(at_arrivals, arrivals)
+PLACE(at_bytes, bytes[1])
+PLACE(at_tile, stages[1].a)
+PLACE(at_ready, stages[1].ready[1])
+PLACE(at_done, done)
+PLACE(at_grid, grid[1][2][1])
+PLACE(at_last, last)
+
+__device__ __forceinline__ void open(SharedMemBarrier& barrier, unsigned count) {
+    barrier.init(count);
+}
+
+__device__ __forceinline__ void open_both(SharedMemory& shared, unsigned count) {
+    open(shared.done, count);
+    open(shared.last, count + 1);
+}
+
+extern "C" __global__ void pass(const __grid_constant__ Tile tile, unsigned count) {
+    __shared__ SharedMemBarrier fixed[3];
+    auto& small = dynamic_shared<SharedMemBarrier>();
+    auto& shared = dynamic_shared<SharedMemory>();
+    const auto late = [&](unsigned more) { open(shared.stages[1].ready[1], more); };
+    open_both(shared, count);
+    open(fixed[2], count);
+    late(count);
+    open(small, count);
+}
+"""
+NAMES = {
+    "at_arrivals": "arrivals",
+    "at_bytes": "bytes[1]",
+    "at_tile": "stages[1].a",
+    "at_ready": "stages[1].ready[1]",
+    "at_done": "done",
+    "at_grid": "grid[1][2][1]",
+    "at_last": "last",
+}
+SOURCE_NAME = "kernel.cu"
+BARRIER_BYTES = 8
+
+# --- libraries ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def compiled_with(*options: str) -> Iterator[None]:
+    flags = toolchain.flags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            toolchain,
+            "flags",
+            lambda *, is_kernel, **kept: (
+                *flags(is_kernel=is_kernel, **kept),
+                *(options if is_kernel else ()),
+            ),
+        )
+        yield
+
+
+def own_kernel() -> EmulatedLaunch:
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    launch = Kernel(SOURCE, "pass", types={"Tile": tile}).prepare(1, 1, (tile, 1))
+    assert isinstance(launch, EmulatedLaunch)
+    return launch
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("-O0", "-gdwarf-5"),
+        ("-O2", "-gdwarf-4"),
+        pytest.param(("-O0", "-gdwarf-4"), marks=pytest.mark.slow),
+        pytest.param(("-O2", "-gdwarf-5"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def own(request: pytest.FixtureRequest) -> EmulatedLaunch:
+    with compiled_with("-g", *request.param):
+        return own_kernel()
+
+
+def information(launch: EmulatedLaunch) -> DebugInfo:
+    return debug_info(launch._program.path)
+
+
+def symbol(path: Path, name: str) -> Any:
+    """The entry of the linker's table."""
+    with path.open("rb") as stream:
+        table: Any = ELFFile(stream).get_section_by_name(".symtab")
+        return next(entry for entry in table.iter_symbols() if entry.name == name).entry
+
+
+def instructions(path: Path, name: str) -> range:
+    place = symbol(path, name)
+    return range(place["st_value"], place["st_value"] + place["st_size"])
+
+
+# --- shared memory ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", NAMES)
+def test_a_member_is_named_as_the_source_reaches_it(place: str, own: EmulatedLaunch) -> None:
+    offset = ctypes.c_uint.in_dll(own._program.library, place).value
+
+    assert information(own).shared_name(offset) == NAMES[place]
+
+
+def test_a_barriers_last_byte_bears_its_name_and_the_next_does_not(own: EmulatedLaunch) -> None:
+    start = ctypes.c_uint.in_dll(own._program.library, "at_ready").value
+    shared_name = information(own).shared_name
+
+    names = [shared_name(offset) for offset in range(start, start + BARRIER_BYTES)]
+
+    assert set(names) == {"stages[1].ready[1]"}
+    assert shared_name(start - 1) == "stages[1].ready[0]"
+    assert shared_name(start + BARRIER_BYTES) != "stages[1].ready[1]"
+
+
+def test_beyond_the_struct_and_before_it_nothing_has_a_name(own: EmulatedLaunch) -> None:
+    end = own._program.shared_bytes
+    assert end is not None
+
+    assert information(own).shared_name(end) is None
+    assert information(own).shared_name(-1) is None
+    assert information(own).shared_name(1 << 40) is None
+
+
+def test_a_static_barrier_is_named_by_where_its_thread_local_lies(own: EmulatedLaunch) -> None:
+    start = symbol(own._program.path, "_ZZ4passE5fixed")["st_value"]
+
+    assert information(own).static_shared_name(start + 2 * BARRIER_BYTES) == "fixed[2]"
+    assert information(own).static_shared_name(1 << 40) is None
+
+
+@pytest.mark.parametrize("job", ["product", "tiled"])
+def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
+    prepare, file = {"product": (product, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]
+    prepared = prepare(find_kernel(file).read_text())
+    with compiled_with("-O0", "-g"):
+        found = information(prepared.build())
+
+    assert prepared.barriers
+    for start, name in prepared.barriers.items():
+        assert {found.shared_name(start + byte) for byte in range(BARRIER_BYTES)} == {name}
+    tiles = {found.shared_name(offset) for offset in range(0, min(prepared.barriers), 16)}
+    assert {len(tiles), *tiles} == TILES[job]
+
+
+TILES = {
+    "product": {
+        10,
+        *(f"stages[{stage}].{side}" for stage in range(3) for side in "ab"),
+        *(f"epilogue[{consumer}][{buffer}]" for consumer in range(2) for buffer in range(2)),
+    },
+    "tiled": {3, *(f"tiles[{stage}]" for stage in range(3))},
+}
+
+# --- lines --------------------------------------------------------------------------------------
+
+
+def test_the_kernel_is_the_outermost_function_of_each_of_its_instructions(
+    own: EmulatedLaunch,
+) -> None:
+    found = information(own)
+
+    chains = [found.frames(address) for address in instructions(own._program.path, "pass")[::3]]
+
+    assert {chain[-1].function for chain in chains} == {"pass"}
+    assert {chain[-1].file for chain in chains} == {SOURCE_NAME}
+
+
+def test_inlined_calls_are_told_with_the_lines_that_call(own: EmulatedLaunch) -> None:
+    found = information(own)
+    lines = SOURCE.splitlines()
+    callers = {
+        (frame.function, lines[frame.line - 1].strip())
+        for address in every_instruction(own._program.path)
+        for frame in found.frames(address)
+        if frame.file == SOURCE_NAME
+    }
+
+    assert ("open", "barrier.init(count);") in callers
+    assert ("open_both", "open(shared.last, count + 1);") in callers
+    assert ("pass", "open_both(shared, count);") in callers
+    assert any(name == "operator()" and "late = [&]" in line for name, line in callers)
+
+
+def every_instruction(path: Path) -> Iterator[int]:
+    with path.open("rb") as stream:
+        text: Any = ELFFile(stream).get_section_by_name(".text")
+        yield from range(text["sh_addr"], text["sh_addr"] + text["sh_size"], 4)
+
+
+@pytest.mark.skipif(shutil.which("addr2line") is None, reason="no addr2line")
+def test_chains_are_what_addr2line_says(own: EmulatedLaunch) -> None:
+    path = own._program.path
+    addresses = instructions(path, "pass")[::5]
+
+    for address, wanted in zip(addresses, by_addr2line(path, addresses), strict=True):
+        chain = [
+            f"{Path(frame.file).name}:{frame.line}" for frame in debug_info(path).frames(address)
+        ]
+        # It tells the chain twice where inlined code is the first of its function.
+        assert chain
+        assert wanted in (chain, chain * 2, [*chain, chain[-1]])
+
+
+def by_addr2line(path: Path, addresses: range) -> list[list[str]]:
+    command = ["addr2line", "-a", "-i", "-e", str(path), *map(hex, addresses)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    chains: list[list[str]] = []
+    for line in told.splitlines():
+        if line.startswith("0x"):
+            chains.append([])
+        else:
+            chains[-1].append(Path(line.partition(" (")[0]).name)
+    return chains
+
+
+def test_addresses_of_no_function_are_unknown(own: EmulatedLaunch) -> None:
+    assert information(own).frames(0) == ()
+    assert information(own).frames(1 << 40) == ()
+
+
+# --- the frame to tell --------------------------------------------------------------------------
+
+HEADER = Frame("wait", f"{include_dir()}/tmaasync/barrier.cuh", 40)
+THEIRS = Frame("take", "/home/me/rings.cuh", 7)
+OWN = Frame("pass", SOURCE_NAME, 20)
+
+
+def test_the_innermost_frame_in_the_kernels_own_source_is_told() -> None:
+    outer = Frame("pass", SOURCE_NAME, 30)
+
+    assert source_frame((HEADER, THEIRS, OWN, outer), SOURCE_NAME) == OWN
+
+
+def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:
+    assert source_frame((HEADER, THEIRS), SOURCE_NAME) == THEIRS
+    assert source_frame((HEADER,), SOURCE_NAME) is None
+    assert source_frame((), SOURCE_NAME) is None
+
+
+# --- nothing to read ----------------------------------------------------------------------------
+
+
+def knows_nothing(path: Path) -> bool:
+    found = DebugInfo(path)
+    told = (found.frames(0x6000), found.shared_name(0), found.static_shared_name(0))
+    return told == ((), None, None)
+
+
+def test_a_file_that_is_absent_or_no_library_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("not a library")
+
+    assert knows_nothing(tmp_path / "absent.so")
+    assert knows_nothing(tmp_path / "text.so")
+    assert knows_nothing(tmp_path)
+
+
+def test_a_damaged_library_tells_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
+    whole = own._program.path.read_bytes()
+    cut, blank = tmp_path / "cut.so", tmp_path / "blank.so"
+    cut.write_bytes(whole[: len(whole) // 2])
+    with own._program.path.open("rb") as stream:
+        section: Any = ELFFile(stream).get_section_by_name(".debug_info")
+        start, size = section["sh_offset"], section["sh_size"]
+    blank.write_bytes(whole[:start] + bytes([0xFF]) * size + whole[start + size :])
+
+    assert knows_nothing(cut)
+    assert knows_nothing(blank)
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="no strip")
+def test_a_stripped_library_tells_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
+    stripped = tmp_path / "stripped.so"
+    subprocess.run(["strip", "-o", str(stripped), str(own._program.path)], check=True)
+
+    assert knows_nothing(stripped)
+
+
+def test_without_pyelftools_nothing_is_known(
+    own: EmulatedLaunch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "elftools"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "elftools", None)
+
+    assert knows_nothing(own._program.path)
+
+
+def test_several_threads_may_ask_at_once(own: EmulatedLaunch) -> None:
+    fresh, path = DebugInfo(own._program.path), own._program.path
+    addresses = instructions(path, "pass")[::7]
+    wanted = [debug_info(path).frames(address) for address in addresses]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(fresh.frames, addresses)) == wanted

@@ -1,0 +1,238 @@
+"""Accesses that nothing orders are found whatever order they happened in; ordered ones are not."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedRace, Kernel, create_tma_tile
+from tmaasync.emulate import scheduled
+
+PASS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct Big { int values[40]; };
+
+extern "C" __global__ void pass(int* out, int* flag) {
+    __shared__ int value;
+    __shared__ Big from, to;
+    const int thread = threadIdx.x;
+    (void)from, (void)to, (void)flag;
+    BODY
+}
+"""
+
+
+def run(body: str, *, blocks: int = 1, threads: int = 64) -> Any:
+    out, flag = np.zeros(1024, np.int32), np.zeros(4, np.int32)
+    Kernel(PASS.replace("BODY", body), "pass")(blocks, threads, (out, flag))
+    return out
+
+
+ORDERED = {
+    "a barrier": "if (thread == 63) value = 7; __syncthreads(); out[thread] = value;",
+    "a barrier of a warp": "if (thread == 5) value = 7; __syncwarp(); "
+    "if (thread < 32) out[thread] = value;",
+    "a named barrier": "if (thread == 40) value = 7; NamedBarrier<64>{2}.sync(); "
+    "out[thread] = value;",
+    "atomics": "if (thread == 0) value = 0; __syncthreads(); atomicAdd(&value, 1); "
+    "__syncthreads(); out[thread] = value;",
+    "a flag behind fences": "if (thread == 33) { out[0] = 7; __threadfence(); "
+    "atomicExch(flag, 1); } if (thread == 0) { while (atomicAdd(flag, 0) == 0) {} "
+    "__threadfence(); out[1] = out[0]; }",
+    "a volatile flag behind fences": "auto* seen = const_cast<volatile int*>(flag); "
+    "if (thread == 33) { out[0] = 7; __threadfence(); *seen = 1; } "
+    "if (thread == 0) { while (*seen == 0) {} __threadfence(); out[1] = out[0]; }",
+    "other bytes": "if (thread < 4) reinterpret_cast<char*>(&value)[thread] = 1; __syncthreads(); "
+    "out[thread] = value;",
+    "a copied struct": "if (thread == 0) { for (int& v : from.values) v = 1; to = from; } "
+    "__syncthreads(); out[thread] = to.values[thread % 40];",
+}
+
+
+@pytest.mark.parametrize("body", ORDERED.values(), ids=ORDERED)
+@pytest.mark.parametrize("policy", ["round_robin", "random"])
+def test_what_is_ordered_is_no_race(body: str, policy: Any) -> None:
+    with scheduled(policy, seed=3):
+        run(body)
+
+
+CLEAR = "if (thread == 0) value = 0; __syncthreads(); "
+RACES = {
+    "no barrier": (CLEAR + "if (thread == 63) value = 7; out[thread] = value;", "value"),
+    "a barrier of another warp": (
+        CLEAR + "if (thread == 5) value = 7; __syncwarp(); if (thread >= 32) out[thread] = value;",
+        "value",
+    ),
+    "two writers": ("value = thread; __syncthreads(); out[thread] = value;", "value"),
+    "a shuffle is no fence": (
+        CLEAR + "if (thread == 0) value = 7; __shfl_sync(0xffffffff, 1, 0); "
+        "if (thread == 1) out[0] = value;",
+        "value",
+    ),
+    "a flag without fences": (
+        (
+            "if (thread == 33) { out[0] = 7; atomicExch(flag, 1); } "
+            "if (thread == 0) { while (atomicAdd(flag, 0) == 0) {} out[1] = out[0]; }"
+        ),
+        "global address",
+    ),
+    "an atomic and a read": (CLEAR + "atomicAdd(&value, 1); out[thread] = value;", "value"),
+    "a copied struct": (
+        (
+            "if (thread < 2) { for (int& v : from.values) v = 1; } __syncthreads(); "
+            "if (thread < 2) to = from; __syncthreads(); out[thread] = to.values[thread % 40];"
+        ),
+        "from.values",
+    ),
+    "a struct copied by two": (
+        (
+            "if (thread == 0) { for (int& v : from.values) v = 1; } __syncthreads(); "
+            "if (thread < 2) to = from; __syncthreads(); out[thread] = to.values[thread % 40];"
+        ),
+        "to.values",
+    ),
+    "global memory": ("out[thread / 2] = thread;", "global address"),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+@pytest.mark.parametrize("policy", ["round_robin", "random"])
+def test_what_is_not_ordered_is_a_race(name: str, policy: Any) -> None:
+    body, place = RACES[name]
+
+    with scheduled(policy, seed=3), pytest.raises(EmulatedRace, match="a race on") as caught:
+        run(body)
+
+    assert place in str(caught.value)
+    assert "kernel.cu:12" in str(caught.value)
+
+
+def test_blocks_are_ordered_by_nothing_but_atomics_and_fences() -> None:
+    with pytest.raises(EmulatedRace, match=r"block \(0, 0, 0\).*\n.*block \(1, 0, 0\)"):
+        run("if (thread == 0) out[0] = blockIdx.x;", blocks=2)
+
+    counted = run(
+        "if (thread == 0) { out[blockIdx.x] = 1; __threadfence(); "
+        "if (atomicAdd(flag, 1) == 1) { __threadfence(); out[2] = out[0] + out[1]; } }",
+        blocks=2,
+    )
+    assert counted[2] == 2
+
+
+STAGED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int staged_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void staged(const __grid_constant__ Tile tile, float* array) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    BODY
+}
+"""
+LOAD = (
+    "if (threadIdx.x == 0) { shared.full.expect_bytes(Tile::kBytes); "
+    "tile.async_copy(shared.tile, shared.full, {0, 0}); }"
+)
+FILL = "shared.tile.data()[threadIdx.x] = 1;"
+STORE = "if (threadIdx.x == 0) { tile.async_store(shared.tile, {0, 0}); commit_group(); "
+FENCED = f"{FILL} fence_async_view_proxy(); __syncthreads(); "
+
+
+def run_staged(body: str) -> None:
+    array = np.ones((8, 8), np.float32)
+    tile = create_tma_tile(array, (8, 8))
+    kernel = Kernel(STAGED.replace("BODY", body), "staged", types={"Tile": tile})
+    kernel(1, 64, (tile, array))
+
+
+STAGED_ORDERED = {
+    "a load waited for": f"{LOAD} shared.full.wait(0); "
+    "if (shared.tile.data()[threadIdx.x] == 7) array[threadIdx.x] = 1;",
+    "a fenced store": f"{FENCED} {STORE} wait_group<0>(); array[1] = 2; }}",
+    "a buffer written again": f"{FENCED} {STORE} wait_group_read<0>(); {FILL} }}",
+    "a fence by the one that issues": f"{FILL} __syncthreads(); if (threadIdx.x == 0) "
+    f"fence_async_view_proxy(); {STORE} wait_group_read<0>(); }}",
+}
+STAGED_RACES = {
+    "a load not waited for": (
+        (
+            f"{LOAD} float x = shared.tile.data()[threadIdx.x]; shared.full.wait(0); "
+            "if (x == 7) array[0] = x;"
+        ),
+        "",
+    ),
+    "a relaxed wait": (
+        (
+            f"{LOAD} shared.full.wait_relaxed<Scope::kCta>(0); "
+            "if (shared.tile.data()[threadIdx.x] == 7) array[0] = 1;"
+        ),
+        "Wait on the barrier",
+    ),
+    "no proxy fence": (
+        f"{FILL} __syncthreads(); {STORE} wait_group_read<0>(); }}",
+        "fence_async_view_proxy",
+    ),
+    "a fence before the write": (
+        f"fence_async_view_proxy(); {FILL} __syncthreads(); {STORE} wait_group_read<0>(); }}",
+        "fence_async_view_proxy",
+    ),
+    "a load over written memory": (
+        f"{FILL} __syncthreads(); {LOAD} shared.full.wait(0);",
+        "fence_async_view_proxy",
+    ),
+    "the buffer written too early": (
+        f"{FENCED} {STORE} {FILL} wait_group_read<0>(); }}",
+        "wait_group_read",
+    ),
+    "the array read too early": (
+        f"{FENCED} {STORE} wait_group_read<0>(); array[1] = 2; }}",
+        "wait_group<0>",
+    ),
+}
+
+
+@pytest.mark.parametrize("body", STAGED_ORDERED.values(), ids=STAGED_ORDERED)
+def test_tma_in_order_is_no_race(body: str) -> None:
+    run_staged(body)
+
+
+@pytest.mark.parametrize("name", STAGED_RACES)
+def test_tma_out_of_order_is_a_race_with_its_remedy(name: str) -> None:
+    body, remedy = STAGED_RACES[name]
+
+    with pytest.raises(Exception, match=r"a race on|nothing has written") as caught:
+        run_staged(body)
+
+    assert remedy in str(caught.value)
+
+
+def test_a_race_survives_the_way_to_another_process() -> None:
+    with pytest.raises(EmulatedRace) as caught:
+        run("value = thread; __syncthreads(); out[thread] = value;")
+
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.first, again.second, str(again)) == (
+        caught.value.first,
+        caught.value.second,
+        str(caught.value),
+    )
+
+
+def test_without_the_detector_the_kernel_runs() -> None:
+    with scheduled(races=False):
+        run("value = thread; __syncthreads(); out[thread] = value;")

@@ -1,0 +1,120 @@
+"""Sequences at both ends of an array whose neighbours are addresses without memory.
+
+Run in a process of its own, since an access outside kills the context:
+``python tests/gpu/guarded_ragged.py load`` (or ``store``) prints "ok". With ``wrap`` it asks
+whether addresses that wrap around 2**64 work on the chip, which nothing here depends on.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from cuda.bindings import driver
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from emulate.test_ragged import wrapping
+from parity.ragged_cases import POISON, Batches, Form, move, source_words
+from parity.random_copies import LOAD, _kernel
+
+from tmaasync import _driver
+
+ROW_BYTES = 256
+BELOW_BYTES = 64 << 20
+# The map's address lies 32 MiB below the array: in the reserved range, where nothing is mapped.
+FORM = Form("float32", (64,), 16, (64,), (32 << 20) // ROW_BYTES)
+
+
+def call(name: str, *arguments: Any) -> Any:
+    result, *values = getattr(driver, name)(*arguments)
+    if int(result) != 0:
+        raise SystemExit(f"{name}: {result.name}")
+    return values[0] if values else None
+
+
+def guarded_bytes() -> Any:
+    """Memory of one granule amid reserved addresses without any."""
+    cupy.zeros(1)
+    kinds, places = driver.CUmemAllocationType, driver.CUmemLocationType
+    wanted = driver.CUmemAllocationProp()
+    wanted.type = kinds.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = places.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = 0
+    least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    size = int(call("cuMemGetAllocationGranularity", wanted, least))
+    start = int(call("cuMemAddressReserve", BELOW_BYTES + 2 * size, 0, 0, 0))
+    address = start + BELOW_BYTES
+    call("cuMemMap", address, size, 0, call("cuMemCreate", size, wanted, 0), 0)
+    access = driver.CUmemAccessDesc()
+    access.location.type = places.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = 0
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    call("cuMemSetAccess", address, size, [access], 1)
+    memory = cupy.cuda.UnownedMemory(address, size, None, 0)
+    return cupy.ndarray(size, cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def batches(rows: int) -> Batches:
+    lengths = np.array([5, 0, 100, 3, 0], np.int32)
+    starts = np.array([0, 0, rows - 103, rows - 3, rows], np.int32)
+    return Batches(lengths, np.stack([starts, starts], axis=1), rows)
+
+
+def check(direction: str) -> None:
+    """Move sequences out of guarded memory, or into it."""
+    guarded = guarded_bytes().view(np.uint32).reshape(-1, ROW_BYTES // 4)
+    rows = guarded.shape[0]
+    some = batches(rows)
+    values = source_words(FORM, some, cupy, seed=1)
+    source, target = cupy.empty_like(values), cupy.empty_like(values)
+    if direction == "load":
+        source = guarded
+    else:
+        target = guarded
+    source[...] = values
+    target[...] = POISON
+    expected = cupy.full_like(values, POISON)
+    indices = cupy.asarray(some.row_indices(0))
+    expected[indices] = values[indices]
+
+    move(FORM, some, source, target, cupy, None)
+
+    cupy.cuda.Device().synchronize()
+    if not bool((target == expected).all()):
+        raise SystemExit("wrong bytes")
+
+
+def check_wrapping() -> None:
+    """One load through the map with the array's own address."""
+    memory = guarded_bytes()
+    memory[...] = cupy.asarray(np.random.default_rng(0).integers(0, 256, memory.size, np.uint8))
+    row_bytes, start, length = 64, 11, 13
+    spec = wrapping(memory.data.ptr, memory.size, row_bytes, 8)
+    place = np.zeros((), [("at", "<i4", (5,)), ("offsets", "<u2", (4,))])
+    place["at"][:4] = (0, 2**30 - length + 8, start + length, 2**30)
+    image, completed = cupy.zeros(32768, np.uint8), cupy.zeros(1, np.uint32)
+    arguments = (
+        _driver.encode(spec),
+        place,
+        image,
+        memory,
+        np.uint32(spec.box_bytes),
+        np.uint32(0),
+        completed,
+    )
+    _kernel(4, LOAD, 0)(1, 64, arguments)
+    cupy.cuda.Device().synchronize()
+    inside = (length - 8) * row_bytes
+    wanted = memory[(start + 8) * row_bytes :][:inside]
+    if not bool((image[:inside] == wanted).all()) or bool(image[inside : spec.box_bytes].any()):
+        raise SystemExit("wrong bytes")
+
+
+if __name__ == "__main__":
+    what = sys.argv[1]
+    check_wrapping() if what == "wrap" else check(what)
+    sys.stdout.write("ok\n")

@@ -1,0 +1,436 @@
+"""What a compiled kernel's DWARF says: the names in its shared memory, the lines of its code."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import io
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tmaasync._sources import include_dir
+
+if TYPE_CHECKING:
+    from elftools.dwarf.compileunit import CompileUnit
+    from elftools.dwarf.die import DIE
+
+    _Extent = tuple[int, int, DIE]
+
+__all__ = ["DebugInfo", "Frame", "debug_info", "source_frame"]
+
+_Answer = TypeVar("_Answer")
+_Ranges = tuple[tuple[int, int], ...]
+
+_NAMED_BY = ("DW_AT_abstract_origin", "DW_AT_specification")
+_INNER_SCOPES = (
+    "DW_TAG_inlined_subroutine",
+    "DW_TAG_lexical_block",
+    "DW_TAG_try_block",
+    "DW_TAG_catch_block",
+)
+_SAME_TYPE = ("DW_TAG_typedef", "DW_TAG_const_type", "DW_TAG_volatile_type")
+_OBJECTS = ("DW_TAG_structure_type", "DW_TAG_class_type", "DW_TAG_union_type")
+_BARRIER, _TILE, _TILE_MEMBERS = "SharedMemBarrier", "Shared", ["bytes"]
+# Of an expression "push this constant, then make an address of it": its first and last byte.
+_CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
+_THREAD_LOCAL = (0x9B, 0xE0)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function of a call chain, and the line it had come to."""
+
+    function: str
+    file: str
+    line: int
+
+
+class DebugInfo:
+    """The debug information of one library, read when something is asked for the first time.
+
+    Without pyelftools, or of a file that is missing, damaged or stripped, nothing is known.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Remember the library; nothing is read."""
+        self._path = path
+        # Reports of several launches may come at once, and pyelftools seeks in one stream.
+        self._lock = threading.Lock()
+
+    def frames(self, address: int) -> tuple[Frame, ...]:
+        """The functions that the instruction belongs to, innermost first; none when unknown.
+
+        Args:
+            address: Counted from where the library is loaded. Of a call that has not returned yet
+                that is the return address less one.
+        """
+        return self._asked(lambda: self._frames(address), ())
+
+    def shared_name(self, offset: int) -> str | None:
+        """What lies at this byte of the struct that `dynamic_shared` gives, as in ``full[2]``."""
+        return self._asked(lambda: _place_name(self._layout, offset), None)
+
+    def static_shared_name(self, offset: int) -> str | None:
+        """What ``__shared__`` variable lies at this byte of the library's thread_local segment."""
+        return self._asked(lambda: self._static_name(offset), None)
+
+    def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
+        # Names adorn a report. Whatever is wrong with the file, the report itself must come.
+        with self._lock:
+            try:
+                return question()
+            except Exception:
+                return unknown
+
+    @functools.cached_property
+    def _units(self) -> tuple[_Unit, ...]:
+        from elftools.elf.elffile import ELFFile
+
+        try:
+            file = ELFFile(io.BytesIO(self._path.read_bytes()))
+            return tuple(_Unit(unit) for unit in file.get_dwarf_info().iter_CUs())
+        except Exception:
+            return ()
+
+    def _frames(self, address: int) -> tuple[Frame, ...]:
+        for unit in self._units:
+            if unit.covers(address):
+                return unit.frames(address)
+        return ()
+
+    @functools.cached_property
+    def _layout(self) -> DIE | None:
+        every = (tuple(unit.shared_layouts()) for unit in self._units)
+        return max(next(filter(None, every), ()), key=_size_bytes, default=None)
+
+    @functools.cached_property
+    def _static_variables(self) -> tuple[tuple[int, DIE], ...]:
+        return tuple(variable for unit in self._units for variable in unit.thread_locals())
+
+    def _static_name(self, offset: int) -> str | None:
+        for start, variable in self._static_variables:
+            kind = _target(variable, "DW_AT_type")
+            if 0 <= offset - start < _size_bytes(kind):
+                return _name(variable) + _leaf(kind, offset - start)[0]
+        return None
+
+
+@functools.lru_cache
+def debug_info(path: Path) -> DebugInfo:
+    """The debug information of this library, the same object each time."""
+    return DebugInfo(path)
+
+
+def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
+    """The innermost frame in the kernel's own source, or else in no header of this library."""
+    ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
+    own = (frame for frame in frames if frame.file == source_name)
+    others = (frame for frame in frames if not frame.file.startswith(ours))
+    return next(own, None) or next(others, None)
+
+
+# --- one translation unit ----------------------------------------------------------------------
+
+
+class _Unit:
+    """One compiler run: its functions by address, its lines, its shared memory."""
+
+    def __init__(self, unit: CompileUnit) -> None:
+        self._unit = unit
+        self._known: dict[int, tuple[tuple[_Ranges, DIE], ...]] = {}
+
+    def covers(self, address: int) -> bool:
+        return _covers(self._ranges, address)
+
+    @functools.cached_property
+    def _ranges(self) -> _Ranges:
+        return _ranges(self._unit.get_top_DIE())
+
+    # --- addresses -----------------------------------------------------------------------------
+
+    def frames(self, address: int) -> tuple[Frame, ...]:
+        chain = self._chain(address)
+        place = self._place(address) if chain else None
+        if place is None:
+            return ()
+        frames = []
+        for scope in reversed(chain):
+            frames.append(Frame(_name(scope), *place))
+            place = (
+                self._file_name(_number(scope, "DW_AT_call_file", -1)),
+                _number(scope, "DW_AT_call_line", 0),
+            )
+        return tuple(frames)
+
+    def _chain(self, address: int) -> list[DIE]:
+        """The function and the inlined calls that the address is in, outermost first."""
+        chain = []
+        scope = _function_at(self._functions, address)
+        # Looking into each function takes as long as all the rest, and few have any inside.
+        scope = scope or _function_at(self._local_functions, address)
+        while scope is not None:
+            if scope.tag in ("DW_TAG_subprogram", "DW_TAG_inlined_subroutine"):
+                chain.append(scope)
+            inner = self._inner(scope)
+            scope = next((die for ranges, die in inner if _covers(ranges, address)), None)
+        return chain
+
+    @functools.cached_property
+    def _functions(self) -> list[_Extent]:
+        return _extents(_functions_in(self._unit.get_top_DIE(), ("DW_TAG_namespace",)))
+
+    @functools.cached_property
+    def _local_functions(self) -> list[_Extent]:
+        """Functions of types that a function declares, lambdas above all."""
+        within = ("DW_TAG_namespace", "DW_TAG_subprogram", "DW_TAG_lexical_block", *_OBJECTS)
+        return _extents(_functions_in(self._unit.get_top_DIE(), within))
+
+    def _inner(self, scope: DIE) -> tuple[tuple[_Ranges, DIE], ...]:
+        if scope.offset not in self._known:
+            self._known[scope.offset] = tuple(_inner_scopes(scope))
+        return self._known[scope.offset]
+
+    def _place(self, address: int) -> tuple[str, int] | None:
+        starts, places = self._lines
+        index = bisect.bisect_right(starts, address) - 1
+        found = places[index] if index >= 0 else None
+        return None if found is None else (self._file_name(found[0]), found[1])
+
+    @functools.cached_property
+    def _lines(self) -> tuple[list[int], list[tuple[int, int] | None]]:
+        """Addresses in order, and from each on the file and line; ``None`` where code ends."""
+        starts: list[int] = []
+        places: list[tuple[int, int] | None] = []
+        for rows in sorted(self._sequences(), key=lambda rows: rows[0][0]):
+            for start, place in rows:
+                starts.append(start)
+                places.append(place)
+        return starts, places
+
+    def _sequences(self) -> Iterator[list[tuple[int, tuple[int, int] | None]]]:
+        program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
+        rows: list[tuple[int, tuple[int, int] | None]] = []
+        for entry in program.get_entries():
+            state = entry.state
+            if state is None:
+                continue
+            if state.end_sequence:
+                rows.append((state.address, None))
+                if rows[0][0] != 0:  # the linker dropped what lies at 0
+                    yield rows
+                rows = []
+            elif state.line:  # 0 is what the compiler added; it belongs to the line before
+                rows.append((state.address, (state.file, state.line)))
+
+    def _file_name(self, number: int) -> str:
+        index = number - self._first_file
+        return self._files[index] if 0 <= index < len(self._files) else ""
+
+    @functools.cached_property
+    def _first_file(self) -> int:
+        return 0 if self._unit["version"] >= 5 else 1
+
+    @functools.cached_property
+    def _files(self) -> tuple[str, ...]:
+        program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
+        own = self._unit.get_top_DIE().attributes["DW_AT_comp_dir"].value
+        folders = [own] * self._first_file + list(program.header.include_directory)
+        return tuple(
+            (b"" if folders[file.dir_index] == own else folders[file.dir_index] + b"/").decode()
+            + file.name.decode()
+            for file in program.header.file_entry
+        )
+
+    # --- shared memory -------------------------------------------------------------------------
+
+    def shared_layouts(self) -> Iterator[DIE]:
+        """Each ``T`` of a ``dynamic_shared<T>``."""
+        for scope in self._unit.get_top_DIE().iter_children():
+            if scope.tag != "DW_TAG_namespace" or _name(scope) != "tmaasync":
+                continue
+            for function in scope.iter_children():
+                if _name(function).partition("<")[0] == "dynamic_shared":
+                    yield from (
+                        _bare(_target(parameter, "DW_AT_type"))
+                        for parameter in function.iter_children()
+                        if parameter.tag == "DW_TAG_template_type_param"
+                    )
+
+    def thread_locals(self) -> Iterator[tuple[int, DIE]]:
+        """Variables that each thread has its own of, and where they lie in the segment of these."""
+        for die in self._unit.iter_DIEs():
+            where = die.attributes.get("DW_AT_location")
+            if die.tag != "DW_TAG_variable" or where is None or not isinstance(where.value, list):
+                continue
+            width = _CONSTANT_BYTES.get(where.value[0])
+            if width is not None and where.value[-1] in _THREAD_LOCAL:
+                yield int.from_bytes(bytes(where.value[1 : 1 + width]), "little"), die
+
+
+def _functions_in(scope: DIE, within: tuple[str, ...]) -> Iterator[DIE]:
+    for die in scope.iter_children():
+        if die.tag == "DW_TAG_subprogram":
+            yield die
+        if die.tag in within:
+            yield from _functions_in(die, within)
+
+
+def _extents(functions: Iterator[DIE]) -> list[_Extent]:
+    found = [(start, end, die) for die in functions for start, end in _ranges(die)]
+    return sorted(found, key=operator.itemgetter(0))
+
+
+def _function_at(extents: list[_Extent], address: int) -> DIE | None:
+    index = bisect.bisect_right(extents, address, key=operator.itemgetter(0)) - 1
+    return extents[index][2] if index >= 0 and address < extents[index][1] else None
+
+
+def _inner_scopes(scope: DIE) -> Iterator[tuple[_Ranges, DIE]]:
+    for die in scope.iter_children():
+        if die.tag in _INNER_SCOPES:
+            ranges = _ranges(die)
+            if ranges:
+                yield ranges, die
+            else:
+                yield from _inner_scopes(die)
+
+
+# --- types -------------------------------------------------------------------------------------
+
+
+def _place_name(layout: DIE | None, offset: int) -> str | None:
+    if layout is None or not 0 <= offset < _size_bytes(layout):
+        return None
+    return _leaf(layout, offset)[0].removeprefix(".") or None
+
+
+def _leaf(kind: DIE, offset: int) -> tuple[str, DIE]:
+    """The smallest part of the type that has this byte, barriers first: its name there, its type.
+
+    Of a union's members there may be several.
+    """
+    kind = _bare(kind)
+    leaves = []
+    for name, part, start in _parts(kind, offset):
+        below, leaf = _leaf(part, offset - start)
+        leaves.append((name + below, leaf))
+    return min(leaves, key=_leaf_order, default=("", kind))
+
+
+def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
+    return _name(leaf[1]) != _BARRIER, _size_bytes(leaf[1])
+
+
+def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
+    """The element, or the members and bases, that have this byte: name, type and start."""
+    if kind.tag == "DW_TAG_array_type":
+        element = _target(kind, "DW_AT_type")
+        flat = offset // _size_bytes(element)
+        yield _subscripts(_counts(kind), flat), element, flat * _size_bytes(element)
+    elif kind.tag in _OBJECTS and not _is_whole(kind):
+        for member, start in _members(kind):
+            inner = _target(member, "DW_AT_type")
+            if start <= offset < start + _size_bytes(inner):
+                named = member.tag == "DW_TAG_member" and "DW_AT_name" in member.attributes
+                yield (f".{_name(member)}" if named else ""), inner, start
+
+
+def _is_whole(kind: DIE) -> bool:
+    """Whether nothing inside has a name of interest: a barrier's word, a tile's bytes."""
+    return _name(kind) == _BARRIER or (
+        _name(kind) == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS
+    )
+
+
+def _members(kind: DIE) -> Iterator[tuple[DIE, int]]:
+    """Members and bases of which an object has one each at a place known beforehand."""
+    for member in kind.iter_children():
+        start = _number(member, "DW_AT_data_member_location", 0)
+        is_part = member.tag in ("DW_TAG_member", "DW_TAG_inheritance")
+        if is_part and "DW_AT_external" not in member.attributes:
+            yield member, start + _number(member, "DW_AT_data_bit_offset", 0) // 8
+
+
+def _counts(array: DIE) -> list[int]:
+    """Elements along each dimension, outermost first."""
+    ranges = [die for die in array.iter_children() if die.tag == "DW_TAG_subrange_type"]
+    return [
+        _number(die, "DW_AT_count", _number(die, "DW_AT_upper_bound", -1) + 1) for die in ranges
+    ]
+
+
+def _subscripts(counts: list[int], flat: int) -> str:
+    text = ""
+    for count in reversed(counts):
+        text = f"[{flat % count}]{text}"
+        flat //= count
+    return text
+
+
+def _size_bytes(kind: DIE) -> int:
+    kind = _bare(kind)
+    if kind.tag == "DW_TAG_array_type":
+        return math.prod(_counts(kind)) * _size_bytes(_target(kind, "DW_AT_type"))
+    return _number(kind, "DW_AT_byte_size", 0)
+
+
+def _bare(kind: DIE) -> DIE:
+    """The type without its other names and qualifiers."""
+    while kind.tag in _SAME_TYPE:
+        kind = _target(kind, "DW_AT_type")
+    return kind
+
+
+# --- entries -----------------------------------------------------------------------------------
+
+
+def _name(die: DIE) -> str:
+    """Its name, which an instance leaves to what it is an instance of."""
+    if "DW_AT_name" in die.attributes:
+        name: bytes = die.attributes["DW_AT_name"].value
+        return name.decode()
+    origin = next((link for link in _NAMED_BY if link in die.attributes), None)
+    return "" if origin is None else _name(die.get_DIE_from_attribute(origin))
+
+
+def _target(die: DIE, attribute: str) -> DIE:
+    """What the attribute refers to; an instance leaves this too to its origin."""
+    while attribute not in die.attributes:
+        die = die.get_DIE_from_attribute(next(x for x in _NAMED_BY if x in die.attributes))
+    return die.get_DIE_from_attribute(attribute)
+
+
+def _number(die: DIE, attribute: str, unknown: int) -> int:
+    found = die.attributes.get(attribute)
+    return found.value if found is not None and isinstance(found.value, int) else unknown
+
+
+def _covers(ranges: _Ranges, address: int) -> bool:
+    return any(start <= address < end for start, end in ranges)
+
+
+def _ranges(die: DIE) -> _Ranges:
+    """The addresses of its code; what lies at 0 the linker has dropped."""
+    if "DW_AT_ranges" in die.attributes:
+        return tuple((start, end) for start, end in _listed_ranges(die) if start != 0)
+    start = _number(die, "DW_AT_low_pc", 0)
+    if start == 0 or "DW_AT_high_pc" not in die.attributes:
+        return ()
+    high = die.attributes["DW_AT_high_pc"]
+    return ((start, high.value if high.form == "DW_FORM_addr" else start + high.value),)
+
+
+def _listed_ranges(die: DIE) -> Iterator[tuple[int, int]]:
+    base = _number(die.cu.get_top_DIE(), "DW_AT_low_pc", 0)
+    lists: Any = die.cu.dwarfinfo.range_lists()
+    for entry in lists.get_range_list_at_offset(die.attributes["DW_AT_ranges"].value, die.cu):
+        if hasattr(entry, "base_address"):
+            base = entry.base_address
+        else:
+            moved = 0 if entry.is_absolute else base
+            yield entry.begin_offset + moved, entry.end_offset + moved

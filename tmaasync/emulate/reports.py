@@ -1,0 +1,273 @@
+"""From what the runtime tells of a launch that went wrong to an exception in the kernel's words."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tmaasync._driver import LaunchConfig
+from tmaasync.emulate.build import EmulatedProgram
+from tmaasync.emulate.debug_info import debug_info, source_frame
+from tmaasync.emulate.estimate import LaunchEstimate
+from tmaasync.errors import (
+    EmulatedAccess,
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedRace,
+    EmulatedTimeout,
+    LaunchError,
+    TMAError,
+    WaitingThreads,
+)
+
+__all__ = ["error_of"]
+
+# In the order of the runtime's Operation.
+_OPERATIONS = (
+    "ordinary read",
+    "ordinary write",
+    "atomic operation",
+    "stmatrix",
+    "TMA load",
+    "TMA store",
+    "TMA reduction",
+    "wgmma",
+    "mbarrier.init",
+    "mbarrier operation",
+    "use of registers",
+)
+_LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
+_STORES = ("TMA store", "TMA reduction")
+_BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
+_OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
+
+
+def error_of(
+    program: EmulatedProgram,
+    config: LaunchConfig,
+    budget_seconds: float,
+    size: LaunchEstimate,
+    report: str,
+) -> TMAError:
+    """The exception for what the runtime reports of a launch."""
+    told = json.loads(report)
+    if told["kind"] == "memory":
+        return LaunchError(
+            f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
+            "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
+        )
+    words = _Words(program, config.shared_bytes)
+    if told["kind"] == "race":
+        return _race(words, told)
+    if told["kind"] == "fault":
+        return EmulatedFault(
+            program.name,
+            words.with_names(told["reason"]),
+            tuple(told["block"]),
+            told["thread"],
+            words.line(told["address"]),
+        )
+    waits = tuple(_waiting(words, wait) for wait in told["waits"])
+    if told["kind"] == "timeout":
+        looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
+        return EmulatedTimeout(program.name, budget_seconds, looping, waits)
+    return EmulatedDeadlock(program.name, waits)
+
+
+# --- names ------------------------------------------------------------------------------------
+
+_STATIC_ALIGNMENT, _MAX_DYNAMIC_BYTES = 1024, 227 * 1024  # as in runtime/machine.hpp
+
+
+class _Words:
+    """The names and lines of one kernel's source."""
+
+    def __init__(self, program: EmulatedProgram, shared_bytes: int) -> None:
+        self.program = program
+        self._info = debug_info(program.path)
+        self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
+
+    def line(self, address: int) -> str | None:
+        """Where in the kernel's source, as in ``gemm.cu:120``."""
+        if not address:
+            return None
+        frame = source_frame(self._info.frames(address), self.program.source.name)
+        return None if frame is None else f"{frame.file}:{frame.line}"
+
+    def name(self, offset: int) -> str | None:
+        """What lies at this offset of shared memory."""
+        if offset < self._static:
+            return self._info.shared_name(offset)
+        # Static variables keep their order, with the dynamic array among them taken out.
+        behind = offset - self._static
+        places = (behind, behind + _MAX_DYNAMIC_BYTES)
+        return next(filter(None, map(self._info.static_shared_name, places)), None)
+
+    def with_names(self, reason: str) -> str:
+        """The same words, with the names of the source for barriers and buffers."""
+
+        def barrier(found: re.Match[str]) -> str:
+            return self.name(int(found[1])) or found[0]
+
+        def buffer(found: re.Match[str]) -> str:
+            name = self.name(int(found[2]))
+            return found[0] if name is None else f"{found[0]} ({name})"
+
+        return _OFFSET.sub(buffer, _BARRIER.sub(barrier, reason))
+
+
+# --- deadlocks --------------------------------------------------------------------------------
+
+
+def _waiting(words: _Words, told: dict[str, Any]) -> WaitingThreads:
+    barrier = told.get("barrier", {})
+    home = barrier.get("block")
+    offset = barrier.get("offset")
+    return WaitingThreads(
+        block=tuple(told["block"]),
+        threads=tuple(told["threads"]),
+        instruction=told["instruction"],
+        source=words.line(told["address"]),
+        barrier_name=None if offset is None else words.name(offset),
+        barrier_offset=offset,
+        barrier_number=barrier.get("number"),
+        barrier_block=None if home is None else tuple(home),
+        phase=barrier.get("phase"),
+        missing_arrivals=barrier.get("missing_arrivals"),
+        missing_bytes=barrier.get("missing_bytes"),
+        expected_bytes=barrier.get("expected_bytes"),
+        delivered_bytes=barrier.get("delivered_bytes"),
+    )
+
+
+# --- races ------------------------------------------------------------------------------------
+
+
+def _race(words: _Words, told: dict[str, Any]) -> EmulatedRace:
+    first, second = (_access(words, told[which]) for which in ("first", "second"))
+    is_shared = told["memory"] == "shared"
+    shared = told["first"]["bytes"] & told["second"]["bytes"]
+    start = told["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
+    return EmulatedRace(
+        words.program.name,
+        memory=told["memory"],
+        start=start,
+        name=words.name(start) if is_shared else None,
+        first=first,
+        second=second,
+        cause=_cause(first, second, lacks_fence=told["lacks_proxy_fence"]),
+    )
+
+
+def _access(words: _Words, told: dict[str, Any]) -> EmulatedAccess:
+    return EmulatedAccess(
+        block=tuple(told["block"]),
+        thread=told["thread"],
+        operation=_OPERATIONS[told["operation"]],
+        is_write=told["writes"],
+        source=words.line(told["address"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What is most likely missing between two accesses; None stands for any operation."""
+
+    before: str | None
+    after: str | None
+    cause: str
+    fence: bool | None = None  # whether nothing but a fence between the proxies is missing
+    first_writes: bool | None = None
+
+    def fits(self, first: EmulatedAccess, second: EmulatedAccess, *, fence: bool) -> bool:
+        return (
+            self.before in (None, first.operation)
+            and self.after in (None, second.operation)
+            and self.fence in (None, fence)
+            and self.first_writes in (None, first.is_write)
+        )
+
+
+# The first that fits.
+_RULES = (
+    _Rule(
+        _INIT,
+        None,
+        "TMA may not see the barrier yet: the thread that calls init() must call "
+        "fence_barrier_init() after it",
+        fence=True,
+    ),
+    _Rule(
+        _INIT,
+        None,
+        "no barrier lies between init() and the use. Call __syncthreads() after it, or "
+        "cluster_sync() where another CTA uses the barrier",
+    ),
+    _Rule(
+        None,
+        _REGISTERS,
+        "the accumulators are used before wgmma has finished. Commit the group and wait for it "
+        "with wgmma_wait_group",
+    ),
+    _Rule(
+        _REGISTERS,
+        None,
+        "wgmma uses registers that the thread may still be writing. Call wgmma_fence() before it",
+    ),
+    _Rule(
+        None,
+        None,
+        "the write was not made visible to TMA and wgmma. Every writing thread calls "
+        "fence_async_view_proxy() after it and before the barrier",
+        fence=True,
+    ),
+    _Rule(
+        _LOAD,
+        _LOAD,
+        "two loads write the same bytes. Give each its own stage or share, and wait for the first "
+        "before the second",
+    ),
+    _Rule(_LOAD, None, "the data may not have landed. Wait on the barrier that the load credits"),
+    *(
+        _Rule(
+            store,
+            None,
+            "the store may not have reached global memory. Wait with wait_group<0>() before the "
+            "other access; wait_group_read is not enough",
+            first_writes=True,
+        )
+        for store in _STORES
+    ),
+    *(
+        _Rule(
+            store,
+            None,
+            "the store may still be reading its buffer. Wait with wait_group_read before the "
+            "buffer is written again",
+        )
+        for store in _STORES
+    ),
+    _Rule(
+        "wgmma",
+        None,
+        "wgmma may still be reading the stage. Wait for its group before the stage is released",
+    ),
+    _Rule(
+        None,
+        _LOAD,
+        "the buffer is loaded before its readers are done. Let them arrive on an empty barrier, "
+        "and let the producer wait on it",
+    ),
+    _Rule(
+        None,
+        None,
+        "no barrier orders the two. Put __syncthreads(), a named barrier or an mbarrier between "
+        "them",
+    ),
+)
+
+
+def _cause(first: EmulatedAccess, second: EmulatedAccess, *, lacks_fence: bool) -> str:
+    return next(rule.cause for rule in _RULES if rule.fits(first, second, fence=lacks_fence))

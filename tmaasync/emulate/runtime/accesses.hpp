@@ -1,0 +1,197 @@
+// What the instructions tell the race detector of their accesses. Without one nothing happens.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "machine.hpp"
+
+namespace tmaasync_emulate {
+
+// --- ordinary accesses ---------------------------------------------------------------------------
+
+inline void touch_shared(
+    Fiber& fiber, Operation operation, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes
+) {
+    Detector& detector = *fiber.cluster->detector();
+    const Actor actor = detector.ordinary(fiber.number, fiber.site, operation);
+    detector.shared(actor, rank, offset, bytes, writes);
+    fiber.cluster->stop_if_race(fiber);
+}
+
+inline void touch_global(
+    Fiber& fiber, Operation operation, uintptr_t address, uint64_t bytes, bool writes
+) {
+    Detector& detector = *fiber.cluster->detector();
+    detector.global(detector.ordinary(fiber.number, fiber.site, operation), address, bytes, writes);
+    fiber.cluster->stop_if_race(fiber);
+}
+
+// --- copies --------------------------------------------------------------------------------------
+
+// What the TMA engine reports of one copy.
+class CopyObserver {
+public:
+    CopyObserver(Cluster& cluster, uint32_t rank, const Actor* shared, const Actor* global)
+        : cluster_(cluster), rank_(rank), shared_(shared), global_(global) {}
+
+    void shared(uint32_t offset, uint32_t bytes, bool writes) {
+        if (shared_) cluster_.detector()->shared(*shared_, rank_, offset, bytes, writes);
+    }
+
+    void global(const void* pointer, uint64_t bytes, bool writes) {
+        if (!global_) return;
+        cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
+    }
+
+    // Rows end with whole units of 16 bytes, beyond the last element of the last row too.
+    bool is_inside(const void* pointer, uint64_t bytes) const {
+        const auto start = reinterpret_cast<uintptr_t>(pointer);
+        const uint64_t slack = std::min<uint64_t>(bytes, kUnitBytes) - 1;
+        return cluster_.launch().may_hold(start, bytes - slack);
+    }
+
+private:
+    Cluster& cluster_;
+    uint32_t rank_;
+    const Actor* shared_;
+    const Actor* global_;
+};
+
+inline Agent bulk_agent(Cluster& cluster, Agent& agent) {
+    if (agent == kNoAgent) agent = cluster.detector()->new_agent();
+    return agent;
+}
+
+// --- mbarriers -----------------------------------------------------------------------------------
+
+inline Access access_by(Agent thread, Epoch epoch, uintptr_t site, Operation operation) {
+    Access access{.agent = thread, .epoch = epoch, .thread = thread, .site = site};
+    access.operation = operation;
+    access.is_write = true;
+    return access;
+}
+
+inline void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, Operation use) {
+    Detector& detector = *fiber.cluster->detector();
+    detector.report({
+        access_by(
+            barrier.initialiser, barrier.initialised, barrier.init_site, Operation::kBarrierInit
+        ),
+        access_by(fiber.number, detector.epoch_of(fiber.number), fiber.site, use),
+        {Space::kShared, home.rank, barrier.offset},
+        use == Operation::kTmaLoad,
+    });
+    fiber.cluster->stop_if_race(fiber);
+}
+
+// A use by a thread: the init happened before it.
+inline void check_init_is_seen(Fiber& fiber, const Cta& home, const Mbarrier& barrier) {
+    const Detector& detector = *fiber.cluster->detector();
+    if (detector.knows(fiber.number, barrier.initialiser, barrier.initialised)) return;
+    report_init(fiber, home, barrier, Operation::kBarrierUse);
+}
+
+// A use by TMA: a fence made the init visible to it.
+inline void check_init_is_fenced(Fiber& fiber, const Cta& home, const Mbarrier& barrier) {
+    check_init_is_seen(fiber, home, barrier);
+    const Detector& detector = *fiber.cluster->detector();
+    if (barrier.is_init_fenced) return;
+    if (detector.is_published(fiber.number, barrier.initialiser, barrier.initialised)) return;
+    report_init(fiber, home, barrier, Operation::kTmaLoad);
+}
+
+inline void fence_inits(Fiber& fiber) {
+    for (Cta& cta : fiber.cluster->ctas()) {
+        for (Mbarrier& barrier : cta.barriers) {
+            if (barrier.initialiser == fiber.number) barrier.is_init_fenced = true;
+        }
+    }
+}
+
+// --- accumulators --------------------------------------------------------------------------------
+
+inline void report_registers(Fiber& fiber, uintptr_t before, Operation first, Operation second) {
+    fiber.cluster->detector()->report({
+        access_by(fiber.number, 0, before, first),
+        access_by(fiber.number, 0, fiber.site, second),
+        {Space::kRegisters, fiber.cta->rank, 0},
+    });
+    fiber.cluster->stop_if_race(fiber);
+}
+
+// The thread's code reads or writes its own stack.
+inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes) {
+    for (Accumulators& held : fiber.accumulators) {
+        if (address >= held.end || address + bytes <= held.start) continue;
+        const Agent agent = fiber.warpgroup->agent;
+        const bool is_done = fiber.cluster->detector()->knows(fiber.number, agent, held.epoch);
+        if (!is_done) {
+            return report_registers(fiber, held.site, Operation::kWgmma, Operation::kRegisters);
+        }
+        held.is_touched = true;
+        held.touched_at = fiber.site;
+    }
+}
+
+// Before a product: wgmma.fence lies between the thread's own accesses and it.
+inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
+    const auto start = reinterpret_cast<uintptr_t>(mma.sums);
+    const uintptr_t end = start + mma.columns / 2 * sizeof(float);
+    const Epoch epoch = fiber.mma_commits + 1;
+    bool is_touched = !fiber.has_mma_fence;
+    uintptr_t touched_at = fiber.site;
+    Accumulators* mine = nullptr;
+    for (Accumulators& held : fiber.accumulators) {
+        if (start >= held.end || end <= held.start) continue;
+        if (held.is_touched) {
+            is_touched = true;
+            touched_at = held.touched_at;
+        }
+        if (held.start == start && held.end == end) mine = &held;
+    }
+    if (is_touched) {
+        return report_registers(fiber, touched_at, Operation::kRegisters, Operation::kWgmma);
+    }
+    if (!mine) {
+        // Accumulators of products that are done may have been left for others in their place.
+        std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
+            return start < held.end && end > held.start;
+        });
+        fiber.accumulators.push_back({start, end});
+        mine = &fiber.accumulators.back();
+    }
+    mine->epoch = epoch;
+    mine->site = fiber.site;
+}
+
+inline void fence_registers(Fiber& fiber) {
+    fiber.has_mma_fence = true;
+    for (Accumulators& held : fiber.accumulators) held.is_touched = false;
+}
+
+// --- the end of a CTA ----------------------------------------------------------------------------
+
+// By its last thread: whatever peers did to the CTA's memory happened before.
+inline void check_peers_are_done(Fiber& fiber) {
+    Detector& detector = *fiber.cluster->detector();
+    const uint32_t threads = fiber.cluster->launch().threads();
+    const uint32_t first = fiber.cta->rank * threads;
+    for (const Access& remote : fiber.cta->remote) {
+        bool is_seen = false;
+        for (uint32_t thread = first; thread < first + threads; ++thread) {
+            is_seen |= detector.knows(thread, remote.agent, remote.epoch);
+        }
+        if (is_seen) continue;
+        fiber.cluster->fail(
+            fiber, "CTA " + std::to_string(fiber.cta->rank) +
+                       " of the cluster has ended, and nothing kept it from doing so before CTA " +
+                       std::to_string(remote.agent / threads) +
+                       " had reached into its shared memory. Let no CTA leave before its peers are "
+                       "done: cluster_sync() at the end of the kernel"
+        );
+    }
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,287 @@
+// The race detector of one cluster: every access is checked against those before it.
+//
+// Two accesses race if one of them writes, they share a byte, and neither happened before the
+// other. Ordinary accesses and those of the async proxy (TMA, wgmma) are apart: an ordinary write
+// happened before an asynchronous access only if a proxy fence lies between them (PTX ISA, memory
+// consistency model: "proxy-preserved base causality order").
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shadow.hpp"
+
+namespace tmaasync_emulate {
+
+// --- what all clusters share ---------------------------------------------------------------------
+
+// An array of the launch.
+struct Array {
+    uintptr_t start;
+    uint64_t bytes;
+
+    bool holds(uintptr_t address, uint64_t size) const {
+        return address >= start && address - start <= bytes && size <= bytes - (address - start);
+    }
+};
+
+// What an atomic operation leaves behind for the next one on the same address.
+struct AtomicPlace {
+    uint32_t cluster = 0;
+    View released;
+    std::map<uint32_t, Clock> others;  // what that cluster knew of others
+};
+
+// Clusters run one after the other when races are looked for.
+struct GridRaces {
+    GlobalShadow shadow;
+    std::unordered_map<uintptr_t, AtomicPlace> atomics;
+};
+
+// --- a race --------------------------------------------------------------------------------------
+
+struct RacedPlace {
+    Space space;
+    uint32_t rank;    // whose shared memory
+    uintptr_t start;  // of the cell: its offset, or its address
+};
+
+struct Race {
+    Access first;
+    Access second;
+    RacedPlace place;
+    bool lacks_proxy_fence = false;  // and nothing else
+};
+
+// --- the detector --------------------------------------------------------------------------------
+
+// Who accesses, and what happened before.
+struct Actor {
+    Agent agent;
+    Epoch epoch;
+    uint32_t thread;
+    uintptr_t site;
+    uint64_t order;
+    Operation operation;
+    const View* view;
+    bool is_async;
+};
+
+// A copy or a product that a thread issued: it comes after what the thread knew then.
+struct Issued {
+    uint32_t thread = 0;
+    uintptr_t site = 0;
+    uint64_t order = 0;
+    View after;
+
+    Actor as(Agent agent, Epoch epoch, Operation operation) const {
+        return {agent, epoch, thread, site, order, operation, &after, true};
+    }
+};
+
+class Detector {
+public:
+    Detector(GridRaces& grid, uint32_t threads, uint32_t ctas, uint32_t window_bytes)
+        : grid_(grid), threads_(threads), views_(threads), epochs_(threads, 1) {
+        fenced_.resize(threads);
+        acquired_.resize(threads);
+        for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
+    }
+
+    // For the next cluster.
+    void reset(uint32_t cluster) {
+        cluster_ = cluster;
+        agents_ = threads_;
+        others_.clear();
+        for (auto* views : {&views_, &fenced_, &acquired_}) views->assign(threads_, {});
+        epochs_.assign(threads_, 1);
+        for (WindowShadow& window : windows_) window.clear();
+        has_race_ = false;
+    }
+
+    Agent new_agent() { return agents_++; }
+    bool has_race() const { return has_race_; }
+    const Race& race() const { return race_; }
+    // The first one counts.
+    void report(Race race) {
+        if (has_race_) return;
+        has_race_ = true;
+        // What was issued first may have been done last.
+        if (race.first.cluster == race.second.cluster && race.second.order < race.first.order) {
+            std::swap(race.first, race.second);
+        }
+        race_ = race;
+    }
+
+    // --- what happened before ---
+
+    // What a thread knows; its own past included.
+    View view_of(uint32_t thread) const {
+        View view = views_[thread];
+        view.seen.raise(thread, epochs_[thread]);
+        view.issued_after.raise(thread, epochs_[thread]);
+        return view;
+    }
+
+    Issued issue(uint32_t thread, uintptr_t site) {
+        Issued issued{thread, site, ++order_, view_of(thread)};
+        ++epochs_[thread];
+        return issued;
+    }
+
+    // An arrival: what the thread did so far goes into `target`.
+    void release(uint32_t thread, View& target) {
+        target.join(view_of(thread));
+        ++epochs_[thread];
+    }
+    void release_relaxed(uint32_t thread, View& target) {
+        target.join_async_agents(views_[thread], threads_);
+    }
+    void acquire(uint32_t thread, const View& source) { views_[thread].join(source); }
+    void acquire_relaxed(uint32_t thread, const View& source) {
+        views_[thread].join_relaxed(source);
+    }
+    // A wait for asynchronous work of one agent.
+    void finish(uint32_t thread, Agent agent, Epoch epoch) {
+        views_[thread].seen.raise(agent, epoch);
+        views_[thread].issued_after.raise(agent, epoch);
+    }
+
+    // fence.proxy.async
+    void publish(uint32_t thread, Space space) {
+        View& view = views_[thread];
+        Clock& published = view.published[static_cast<int>(space)];
+        published.join(view.seen);
+        published.raise(thread, epochs_[thread]);
+        ++epochs_[thread];
+    }
+
+    bool knows(uint32_t thread, Agent agent, Epoch epoch) const {
+        return agent == thread || views_[thread].seen.at(agent) >= epoch;
+    }
+    Epoch epoch_of(uint32_t thread) const { return epochs_[thread]; }
+    bool is_published(uint32_t thread, Agent agent, Epoch epoch) const {
+        return views_[thread].published[static_cast<int>(Space::kShared)].at(agent) >= epoch;
+    }
+
+    // --- fences and atomic operations, which are relaxed themselves ---
+
+    void fence(uint32_t thread) {
+        views_[thread].join(acquired_[thread]);
+        fenced_[thread] = view_of(thread);
+        ++epochs_[thread];
+    }
+
+    void atomic(uint32_t thread, uintptr_t address) {
+        AtomicPlace& place = grid_.atomics[address];
+        if (place.cluster == cluster_) {
+            acquired_[thread].join(place.released);
+        } else {
+            for (const auto& [cluster, clock] : place.others) others_[cluster].join(clock);
+            others_[place.cluster].join(place.released.seen);
+            place.released = {};
+            place.cluster = cluster_;
+        }
+        place.released.join(fenced_[thread]);
+        for (const auto& [cluster, clock] : others_) place.others[cluster].join(clock);
+    }
+
+    // --- accesses ---
+
+    Actor ordinary(uint32_t thread, uintptr_t site, Operation operation) {
+        return {
+            thread, epochs_[thread], thread, site, ++order_, operation, &views_[thread], false,
+        };
+    }
+
+    void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes) {
+        for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
+            Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
+            check(actor, cell, {Space::kShared, rank, start}, mask, writes);
+        });
+    }
+
+    // Whether any of the bytes was ever written.
+    bool is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
+        bool found = false;
+        for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
+            found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
+        });
+        return found;
+    }
+
+    void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
+        for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
+            check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
+        });
+    }
+
+private:
+    void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
+        const Access access = access_of(actor, mask, writes);
+        cell.add(
+            access, [&](const Access& old) { return is_before(old, actor, place.space); },
+            [&](const Access& old) {
+                const bool lacks_fence = needs_proxy_fence(old, actor) && is_known(old, actor);
+                report({old, access, place, lacks_fence});
+            }
+        );
+    }
+
+    Access access_of(const Actor& actor, uint8_t mask, bool writes) const {
+        return {
+            .agent = actor.agent,
+            .epoch = actor.epoch,
+            .thread = actor.thread,
+            .cluster = cluster_,
+            .site = actor.site,
+            .order = actor.order,
+            .bytes = mask,
+            .is_write = writes,
+            .is_async = actor.is_async,
+            .operation = actor.operation,
+        };
+    }
+
+    // An ordinary write, and the async proxy after it.
+    static bool needs_proxy_fence(const Access& old, const Actor& actor) {
+        return actor.is_async && !old.is_async && old.is_write;
+    }
+
+    bool is_known(const Access& old, const Actor& actor) const {
+        if (old.cluster != cluster_) {
+            const auto other = others_.find(old.cluster);
+            return other != others_.end() && other->second.at(old.agent) >= old.epoch;
+        }
+        if (!actor.is_async && old.agent == actor.agent) return true;
+        const Clock& clock = actor.is_async ? actor.view->issued_after : actor.view->seen;
+        return clock.at(old.agent) >= old.epoch;
+    }
+
+    bool is_before(const Access& old, const Actor& actor, Space space) const {
+        if (old.cluster == cluster_ && needs_proxy_fence(old, actor)) {
+            return actor.view->published[static_cast<int>(space)].at(old.agent) >= old.epoch;
+        }
+        return is_known(old, actor);
+    }
+
+    GridRaces& grid_;
+    uint32_t threads_;
+    uint32_t cluster_ = 0;
+    Agent agents_ = 0;
+    uint64_t order_ = 0;
+    std::vector<View> views_;     // by thread
+    std::vector<View> fenced_;    // what an atomic operation would hand on
+    std::vector<View> acquired_;  // what a fence would gain
+    std::vector<Epoch> epochs_;
+    std::vector<WindowShadow> windows_;
+    std::map<uint32_t, Clock> others_;  // of other clusters, what any thread of this one knows
+    bool has_race_ = false;
+    Race race_{};
+};
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,142 @@
+// What was done to each byte of memory lately, in cells of eight bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "clocks.hpp"
+
+namespace tmaasync_emulate {
+
+// What an access is, for the words of a report.
+enum class Operation : uint8_t {
+    kRead,
+    kWrite,
+    kAtomic,
+    kStmatrix,
+    kTmaLoad,
+    kTmaStore,
+    kTmaReduce,
+    kWgmma,
+    kBarrierInit,
+    kBarrierUse,
+    kRegisters,
+};
+
+// One access to one cell.
+struct Access {
+    Agent agent = kNoAgent;
+    Epoch epoch = 0;
+    uint32_t thread = 0;   // of the cluster, that made or issued it
+    uint32_t cluster = 0;  // index in the grid
+    uintptr_t site = 0;    // where in the kernel
+    uint64_t order = 0;    // among what the cluster's threads made and issued
+    uint8_t bytes = 0;     // one bit for each of the eight
+    bool is_write = false;
+    bool is_async = false;  // by the async proxy
+    Operation operation = Operation::kRead;
+
+    bool is_atomic() const {
+        return operation == Operation::kAtomic || operation == Operation::kTmaReduce;
+    }
+    bool conflicts_with(const Access& other) const {
+        return (bytes & other.bytes) && (is_write || other.is_write) &&
+               !(is_atomic() && other.is_atomic());
+    }
+};
+
+constexpr uint32_t kCellBytes = 8;
+
+// The accesses that a later one could still race with.
+class Cell {
+public:
+    // Calls back for each that conflicts; then remembers the new one in place of all that it is
+    // after: whoever comes after it comes after those.
+    template <class IsBefore, class Report>
+    void add(const Access& access, IsBefore is_before, Report report) {
+        uint8_t kept = 0;
+        for (uint8_t i = 0; i < count_; ++i) {
+            const Access& old = accesses_[i];
+            const bool ordered = is_before(old);
+            if (!ordered && old.conflicts_with(access)) report(old);
+            const bool is_covered = (old.bytes & ~access.bytes) == 0;
+            const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write);
+            if (!is_replaced) accesses_[kept++] = old;
+        }
+        count_ = kept;
+        if (count_ == accesses_.size()) {
+            // Rarely: forgets the oldest.
+            for (uint8_t i = 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
+            --count_;
+        }
+        accesses_[count_++] = access;
+        if (access.is_write) written_ |= access.bytes;
+    }
+
+    uint8_t written() const { return written_; }
+    void clear() {
+        count_ = 0;
+        written_ = 0;
+    }
+
+private:
+    std::array<Access, 6> accesses_;
+    uint8_t count_ = 0;
+    uint8_t written_ = 0;
+};
+
+// Cells of one CTA's window, made when first used.
+class WindowShadow {
+public:
+    explicit WindowShadow(uint32_t bytes) : pages_((bytes / kCellBytes + kPage - 1) / kPage) {}
+
+    Cell& at(uint32_t offset) {
+        const uint32_t index = offset / kCellBytes;
+        auto& page = pages_[index / kPage];
+        if (!page) page = std::make_unique<std::array<Cell, kPage>>();
+        return (*page)[index % kPage];
+    }
+
+    void clear() {
+        for (auto& page : pages_) {
+            if (!page) continue;
+            for (Cell& cell : *page) cell.clear();
+        }
+    }
+
+private:
+    static constexpr uint32_t kPage = 128;
+    std::vector<std::unique_ptr<std::array<Cell, kPage>>> pages_;
+};
+
+// Cells of global memory, for the whole grid.
+class GlobalShadow {
+public:
+    Cell& at(uintptr_t address) {
+        const uintptr_t index = address / kCellBytes;
+        auto& page = pages_[index / kPage];
+        if (!page) page = std::make_unique<std::array<Cell, kPage>>();
+        return (*page)[index % kPage];
+    }
+
+private:
+    static constexpr uintptr_t kPage = 64;
+    std::unordered_map<uintptr_t, std::unique_ptr<std::array<Cell, kPage>>> pages_;
+};
+
+// Calls back with each cell's first address and the bits of its bytes that a range takes.
+template <class Act>
+void for_each_cell(uintptr_t start, uint64_t bytes, Act act) {
+    const uintptr_t end = start + bytes;
+    for (uintptr_t cell = start / kCellBytes * kCellBytes; cell < end; cell += kCellBytes) {
+        const uintptr_t low = std::max(cell, start) - cell;
+        const uintptr_t high = std::min(cell + kCellBytes, end) - cell;
+        const auto mask = static_cast<uint8_t>((1u << high) - (1u << low));
+        act(cell, mask);
+    }
+}
+
+}  // namespace tmaasync_emulate

@@ -1,0 +1,162 @@
+"""What the emulator notes: one record of 48 bytes per event, and the same for people."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tmaasync.errors import ArgumentError
+
+__all__ = ["EVENT_DTYPE", "NOBODY", "NOTHING", "Event", "EventKind", "NameOf", "offset_name"]
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("time", "<u8"),
+        ("address", "<u8"),
+        ("cluster", "<u4"),
+        ("shared", "<u4"),
+        ("barrier", "<u4"),
+        ("phase", "<u4"),
+        ("bytes", "<u4"),
+        ("rank", "<u2"),
+        ("thread", "<u2"),
+        ("kind", "<u2"),
+        ("other", "<u2"),
+        ("sequence", "<u4"),
+    ]
+)
+"""``struct Event`` of the C++ runtime: 48 bytes, little endian."""
+
+NOTHING = 0xFFFFFFFF
+"""In ``shared``, ``barrier``, ``sequence``: none. In ``phase``: the phase before phase 0."""
+
+NOBODY = 0xFFFF
+"""In ``thread``: no thread does this, the hardware does."""
+
+NameOf = Callable[[int], str]
+"""From an offset in shared memory to a name: ``full[2]``."""
+
+
+class EventKind(enum.IntEnum):
+    """What happens. A zero is none of them, so that a record nobody wrote is noticed."""
+
+    LOAD_ISSUED = 1
+    LOAD_LANDED = 2
+    STORE_ISSUED = 3
+    STORE_COMMITTED = 4
+    STORE_READ = 5
+    STORE_WRITTEN = 6
+    EXPECT = 7
+    ARRIVE = 8
+    PHASE_COMPLETED = 9
+    WAIT_BEGIN = 10
+    WAIT_END = 11
+    MMA_ISSUED = 12
+    MMA_EXECUTED = 13
+    NAMED_ARRIVE = 14
+    NAMED_WAIT_END = 15
+    CLUSTER_ARRIVE = 16
+    CLUSTER_WAIT_END = 17
+    THREAD_END = 18
+
+    @classmethod
+    def of(cls, kind: EventKind | str) -> EventKind:
+        """The kind of this name, in either case.
+
+        >>> EventKind.of("load_landed").name
+        'LOAD_LANDED'
+        """
+        if isinstance(kind, cls):
+            return kind
+        found = cls.__members__.get(str(kind).upper())
+        if found is None:
+            known = ", ".join(name.lower() for name in cls.__members__)
+            raise ArgumentError(
+                f"kind is {kind!r}; it must be a kind of event. Pass one of: {known}."
+            )
+        return found
+
+
+NAMED_KINDS = (EventKind.NAMED_ARRIVE, EventKind.NAMED_WAIT_END)
+"""The kinds whose ``barrier`` is the number of a named barrier, not an offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a launch. None stands for what the event does not have.
+
+    ``time`` counts the steps of the cluster's scheduler; clusters do not share a clock. ``block``
+    is where it happens, ``barrier_block`` the one whose shared memory holds the barrier; both run
+    x, y, z. ``phase`` counts from 0; -1 is the phase that a fresh barrier counts as completed.
+    ``sequence`` is the number of the copy or the wgmma in its cluster: a load and its landings
+    share one.
+    """
+
+    time: int
+    kind: EventKind
+    block: tuple[int, int, int]
+    cluster: int
+    rank: int
+    thread: int | None
+    shared: int | None
+    barrier: int | None
+    barrier_name: str | None
+    barrier_block: tuple[int, int, int]
+    phase: int | None
+    bytes: int
+    sequence: int | None
+    address: int | None
+
+    @property
+    def warp(self) -> int | None:
+        """The warp of the block that does it."""
+        return None if self.thread is None else self.thread // 32
+
+
+def offset_name(offset: int) -> str:
+    """The name of an offset of which nothing is known.
+
+    >>> offset_name(4096)
+    'offset 4096'
+    """
+    return f"offset {offset}"
+
+
+def readable(
+    record: Any,
+    block_of: Callable[[int, int], tuple[int, int, int]],
+    name_of: NameOf,
+) -> Event:
+    """The event of one record."""
+    told = {name: int(record[name]) for name in EVENT_DTYPE.names or ()}
+    kind = EventKind(told["kind"])
+    barrier, phase = _unless(told["barrier"], NOTHING), told["phase"]
+    return Event(
+        time=told["time"],
+        kind=kind,
+        block=block_of(told["cluster"], told["rank"]),
+        cluster=told["cluster"],
+        rank=told["rank"],
+        thread=_unless(told["thread"], NOBODY),
+        shared=_unless(told["shared"], NOTHING),
+        barrier=barrier,
+        barrier_name=None if barrier is None else barrier_name(kind, barrier, name_of),
+        barrier_block=block_of(told["cluster"], told["other"]),
+        phase=None if barrier is None else -1 if phase == NOTHING else phase,
+        bytes=told["bytes"],
+        sequence=_unless(told["sequence"], NOTHING),
+        address=told["address"] or None,
+    )
+
+
+def barrier_name(kind: int, barrier: int, name_of: NameOf) -> str:
+    """What people call the barrier of an event of this kind."""
+    return f"named barrier {barrier}" if kind in NAMED_KINDS else name_of(barrier)
+
+
+def _unless(value: int, none: int) -> int | None:
+    return None if value == none else value

@@ -1,0 +1,309 @@
+"""What the warps of a block do over time: on what they wait, and what they have under way."""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tmaasync.emulate.trace.events import NOBODY, NOTHING, EventKind, barrier_name
+from tmaasync.emulate.trace.rings import Ring, find_rings
+
+if TYPE_CHECKING:
+    from tmaasync.emulate.trace.launches import Trace
+
+__all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed"]
+
+_WARP, _WARPGROUP_WARPS = 32, 4
+_Events = np.ndarray[Any, Any]
+
+
+class Activity(enum.Enum):
+    """What a warp is in the middle of.
+
+    The first seven are waits. ``COMPUTING`` goes from a wgmma's issue to the end of the wait for
+    it, ``STORING`` from a store's issue until TMA has read its buffer; either runs beside a wait.
+    """
+
+    WAITING_FULL = "waits on a full barrier"
+    WAITING_EMPTY = "waits on an empty barrier"
+    WAITING_BARRIER = "waits on another mbarrier"
+    WAITING_NAMED = "waits on a named barrier"
+    WAITING_CLUSTER = "waits for the cluster"
+    WAITING_STORES = "waits for stores"
+    WAITING = "waits"
+    LOADING = "issues a load"
+    COMPUTING = "wgmma under way"
+    STORING = "store under way"
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether the warp itself stands still."""
+        return self not in (Activity.LOADING, Activity.COMPUTING, Activity.STORING)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpan:
+    """From ``begin`` to before ``end`` at least one thread of the lane is in this activity."""
+
+    activity: Activity
+    begin: int
+    end: int
+    name: str
+    barrier: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Warps of one warpgroup that do the same, as one.
+
+    ``loads`` are the time and the sequence of each load they issue.
+    """
+
+    block: tuple[int, int, int]
+    warps: tuple[int, ...]
+    spans: tuple[LaneSpan, ...]
+    loads: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """``warp 0``, ``warps 5-7``."""
+        ranges = _ranges(self.warps)
+        return f"warp{'s' if len(self.warps) > 1 else ''} {', '.join(ranges)}"
+
+
+def find_lanes(
+    trace: Trace,
+    *,
+    block: int | Sequence[int],
+    rings: Iterable[Ring] | None = None,
+    alike: bool = True,
+) -> tuple[Lane, ...]:
+    """The lanes of a block, by warp. Warps that only meet the others have none.
+
+    With ``alike``, warps of a warpgroup are one lane if they do the same things on the same
+    barriers, whatever the times; otherwise every warp has its own.
+    """
+    rings = find_rings(trace, block=block) if rings is None else rings
+    of_block = trace.of(block=block)
+    events = of_block.events[of_block.events["thread"] != NOBODY]
+    end = trace.of(cluster=trace.cluster_of(block)).end
+    spans = _spans_by_warp(of_block, events, _roles(rings), end)
+    where = trace.block_at_index(trace.block_index(block))
+    return tuple(
+        Lane(
+            block=where,
+            warps=warps,
+            spans=_union(span for warp in warps for span in spans[warp]),
+            loads=_loads(events, warps),
+        )
+        for group in _alike(events)
+        for warps in ((group,) if alike else ((warp,) for warp in group))
+    )
+
+
+def _roles(rings: Iterable[Ring]) -> dict[int, Activity]:
+    """What a wait on each barrier of the rings is a wait for."""
+    roles: dict[int, Activity] = {}
+    for ring in rings:
+        for stage in ring.stages:
+            roles[stage.full] = Activity.WAITING_FULL
+            if stage.empty is not None:
+                roles[stage.empty] = Activity.WAITING_EMPTY
+    return roles
+
+
+# --- which warps are alike --------------------------------------------------------------------
+
+_MEETINGS = (
+    EventKind.NAMED_ARRIVE,
+    EventKind.NAMED_WAIT_END,
+    EventKind.CLUSTER_ARRIVE,
+    EventKind.CLUSTER_WAIT_END,
+    EventKind.THREAD_END,
+)
+
+
+def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
+    """Warps by warpgroup and by what they do, those that only meet left out."""
+    deeds = _deeds(events)
+    groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
+    for warp in sorted(deeds):
+        if any(deed[0] not in _MEETINGS for deed in deeds[warp]):
+            groups[warp // _WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
+    return (tuple(warps) for warps in groups.values())
+
+
+def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
+    """What each warp does at all; sequences and times differ between warps that are alike."""
+    deeds: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    names = ("kind", "shared", "barrier", "phase", "other", "bytes")
+    columns = [events["thread"] // _WARP, *(events[name] for name in names)]
+    if len(events):
+        distinct = np.unique(np.stack([column.astype(np.int64) for column in columns], 1), axis=0)
+        for warp, kind, *rest in distinct.tolist():
+            if kind in (EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED):
+                first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+                for member in range(first, first + _WARPGROUP_WARPS):
+                    deeds[member].add((kind, 0))
+            else:
+                deeds[warp].add((kind, *rest))
+    return deeds
+
+
+def _loads(events: _Events, warps: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    issued = (events["kind"] == EventKind.LOAD_ISSUED) & np.isin(events["thread"] // _WARP, warps)
+    chosen = events[issued]
+    return tuple(zip(chosen["time"].tolist(), chosen["sequence"].tolist(), strict=True))
+
+
+# --- what a warp does when --------------------------------------------------------------------
+
+_ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_END)
+_BEGINS = (EventKind.WAIT_BEGIN,)
+
+
+def _spans_by_warp(
+    trace: Trace, events: _Events, roles: dict[int, Activity], end: int
+) -> dict[int, list[LaneSpan]]:
+    spans: dict[int, list[LaneSpan]] = defaultdict(list)
+    work = {**_work(events, EventKind.MMA_ISSUED), **_work(events, EventKind.STORE_ISSUED)}
+    for warp, record, begin, over in _waits(events, end):
+        activity = _waited(record, roles, work)
+        name = _name_of_wait(trace, record, activity)
+        barrier = int(record["barrier"])
+        spans[warp].append(
+            LaneSpan(activity, begin, over, name, None if barrier == NOTHING else barrier)
+        )
+    for warp, span in _work_spans(trace, events, end):
+        spans[warp].append(span)
+    return spans
+
+
+def _waits(events: _Events, end: int) -> Iterator[tuple[int, Any, int, int]]:
+    """Warp, record, begin and end of every wait.
+
+    A thread does nothing between the event before a wait's end and that end. A wait that is a
+    thread's last event never ended.
+    """
+    mine = events[np.argsort(events["thread"], kind="stable")]
+    if not len(mine):
+        return
+    same = np.append(mine["thread"][1:] == mine["thread"][:-1], False)  # as the next record's
+    ends = np.isin(mine["kind"], _ENDS)
+    for last in np.flatnonzero(ends & np.append(False, same[:-1])):
+        yield _wait(mine[last], mine[last - 1]["time"], mine[last]["time"])
+    for open_ended in np.flatnonzero(np.isin(mine["kind"], _BEGINS) & ~same):
+        yield _wait(mine[open_ended], mine[open_ended]["time"], end)
+
+
+def _wait(record: Any, begin: Any, end: Any) -> tuple[int, Any, int, int]:
+    return int(record["thread"]) // _WARP, record, int(begin), int(end)
+
+
+def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
+    issued = events[events["kind"] == kind]
+    return dict.fromkeys(issued["sequence"].tolist(), kind)
+
+
+def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind]) -> Activity:
+    """What a wait is for: by the barrier, or by the copy or the wgmma that it names."""
+    if record["kind"] == EventKind.NAMED_WAIT_END:
+        return Activity.WAITING_NAMED
+    if record["kind"] == EventKind.CLUSTER_WAIT_END:
+        return Activity.WAITING_CLUSTER
+    if record["barrier"] != NOTHING:
+        return roles.get(int(record["barrier"]), Activity.WAITING_BARRIER)
+    awaited = work.get(int(record["sequence"]))
+    if awaited is None:
+        return Activity.WAITING
+    return Activity.COMPUTING if awaited == EventKind.MMA_ISSUED else Activity.WAITING_STORES
+
+
+def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
+    if activity is Activity.COMPUTING:
+        return "wgmma"
+    if record["barrier"] == NOTHING:
+        return str(activity.value).removeprefix("waits for ")
+    if activity is Activity.WAITING_CLUSTER:
+        return "cluster"
+    return barrier_name(int(record["kind"]), int(record["barrier"]), trace.name_of)
+
+
+def _work_spans(trace: Trace, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
+    """Every wgmma until it has run, every store until its buffer has been read."""
+    done = trace.of(kind=(EventKind.MMA_EXECUTED, EventKind.STORE_READ)).events
+    ends = dict(zip(done["sequence"].tolist(), done["time"].tolist(), strict=True))
+    for issued, warps in _issued(events):
+        over = ends.get(int(issued["sequence"]), end)
+        is_mma = issued["kind"] == EventKind.MMA_ISSUED
+        name = "wgmma" if is_mma else trace.name_of(int(issued["shared"]))
+        activity = Activity.COMPUTING if is_mma else Activity.STORING
+        span = LaneSpan(activity, int(issued["time"]), over, name)
+        yield from ((warp, span) for warp in warps)
+
+
+def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
+    """Each wgmma with the four warps of its warpgroup, each store with its warp."""
+    seen: set[tuple[int, int]] = set()
+    for record in events[np.isin(events["kind"], (EventKind.MMA_ISSUED, EventKind.STORE_ISSUED))]:
+        warp, sequence = int(record["thread"]) // _WARP, int(record["sequence"])
+        if record["kind"] == EventKind.STORE_ISSUED:
+            yield record, range(warp, warp + 1)
+            continue
+        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        if (first, sequence) not in seen:
+            seen.add((first, sequence))
+            yield record, range(first, first + _WARPGROUP_WARPS)
+
+
+# --- spans as such ----------------------------------------------------------------------------
+
+
+def _union(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
+    """Spans of one activity and name that touch become one; by beginning. Empty ones vanish."""
+    lasting = [span for span in spans if span.begin < span.end]
+    kinds = sorted({(span.activity.name, span.name) for span in lasting})
+    united: list[LaneSpan] = []
+    for kind in kinds:
+        alike = [span for span in lasting if (span.activity.name, span.name) == kind]
+        united += _merged(sorted(alike, key=lambda span: span.begin))
+    return tuple(sorted(united, key=lambda span: (span.begin, span.activity.name, span.name)))
+
+
+def _merged(spans: list[LaneSpan]) -> list[LaneSpan]:
+    merged: list[LaneSpan] = []
+    for span in spans:
+        if merged and span.begin <= merged[-1].end:
+            last = merged.pop()
+            end = max(last.end, span.end)
+            span = LaneSpan(span.activity, last.begin, end, span.name, span.barrier)
+        merged.append(span)
+    return merged
+
+
+def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
+    """The spans on as many rows as keep those of one row apart."""
+    rows: list[list[LaneSpan]] = []
+    for span in sorted(spans, key=lambda span: span.begin):
+        row = next((row for row in rows if row[-1].end <= span.begin), None)
+        if row is None:
+            row = []
+            rows.append(row)
+        row.append(span)
+    return tuple(tuple(row) for row in rows)
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[str]:
+    """Runs of neighbours as ``4-7``."""
+    first = last = numbers[0]
+    for number in (*numbers[1:], -1):
+        if number == last + 1:
+            last = number
+            continue
+        yield str(first) if first == last else f"{first}-{last}"
+        first = last = number

@@ -1,0 +1,164 @@
+"""Traces in the trace-event format that Chrome and Perfetto open.
+
+A process is a block. Its threads are the warps, then the stages of its rings; what overlaps on one
+warp goes on a second row of that warp. A step of the scheduler is a microsecond.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tmaasync.emulate.trace.events import NOTHING, EventKind
+from tmaasync.emulate.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
+from tmaasync.emulate.trace.rings import Ring, StageState, find_rings
+
+if TYPE_CHECKING:
+    from tmaasync.emulate.trace.launches import Trace
+
+__all__ = ["trace_document"]
+
+_Record = dict[str, Any]
+_Track = tuple[int, int]  # pid, tid
+_Block = tuple[int, int, int]
+
+
+def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
+    """The JSON object of the launches, one after the other in time."""
+    records: list[_Record] = []
+    pids, flows = itertools.count(1), itertools.count(1)
+    began = 0
+    for trace in traces:
+        records += _launch(trace, began, pids, flows)
+        began += trace.end + 1
+    return {
+        "traceEvents": records,
+        "displayTimeUnit": "ms",
+        "otherData": {"kernels": [trace.kernel_name for trace in traces]},
+    }
+
+
+def _launch(
+    trace: Trace, began: int, pids: Iterator[int], flows: Iterator[int]
+) -> Iterator[_Record]:
+    for cluster in trace.by_cluster():
+        loads: dict[int, _Place] = {}
+        stages: dict[tuple[_Block, int], _Track] = {}
+        for block in cluster.blocks:
+            process = _Process(cluster, block, next(pids), began)
+            yield from process.records()
+            loads |= process.loads
+            stages |= process.stages
+        yield from _flows(cluster, began, loads, stages, flows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    track: _Track
+    time: int
+
+
+@dataclass(slots=True)
+class _Process:
+    """One block of one launch; knows afterwards where its loads and its stages are drawn."""
+
+    trace: Trace
+    block: _Block
+    pid: int
+    began: int
+    loads: dict[int, _Place] = field(default_factory=dict)
+    stages: dict[tuple[_Block, int], _Track] = field(default_factory=dict)
+    _tids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def records(self) -> Iterator[_Record]:
+        """Everything but the flows, which go from block to block."""
+        name = f"{self.trace.kernel_name} {self.block}"
+        yield _metadata("process_name", self.pid, 0, name=name)
+        yield _metadata("process_sort_index", self.pid, 0, sort_index=self.pid)
+        rings = find_rings(self.trace, block=self.block)
+        for lane in find_lanes(self.trace, block=self.block, rings=rings, alike=False):
+            yield from self._lane(lane)
+        for ring in rings:
+            yield from self._ring(ring)
+            yield from self._counter(ring)
+
+    def _lane(self, lane: Lane) -> Iterator[_Record]:
+        loads = {
+            LaneSpan(Activity.LOADING, time, time + 1, f"load {sequence}"): sequence
+            for time, sequence in lane.loads
+        }
+        for row, spans in enumerate(packed((*lane.spans, *loads))):
+            name = lane.name if row == 0 else f"{lane.name} ({row + 1})"
+            track = self.pid, next(self._tids)
+            yield from _thread_metadata(track, name)
+            for span in spans:
+                yield from self._bar(track, span.begin, span.end, span.name, span.activity.value)
+                if span in loads:
+                    self.loads[loads[span]] = _Place(track, span.begin)
+
+    def _ring(self, ring: Ring) -> Iterator[_Record]:
+        for index, stage in enumerate(ring.stages):
+            track = self.pid, next(self._tids)
+            self.stages[ring.block, stage.full] = track
+            yield from _thread_metadata(track, f"{ring.name}: stage {index}")
+            for span in stage.spans:
+                yield from self._bar(
+                    track, span.begin, span.end, span.state.value, "stage", phase=span.phase
+                )
+
+    def _counter(self, ring: Ring) -> Iterator[_Record]:
+        """How many stages are full, at every change."""
+        changes: dict[int, int] = {0: 0}
+        for span in (span for stage in ring.stages for span in stage.spans):
+            if span.state is StageState.FULL:
+                changes[span.begin] = changes.get(span.begin, 0) + 1
+                changes[span.end] = changes.get(span.end, 0) - 1
+        full = 0
+        for time in sorted(changes):
+            full += changes[time]
+            name = f"{ring.name}: full stages"
+            yield self._record("C", (self.pid, 0), time, name=name, args={"stages": full})
+
+    def _bar(
+        self, track: _Track, begin: int, end: int, name: str, category: str, **args: int
+    ) -> Iterator[_Record]:
+        yield self._record("B", track, begin, name=name, cat=category, args=args)
+        yield self._record("E", track, end, name=name, cat=category)
+
+    def _record(self, phase: str, track: _Track, time: int, **more: Any) -> _Record:
+        return _timed(phase, track, self.began + time, **more)
+
+
+def _flows(
+    trace: Trace,
+    began: int,
+    loads: dict[int, _Place],
+    stages: dict[tuple[_Block, int], _Track],
+    numbers: Iterator[int],
+) -> Iterator[_Record]:
+    """One flow per landing: a multicast load has as many as it has targets."""
+    for landing in trace.of(kind=EventKind.LOAD_LANDED).events.tolist():
+        told = dict(zip(trace.events.dtype.names or (), landing, strict=True))
+        issue = loads.get(told["sequence"])
+        home = trace.block_at(told["cluster"], told["other"])
+        track = stages.get((home, told["barrier"]))
+        if issue is None or track is None or told["sequence"] == NOTHING:
+            continue
+        names = {"name": "load", "cat": "load", "id": next(numbers)}
+        yield _timed("s", issue.track, began + issue.time, **names)
+        yield _timed("f", track, began + told["time"], bp="e", **names)
+
+
+def _timed(phase: str, track: _Track, time: int, **more: Any) -> _Record:
+    return {"ph": phase, "pid": track[0], "tid": track[1], "ts": time, **more}
+
+
+def _thread_metadata(track: _Track, name: str) -> Iterator[_Record]:
+    yield _metadata("thread_name", *track, name=name)
+    yield _metadata("thread_sort_index", *track, sort_index=track[1])
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: object) -> _Record:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}

@@ -1,0 +1,81 @@
+"""The picture of a launch, if matplotlib is there to draw it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tmaasync.emulate.trace.launches import Collector, Trace
+from tmaasync.errors import ArgumentError, BackendError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot"]
+
+_SUFFIXES = (".png", ".svg")
+
+
+def plot(
+    trace: Trace | Collector,
+    path: str | Path | None = None,
+    *,
+    block: int | Sequence[int] | None = None,
+) -> Figure:
+    """Draw one block over time: above what its warps do, below what the stages of its rings hold.
+
+    Args:
+        trace: A launch, or what `record` kept of one launch.
+        path: Where to write the picture, as PNG or SVG by its suffix. The same trace always gives
+            the same bytes.
+        block: Which block, as x, y, z or its number; by default the first into which TMA loads.
+
+    Raises:
+        BackendError: matplotlib is missing.
+        ArgumentError: There is nothing to draw, no such block, or another suffix.
+    """
+    _check(path)
+    launch = _one_launch(trace)
+    index = _first_block(launch) if block is None else launch.block_index(block)
+    if not len(launch.of(block=index)):
+        raise ArgumentError(
+            f"block is {block}; the trace of {launch.kernel_name} has no events of it. "
+            f"It has those of {', '.join(map(str, launch.blocks[:8]))}."
+        )
+    # matplotlib is an optional extra: only a picture needs it.
+    from tmaasync.emulate.trace import figure  # noqa: PLC0415
+
+    return figure.draw(launch, launch.block_at_index(index), None if path is None else Path(path))
+
+
+def _check(path: str | Path | None) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BackendError(
+            "plot draws with matplotlib, which is not installed. "
+            "Install it with: pip install 'tmaasync[plot]'."
+        )
+    if path is not None and Path(path).suffix.lower() not in _SUFFIXES:
+        raise ArgumentError(
+            f"path is {str(path)!r}; its suffix must be {' or '.join(_SUFFIXES)}. Pass one."
+        )
+
+
+def _one_launch(trace: Trace | Collector) -> Trace:
+    launches = (trace,) if isinstance(trace, Trace) else trace.launches
+    if len(launches) != 1:
+        raise ArgumentError(
+            f"trace has {len(launches)} launches; a picture shows one. "
+            + ("Pass one of trace.launches." if launches else "Launch a kernel on NumPy arrays.")
+        )
+    if not len(launches[0]):
+        raise ArgumentError(
+            f"trace of {launches[0].kernel_name} has no events. Pass one that has some."
+        )
+    return launches[0]
+
+
+def _first_block(trace: Trace) -> int:
+    loads = trace.of(kind="load_landed").blocks
+    return min(map(trace.block_index, loads or trace.blocks))

@@ -1,0 +1,110 @@
+"""What all maps over sequences have in common: a tile, and a window of rows below the array."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
+from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tile import TMATensorTile
+
+__all__ = ["RaggedMap"]
+
+_DESCRIPTOR_BYTES = 256  # the map, its numbers, and what aligns the struct to 128 bytes
+
+
+class RaggedMap(ABC):
+    """A tensor map whose address lies ``max_length`` rows below its array."""
+
+    __slots__ = ("_tile", "_view", "max_length")
+
+    def __init__(self, view: ArrayView, tile: TMATensorTile, max_length: int) -> None:
+        """Use a factory."""
+        self._view = view
+        self._tile = tile
+        self.max_length = max_length
+
+    def _numbers(self) -> tuple[int, ...]:
+        """What the struct on the device holds behind the map, 32 bits each."""
+        return (self.max_length,)
+
+    def _cuda_type(self, template: str, last: int) -> str:
+        """A struct of ragged.cuh; its shapes leave out the side of 1 that the tile has in front."""
+        shapes = [
+            f"tmaasync::{kind}<{', '.join(map(str, sides[1:]))}>"
+            for kind, sides in (("Shape", self._tile.tile_shape), ("Box", self._tile.box_shape))
+        ]
+        swizzle = self._tile.cuda_type.rpartition(", ")[2].removesuffix(">")
+        arguments = [self.element.cuda_type, *shapes, swizzle, str(last)]
+        return f"tmaasync::{template}<{', '.join(arguments)}>"
+
+    @property
+    @abstractmethod
+    def cuda_type(self) -> str:
+        """The map's type in CUDA C++; ``Kernel(types={"Packed": map})`` gives it a name."""
+
+    @property
+    def spec(self) -> TensorMapSpec:
+        """What the 128 bytes say."""
+        return self._tile.spec
+
+    @property
+    def descriptor(self) -> bytes:
+        """What a kernel takes: the 128 bytes of the ``CUtensorMap``, then ``max_length``."""
+        numbers = b"".join(number.to_bytes(4, "little") for number in self._numbers())
+        return (self._tile.descriptor + numbers).ljust(_DESCRIPTOR_BYTES, b"\0")
+
+    @property
+    def element(self) -> Element:
+        """The element type, as NumPy, the tensor map and the kernel name it."""
+        return self._tile.element
+
+    @property
+    def boxes_per_tile(self) -> int:
+        """Instructions that one call issues."""
+        return self._tile.boxes_per_tile
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes that a barrier must expect for a load, rows beyond the end included."""
+        return self._tile.tile_bytes
+
+    @property
+    def smem_alignment(self) -> int:
+        """Alignment in bytes that the tile needs in shared memory."""
+        return self._tile.smem_alignment
+
+    @property
+    def array(self) -> object:
+        """The array behind the map."""
+        return self._view.owner
+
+    @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address of the array, and the one after its highest."""
+        return self._view.byte_bounds
+
+    @property
+    def device(self) -> int | None:
+        """Ordinal of the CUDA device the array is on; None for host memory."""
+        return self._view.device
+
+    @property
+    def framework(self) -> str:
+        """Whose array it is: numpy, cupy, torch, jax or other."""
+        return self._view.framework
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the array is still where it was when the map was made."""
+        return _arrays.current_address(self._view) == self._view.address
+
+    def check_alive(self, argument: str = "map") -> None:
+        """Check that the array is still where it was when the map was made.
+
+        Raises:
+            StaleTileError: It was freed, resized or moved since.
+        """
+        _arrays.require_current(self._view, argument)
