@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,10 @@ def test_the_ragged_dimension_is_there_twice_and_the_address_lies_below() -> Non
         l2_promotion=map_.spec.l2_promotion,
     )
     assert TensorMapSpec.decode(map_.descriptor[:128]) == map_.spec
-    assert map_.descriptor[128:] == (64).to_bytes(128, "little")
+    blank = TensorMapSpec.decode(map_.descriptor[128:256])
+    assert blank == replace(map_.spec, address=blank.address)
+    assert np.frombuffer(map_.descriptor[256:272], np.int32).tolist() == [128, 16, 64, 150]
+    assert map_.descriptor[384:] == (64).to_bytes(128, "little")
     assert (map_.tile_shape, map_.box_shape, map_.tile_bytes) == ((24, 1, 64), (24, 1, 64), 6144)
 
 
@@ -213,7 +217,8 @@ def test_cursor_and_head_are_one_dimension() -> None:
     assert tile.spec.strides_bytes == (512, 1536, 256)
     assert tile.spec.box_shape == (1, 8, 2, 64)
     assert tile.spec.address == array.ctypes.data - 11 * 1536
-    assert tile.descriptor[128:136] == bytes([11, 0, 0, 0, 3, 0, 0, 0])
+    assert np.frombuffer(tile.descriptor[256:272], np.int32).tolist() == [128, 2, 11, 63]
+    assert np.frombuffer(tile.descriptor[384:392], np.int32).tolist() == [11, 3]
     assert tile.load_coordinates(4, 9, 8, 2, 64) == ((4 + 9) * 3 + 2, 10, 0, 64)
     assert tile.store_coordinates(4, 9, 0, 0) == (39, 2, 0, 0)
 

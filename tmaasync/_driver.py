@@ -380,6 +380,25 @@ def wait_for(stream: int, other: int) -> None:
         _call("cuEventDestroy", event)
 
 
+def allocate(device: int, size_bytes: int) -> int:
+    """Memory on a device: its address, a multiple of 256."""
+    with on_device(device):
+        return int(_call("cuMemAlloc", size_bytes))
+
+
+BLANK_BYTES = 256
+_HOST_BLANK = ctypes.create_string_buffer(2 * BLANK_BYTES)
+
+
+@functools.cache
+def blank_address(device: int | None) -> int:
+    """Where there are 256 bytes on a device, or in host memory, as long as the process lives."""
+    if device is not None:
+        return allocate(device, BLANK_BYTES)
+    start = ctypes.addressof(_HOST_BLANK)
+    return start + -start % BLANK_BYTES
+
+
 def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
     """A device-to-device copy by the driver, in stream order."""
     _call("cuMemcpyDtoDAsync", target, source, size_bytes, _driver().CUstream(stream))

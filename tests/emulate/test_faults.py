@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedFault, Kernel, create_tma_tile
+from tmaasync import EmulatedFault, Kernel, create_ragged_tensor_map, create_tma_tile
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 
@@ -326,3 +326,32 @@ extern "C" __global__ void unwritten(int* out) {
 
     with pytest.raises(EmulatedFault, match=r"thread 31 .*which nothing has written"):
         kernel(1, 32, (np.zeros(32, np.int32),))
+
+
+NOTHING_IN_BOUNDS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+struct SharedMemory {
+    typename Map::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int behind_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void behind(const __grid_constant__ Map map, int row) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    shared.full.init(1);
+    fence_barrier_init();
+    shared.full.expect_bytes(Map::kBytes);
+    const auto at = map.load_coordinates(RaggedSequence{0, 5}, {0, row});
+    map.outlying.tile.async_copy(shared.tile, shared.full, at);
+    shared.full.wait(0);
+}
+"""
+
+
+def test_a_load_without_an_element_in_bounds_touches_the_address_of_the_map() -> None:
+    map_ = create_ragged_tensor_map(np.zeros((64, 32), np.float32), (8, 32), max_length=16)
+    kernel = Kernel(NOTHING_IN_BOUNDS, "behind", types={"Map": map_})
+    kernel(1, 1, (map_, 4))
+
+    with pytest.raises(EmulatedFault, match="no element in bounds, so the chip touches the map's"):
+        kernel(1, 1, (map_, 5))

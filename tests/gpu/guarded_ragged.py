@@ -1,12 +1,15 @@
 """Sequences at both ends of an array whose neighbours are addresses without memory.
 
 Run in a process of its own, since an access outside kills the context:
-``python tests/gpu/guarded_ragged.py load`` (or ``store``) prints "ok". With ``wrap`` it asks
-whether addresses that wrap around 2**64 work on the chip, which nothing here depends on.
+``python tests/gpu/guarded_ragged.py load`` (or ``store``) prints "ok". ``outside load`` and
+``outside store`` move a box without an element in bounds through a map whose own address has no
+memory, and print "ok" or "fault". ``wrap`` asks whether addresses that wrap around 2**64 work on
+the chip, which nothing here depends on.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from emulate.test_ragged import wrapping
 from parity.ragged_cases import POISON, Batches, Form, move, source_words
 from parity.random_copies import LOAD, _kernel
 
-from tmaasync import _driver
+from tmaasync import Kernel, _driver
 
 ROW_BYTES = 256
 BELOW_BYTES = 64 << 20
@@ -114,7 +117,60 @@ def check_wrapping() -> None:
         raise SystemExit("wrong bytes")
 
 
+OUTSIDE = """
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+struct SharedMemory {
+    typename Map::Shared tile;
+    SharedMemBarrier full;
+};
+
+extern "C" __device__ const int outside_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void outside(const __grid_constant__ Map map, int row, int stores) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    shared.full.init(1);
+    fence_barrier_init();
+    const auto at = map.load_coordinates(RaggedSequence{0, 5}, {0, row});
+    if (stores) {
+        map.outlying.tile.async_store(shared.tile, at);
+        commit_group();
+        wait_group<0>();
+    } else {
+        shared.full.expect_bytes(Map::kBytes);
+        map.outlying.tile.async_copy(shared.tile, shared.full, at);
+        shared.full.wait(0);
+    }
+}
+"""
+
+
+def outcome_outside(direction: str) -> str:
+    """A tile behind the end of a sequence, without what the ragged map does about it."""
+    guarded = guarded_bytes().view(np.float32).reshape(-1, ROW_BYTES // 4)
+    map_ = FORM.map(guarded)
+    kernel = Kernel(OUTSIDE, "outside", types={"Map": map_})
+    kernel(1, 1, (map_, 0, int(direction == "store")))
+    cupy.cuda.Device().synchronize()
+    kernel(1, 1, (map_, 5, int(direction == "store")))
+    try:
+        cupy.cuda.Device().synchronize()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return "fault"
+    return "ok"
+
+
 if __name__ == "__main__":
     what = sys.argv[1]
-    check_wrapping() if what == "wrap" else check(what)
-    sys.stdout.write("ok\n")
+    said = "ok"
+    if what == "wrap":
+        check_wrapping()
+    elif what == "outside":
+        said = outcome_outside(sys.argv[2])
+    else:
+        check(what)
+    sys.stdout.write(f"{said}\n")
+    sys.stdout.flush()
+    os._exit(0)  # a context that faulted cannot be torn down

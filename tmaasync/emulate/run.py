@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from tmaasync import _driver
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
@@ -200,6 +201,8 @@ class Extent(NamedTuple):
     end: int
 
 
+# What ragged maps load through where there is nothing in bounds.
+_BLANK = Extent(_driver.blank_address(None), 0, _driver.BLANK_BYTES)
 _ADDRESS = struct.Struct("<Q")
 _ALIGNMENT = 128
 
@@ -255,6 +258,8 @@ def _numbers(
     extents: Sequence[Extent | None] | None,
 ) -> _LaunchNumbers:
     known = [extent for extent in extents or () if extent is not None]
+    if known:
+        known.append(_BLANK)
     arrays = (_Array * len(known))(
         *(_Array(one.address + one.first, one.end - one.first) for one in known)
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
-from tmaasync import _arrays
+from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync.tensormap import TensorMapSpec
@@ -12,7 +13,8 @@ from tmaasync.tile import TMATensorTile
 
 __all__ = ["RaggedMap"]
 
-_DESCRIPTOR_BYTES = 256  # the map, its numbers, and what aligns the struct to 128 bytes
+_OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
+_DESCRIPTOR_BYTES = 512
 
 
 class RaggedMap(ABC):
@@ -27,7 +29,7 @@ class RaggedMap(ABC):
         self.max_length = max_length
 
     def _numbers(self) -> tuple[int, ...]:
-        """What the struct on the device holds behind the map, 32 bits each."""
+        """What the struct on the device holds behind the ends of the map, 32 bits each."""
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
@@ -52,9 +54,17 @@ class RaggedMap(ABC):
 
     @property
     def descriptor(self) -> bytes:
-        """What a kernel takes: the 128 bytes of the ``CUtensorMap``, then ``max_length``."""
-        numbers = b"".join(number.to_bytes(4, "little") for number in self._numbers())
-        return (self._tile.descriptor + numbers).ljust(_DESCRIPTOR_BYTES, b"\0")
+        """What a kernel takes.
+
+        The 128 bytes of the ``CUtensorMap``; the same with an address where there always is memory,
+        for loads without an element in bounds (the chip touches a map's address for those); the
+        map's extents, innermost first; and ``max_length``.
+        """
+        whole = self._tile.descriptor
+        blank = _driver.blank_address(self.device).to_bytes(8, "little") + whole[8:]
+        outlying = whole + blank + _packed(reversed(self.spec.shape))
+        numbers = _packed(self._numbers())
+        return (outlying.ljust(_OUTLYING_BYTES, b"\0") + numbers).ljust(_DESCRIPTOR_BYTES, b"\0")
 
     @property
     def element(self) -> Element:
@@ -108,3 +118,7 @@ class RaggedMap(ABC):
             StaleTileError: It was freed, resized or moved since.
         """
         _arrays.require_current(self._view, argument)
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    return b"".join(number.to_bytes(4, "little") for number in numbers)

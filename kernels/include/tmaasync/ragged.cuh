@@ -26,6 +26,77 @@ struct WithCursor<Shape<kSides...>> {
     using type = Shape<1, kSides...>;
 };
 
+// A tile of a map whose address lies outside of the array that it reaches.
+//
+// Of a load whose box has no element in bounds the chip fills all with zeros, and touches the map's
+// address nevertheless: a fault, if there is no memory (measured on an H200; a box with one element
+// in bounds, and every store, touch what they move and nothing else). Such boxes are loaded through
+// `blank`: the same map at an address where there always is memory.
+template <typename TileOfMap>
+struct OutlyingTile {
+    using Tile = TileOfMap;
+    using Shared = typename Tile::Shared;
+    static constexpr int kRank = Tile::kRank;
+
+    Tile tile;
+    ptx::TensorMap blank;
+    i32 ends[kRank];  // of the map's dimensions, innermost first
+
+    __device__ __forceinline__ bool is_outside(const Coordinates<kRank>& start) const {
+        bool outside = false;
+#pragma unroll
+        for (int dim = 0; dim < kRank; ++dim) outside |= start.values[dim] >= ends[dim];
+        return outside;
+    }
+
+    __device__ __forceinline__ const ptx::TensorMap* map_for(
+        const Coordinates<kRank>& start
+    ) const {
+        return is_outside(start) ? &blank : &tile.map;
+    }
+
+    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+
+    __device__ __forceinline__ void async_copy(
+        Shared& shared, SharedMemBarrier& barrier, Coordinates<kRank> at, CachePolicy policy
+    ) const {
+#pragma unroll
+        for (int box = 0; box < Tile::kBoxes; ++box) {
+            const auto start = Tile::box_start(at, box);
+            ptx::cp_async_bulk_tensor_load<kRank>(
+                Tile::box_address(shared, box), map_for(start), start, barrier.address(),
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    __device__ __forceinline__ void async_multicast_load(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        u16 cta_mask,
+        CachePolicy policy
+    ) const {
+#pragma unroll
+        for (int box = 0; box < Tile::kBoxes; ++box) {
+            const auto start = Tile::box_start(at, box);
+            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+                Tile::box_address(shared, box), map_for(start), start, barrier.address(), cta_mask,
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    __device__ __forceinline__ void prefetch(Coordinates<kRank> at, CachePolicy policy) const {
+#pragma unroll
+        for (int box = 0; box < Tile::kBoxes; ++box) {
+            const auto start = Tile::box_start(at, box);
+            if (is_outside(start)) continue;
+            ptx::cp_async_bulk_prefetch_tensor<kRank>(&tile.map, start, static_cast<u64>(policy));
+        }
+    }
+};
+
 // One map over sequences of different lengths that lie one after the other in an array: TMA itself
 // stops at the end of each. Loads fill what lies beyond with zeros, stores drop it.
 //
@@ -33,7 +104,7 @@ struct WithCursor<Shape<kSides...>> {
 // own place, and as a cursor, outermost. The cursor is put behind the sequence and its row r at
 // max_length - length + r of the window, so that rows beyond the length fall out of the window.
 // Together that is row start + r of the array and max_length more, which the map's address takes
-// back: it lies max_length rows below the array. No row below the array is ever touched.
+// back: it lies max_length rows below the array. Nothing there is ever touched: see OutlyingTile.
 //
 // Tile and box count the array's dimensions, outermost first, and coordinates the array's
 // dimensions, innermost first; along the ragged one, rows of the sequence. Starts below row 0 or
@@ -68,10 +139,10 @@ struct RaggedTensorMap {
     // Rows of a sequence that one tile spans.
     static constexpr int kRows = TileShape::sides[kRaggedDim];
 
-    Tile tile;
+    OutlyingTile<Tile> outlying;
     i32 max_length;
 
-    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+    __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
     // Where in the map the tile of a sequence starts.
     __device__ __forceinline__ Coordinates<kRank + 1> load_coordinates(
@@ -101,7 +172,7 @@ struct RaggedTensorMap {
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
+        outlying.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
     }
 
     // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
@@ -113,7 +184,7 @@ struct RaggedTensorMap {
         u16 cta_mask,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.async_multicast_load(
+        outlying.async_multicast_load(
             shared, barrier, load_coordinates(sequence, at), cta_mask, policy
         );
     }
@@ -124,7 +195,7 @@ struct RaggedTensorMap {
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.prefetch(load_coordinates(sequence, at), policy);
+        outlying.prefetch(load_coordinates(sequence, at), policy);
     }
 
     // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
@@ -135,7 +206,7 @@ struct RaggedTensorMap {
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.async_store(shared, store_coordinates(sequence, at), policy);
+        outlying.tile.async_store(shared, store_coordinates(sequence, at), policy);
     }
 
     // Combines the tile with what is in global memory, up to the end of the sequence.
@@ -146,7 +217,7 @@ struct RaggedTensorMap {
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.template async_reduce<kOp>(shared, store_coordinates(sequence, at), policy);
+        outlying.tile.template async_reduce<kOp>(shared, store_coordinates(sequence, at), policy);
     }
 };
 
@@ -172,11 +243,11 @@ struct RaggedTMA3DTile {
     static constexpr int kRows = TileShape::sides[kIsChunked];
     static_assert(!kIsChunked || kBoxes == 1, "one instruction moves all chunks");
 
-    Tile tile;
+    OutlyingTile<Tile> outlying;
     i32 max_length;
     i32 heads;
 
-    __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
+    __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
     // Where in the map the tile of a sequence starts.
     __device__ __forceinline__ Coordinates<kRank> load_coordinates(
@@ -211,7 +282,7 @@ struct RaggedTMA3DTile {
         i32 column = 0,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
+        outlying.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
     }
 
     // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
@@ -224,7 +295,7 @@ struct RaggedTMA3DTile {
         i32 column = 0,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
+        outlying.tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
     }
 
     // Stores one chunk of columns of the tile, for an epilogue that writes them one by one.
@@ -241,7 +312,8 @@ struct RaggedTMA3DTile {
             kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
         );
         ptx::cp_async_bulk_tensor_store<kRank>(
-            &tile.map, store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
+            &outlying.tile.map,
+            store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
             ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, static_cast<u64>(policy)
         );
     }

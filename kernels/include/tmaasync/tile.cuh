@@ -195,12 +195,13 @@ struct TMATensorTile {
         }
     }
 
-private:
+    // Where box `box` of the tile lies in shared memory.
     __device__ __forceinline__ static u32 box_address(const Shared& shared, int box) {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
     }
 
-    // The box grid is walked with the last side slowest and the sides before it in row-major order.
+    // Where it lies in the array. The box grid is walked with the last side slowest and the sides
+    // before it in row-major order.
     __device__ __forceinline__ static Coordinates<kRank> box_start(Coordinates<kRank> at, int box) {
 #pragma unroll
         for (int dim = kRank - 2; dim >= 0; --dim) {

@@ -230,6 +230,22 @@ inline void round_row_to_tf32(uint8_t* row, uint32_t bytes) {
     }
 }
 
+// Measured: of a load that has no element in bounds the chip touches the map's address, and faults
+// if nothing is there.
+template <class Observer>
+void check_address_of(Observer& observer, const TensorMapView& map, const int32_t* coordinates) {
+    const auto* pointer = reinterpret_cast<const void*>(map.address);
+    if constexpr (requires { observer.is_inside(pointer, uint64_t{1}); }) {
+        if (observer.is_inside(pointer, 1)) return;
+        fault(
+            "a load at ", listed(coordinates, map.rank),
+            " has no element in bounds, so the chip touches the map's address ", Hex{map.address},
+            ", which lies in none of the launch's arrays. Load such a box through a map at an "
+            "address with memory, as RaggedTensorMap does, or skip it"
+        );
+    }
+}
+
 // One row into shared memory: what lies inside the tensor from global memory, the rest filled.
 // Measured: the fill is not rounded to TF32.
 template <class Observer>
@@ -280,12 +296,15 @@ uint32_t tiled_load(
     const detail::InnerRange inner(map, coordinates[0], map.extents[0]);
     const detail::InnerRange nothing(map, 0, 0);
     const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
+    bool is_outside = true;
     detail::walk_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
+        is_outside &= !is_inside || inner.is_empty();
         detail::load_row(
             observer, map, coordinates, image, row * map.row_pitch_bytes, first + offset,
             is_inside ? inner : nothing
         );
     });
+    if (is_outside) detail::check_address_of(observer, map, coordinates);
     image.report(observer, map, true);
     return map.box_bytes;
 }
