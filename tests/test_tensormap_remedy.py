@@ -94,3 +94,14 @@ def test_an_explanation_prints_violations_changes_and_the_proposal() -> None:
         "  strides_bytes: (131072, 1022) -> (131072, 1024)",
         f"  {replace(spec, strides_bytes=(131072, 1024))!r}",
     ]
+
+
+def test_a_side_that_wraps_with_its_upper_corner_is_cut_below_both() -> None:
+    spec = ordinary_im2col()
+    shape = (*spec.shape[:-2], (1 << 32) + 1, spec.shape[-1])
+    upper = (*spec.upper_corner[:-1], 127)
+
+    proposal = replace(spec, shape=shape, upper_corner=upper).explain().proposal
+
+    assert proposal is not None
+    assert proposal.shape[-2] + 127 < 1 << 31

@@ -202,10 +202,11 @@ def _corners(spec: Spec) -> Spec:
         return spec
     reach = 1 << rules.CORNER_BITS[spec.rank] - 1
     shape = list(spec.shape)
-    for dim in spec.spatial_dims:
-        shape[dim] = min(shape[dim], (1 << 31) - 1)
     lower = [_clamp(corner, -reach, reach - 1) for corner in spec.lower_corner]
     upper = [_clamp(corner, -reach, reach - 1) for corner in spec.upper_corner]
+    for corner, dim in zip(upper, spec.spatial_dims, strict=True):
+        # Extent and corner are added in signed 32 bits.
+        shape[dim] = min(shape[dim], (1 << 31) - 1 - max(corner, 0))
     spec = replace(spec, shape=tuple(shape), lower_corner=tuple(lower), upper_corner=tuple(upper))
     for index, _, pixels in rules.bounding_box(spec):
         upper[index] += max(1 - pixels, 0)
