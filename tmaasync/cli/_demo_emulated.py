@@ -163,7 +163,7 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
     tiles = [
         create_tma_tile(a, (_BLOCKING.block_m, 64), swizzle=Swizzle.B128),
         create_tma_tile(b, (_BLOCKING.block_n, 64), swizzle=Swizzle.B128),
-        create_tma_tile(c, (64, 32), swizzle=Swizzle.B128),
+        create_tma_tile(c, (64, 64), swizzle=Swizzle.B128),
     ]
     kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, _BLOCKING)
     kernel(1, 128 * (1 + _BLOCKING.consumers), (*tiles, m, n, k))
@@ -173,7 +173,10 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
 PIPELINED = Job(
     name=f"matmul bfloat16, {_BLOCKING.stages} stages",
     size="256 x 256 x 256",
-    inputs=lambda: (*_operands(256, 256, 256), np.full((256, 256), np.nan, np.float32)),
+    inputs=lambda: (
+        *_operands(256, 256, 256),
+        np.full((256, 256), np.nan).astype(ml_dtypes.bfloat16),
+    ),
     run=_pipelined,
     wanted=_product,
     tolerance=_ROUNDING,
