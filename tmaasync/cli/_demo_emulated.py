@@ -136,7 +136,7 @@ def _swizzled_job(shape: tuple[int, ...], tile: tuple[int, ...]) -> Job:
 
     return Job(
         name="copy swizzled",
-        size=f"{' x '.join(map(str, shape))} fp32, clipped",
+        size=f"{'x'.join(map(str, shape))} clipped",
         inputs=lambda: (_random(*shape), np.full(shape, np.nan, np.float32)),
         run=copy,
         wanted=_same,
@@ -171,8 +171,8 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
 
 
 PIPELINED = Job(
-    name=f"matmul bfloat16, {_BLOCKING.stages} stages",
-    size="256 x 256 x 256",
+    name=f"matmul {_BLOCKING.stages} stages",
+    size="256x256x256 bf16",
     inputs=lambda: (
         *_operands(256, 256, 256),
         np.full((256, 256), np.nan).astype(ml_dtypes.bfloat16),
@@ -193,7 +193,7 @@ JOBS: tuple[Job, ...] = (
     ),
     Job(
         name="copy window",
-        size="7 x 33 x 5 x 64 fp32",
+        size="7x33x5x64 fp32",
         inputs=lambda: (_random(7, 33, 5, 96),),
         run=lambda source: ops.copy(source[..., :64]),
         wanted=lambda source: source[..., :64],
@@ -202,8 +202,8 @@ JOBS: tuple[Job, ...] = (
     _swizzled_job((5, 50, 72), (2, 16, 32)),
     PIPELINED,
     Job(
-        name="matmul bfloat16",
-        size="200 x 136 x 328",
+        name="matmul",
+        size="200x136x328 bf16",
         inputs=lambda: _operands(200, 136, 328),
         run=lambda a, b: ops.matmul(a, b.T),
         wanted=_product,

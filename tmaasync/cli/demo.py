@@ -156,7 +156,7 @@ def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
     table = _table(
         "The same kernels run on the CPU",
         ("case", "size"),
-        ("with build", "time", "with races", "error", *(["to the GPU"] if with_gpu else [])),
+        ("first", "time", "races", "error", *(["GPU"] if with_gpu else [])),
     )
     for case in cases:
         error = _error(case.error, "exact")
@@ -171,7 +171,10 @@ def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
         )
     console.print()
     console.print(table)
-    console.print("With races: every access is checked against those before it; there was no race.")
+    console.print(
+        "first: with the build; races: once more, every access checked against those before it, and "
+        "no race found" + ("; GPU: the difference to its result." if with_gpu else ".")
+    )
 
 
 def _error(error: float, none: str) -> str:
