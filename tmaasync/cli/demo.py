@@ -172,8 +172,8 @@ def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
     console.print()
     console.print(table)
     console.print(
-        "first: with the build; races: once more, every access checked against those before it, and "
-        "no race found" + ("; GPU: the difference to its result." if with_gpu else ".")
+        "first: with the build; races: once more, every access checked against those before it, "
+        "and no race found" + ("; GPU: the difference to its result." if with_gpu else ".")
     )
 
 
