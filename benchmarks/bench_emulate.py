@@ -1,6 +1,7 @@
 """How fast the emulator runs the shipped kernels. Writes section "emulate" of results/cpu.json.
 
 Builds are timed apart: the first run of a configuration compiles, later ones come from the cache.
+Peak memory is of the whole process up to then.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def copy(size_bytes: int) -> Callable[[], Any]:
 
 
 CASES: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("copy 16 MiB", copy(16 << 20)),
     ("matmul bfloat16 256 cubed", matmul(256)),
     ("matmul bfloat16 512 cubed", matmul(512)),
     ("matmul bfloat16 1024 cubed", matmul(1024)),
+    ("copy 16 MiB", copy(16 << 20)),
 )
 
 
@@ -48,10 +49,33 @@ def measure(run: Callable[[], Any], policy: Any) -> float:
     times = []
     for seed in range(5):
         with emulate.scheduled(policy, seed=seed):
-            began = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - began)
+            times.append(seconds(run))
     return statistics.median(times)
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def measure_checked(run: Callable[[], Any]) -> dict[str, float]:
+    """With races, whose first run builds another library, and with a trace."""
+    with emulate.scheduled(races=True):
+        first = seconds(run)
+        races = measure(run, "round_robin")
+    with emulate.trace() as trace:
+        traced = measure(run, "round_robin")
+    return {
+        "first_races_seconds": round(first, 3),
+        "races": races,
+        "trace": traced,
+        "events": len(trace.launches[0]),
+    }
+
+
+def peak_mib() -> int:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def main() -> None:
@@ -59,24 +83,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TMAASYNC_CACHE_DIR"] = folder
         for name, run in CASES:
-            began = time.perf_counter()
-            run()
-            first = time.perf_counter() - began
-            seconds = {policy: measure(run, policy) for policy in ("round_robin", "random")}
-            rows.append({"case": name, "first_seconds": round(first, 3)} | seconds)
-            print(
-                f"{name:28s} first {first:6.2f} s   "
-                + "   ".join(f"{policy} {value:7.4f} s" for policy, value in seconds.items()),
-                flush=True,
-            )
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory {peak_mib:.0f} MiB")
+            row: dict[str, Any] = {"case": name, "first_seconds": round(seconds(run), 3)}
+            row |= {policy: measure(run, policy) for policy in ("round_robin", "random")}
+            row |= {"peak_memory_mib": peak_mib()} | measure_checked(run)
+            row["peak_memory_with_races_mib"] = peak_mib()
+            rows.append(row)
+            print(row, flush=True)
     measured = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "peak_memory_mib": round(peak_mib),
+        "load_average": os.getloadavg()[0],
+        "peak_memory_mib": peak_mib(),
     }
     whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     whole["emulate"] = {"measured": measured, "rows": rows}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tmaasync
-from tmaasync.cli import _demo_gpu, _demo_host, app
+from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, app
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.errors import BackendError
 
@@ -35,6 +37,13 @@ def case(**changed: Any) -> Case:
     return Case(**{**values, **changed})
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The demo leaves its pictures in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_demo_gpu, "why_not", lambda: "there is none")
@@ -46,6 +55,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     cases: list[Case] = []
     monkeypatch.setattr(_demo_gpu, "why_not", lambda: None)
     monkeypatch.setattr(_demo_gpu, "run", lambda: GpuReport(device="Fake", cases=tuple(cases)))
+    monkeypatch.setattr(_demo_gpu, "repeat", lambda run, arrays: run(*arrays))
+    monkeypatch.setattr(_demo_emulated, "JOBS", _demo_emulated.JOBS[:1])
     return cases
 
 
@@ -74,6 +85,66 @@ def test_without_a_gpu_json_tells_the_same() -> None:
     assert (told["device"], told["reason"]) == (None, "there is none")
     assert [kernel["kernel"] for kernel in told["kernels"]] == ["copy", "copy", "gemm"]
     assert {kernel["spill_bytes"] for kernel in told["kernels"]} == {0}
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_emulated_job_is_checked_and_leaves_pictures(here: Path) -> None:
+    ran = run("demo", "--json", "--output", "pictures")
+
+    told = json.loads(ran.stdout)
+    assert [case["name"] for case in told["emulated"]] == [job.name for job in _demo_emulated.JOBS]
+    assert {case["error"] for case in told["emulated"] if case["tolerance"] == 0} == {0}
+    names = {"timeline.json", "swizzle.svg"}
+    if importlib.util.find_spec("matplotlib"):
+        names.add("timeline.png")
+    assert {path.name for path in (here / "pictures").iterdir()} == names
+    assert {Path(path).name for path in told["pictures"]["files"]} == names
+    assert json.loads((here / "pictures/timeline.json").read_text())["traceEvents"]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_matplotlib_the_demo_says_so_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    monkeypatch.setattr(_demo_emulated, "JOBS", _demo_emulated.JOBS[:1])
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "matplotlib" else find_spec(name, *more),
+    )
+
+    ran = run("demo")
+
+    assert ran.exit_code == 0
+    assert "No timeline.png: plot draws with matplotlib" in ran.output
+    assert "tmaasync-demo/swizzle.svg" in ran.output
+    assert (here / "tmaasync-demo/timeline.json").exists()
+
+
+def test_with_a_gpu_the_emulator_is_compared_to_it(
+    fake_gpu: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpu.append(case())
+
+    assert "equal" in run("demo").output
+
+    monkeypatch.setattr(_demo_gpu, "repeat", lambda run, arrays: run(*arrays) + 1)
+    ran = run("demo")
+    assert ran.exit_code == 1
+    assert ran.stderr.endswith("error: differs from its reference: copy 1 MiB\n")
+
+
+def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out(
+    fake_gpu: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpu.append(case())
+    monkeypatch.setattr(_demo_emulated, "why_not", lambda: "there is no C++ compiler")
+
+    ran = run("demo")
+
+    assert ran.exit_code == 0
+    assert "Not on the CPU too: there is no C++ compiler." in ran.output
 
 
 def test_why_there_is_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import PipelineState, SharedMemBarrier, Swizzle
+from tmaasync import PipelineState, SharedMemBarrier, Swizzle, emulate
+from tmaasync.cli._demo_emulated import PIPELINED
 from tmaasync.swizzle import bank_conflicts, shared_offset
 
 FOLDER = Path(__file__).parent
@@ -210,10 +211,18 @@ def simulate() -> Iterator[Span]:
 PICTURES: dict[str, Callable[[], Drawing]] = {"swizzle.svg": swizzle, "ring.svg": ring}
 
 
+def timeline() -> None:
+    """The demo's product of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
+    with emulate.scheduled("random", seed=0), emulate.trace() as trace:
+        PIPELINED.run(*PIPELINED.inputs())
+    emulate.plot(trace, FOLDER / "timeline.png")
+
+
 def main() -> None:
     """Write every picture beside this script."""
     for name, draw in PICTURES.items():
         (FOLDER / name).write_text(draw().svg())
+    timeline()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 from tmaasync import _driver, ops
 from tmaasync.errors import BackendError
 
-__all__ = ["Case", "GpuReport", "run", "why_not"]
+__all__ = ["Case", "GpuReport", "repeat", "run", "why_not"]
 
 _ROUNDS = 7
 _SECONDS_PER_TURN = 0.03
@@ -67,6 +67,13 @@ def run() -> GpuReport:
     """Run every case on device 0."""
     with _cupy().cuda.Device(0):
         return GpuReport(device=_driver.device_limits(0).name, cases=tuple(_cases()))
+
+
+def repeat(run: Callable[..., Any], arrays: tuple[np.ndarray[Any, Any], ...]) -> Any:
+    """Run a job of the emulator on copies of its arrays on device 0; its result, as NumPy's."""
+    cupy = _cupy()
+    with cupy.cuda.Device(0):
+        return cupy.asnumpy(run(*map(cupy.asarray, arrays)))
 
 
 def _cupy() -> Any:

@@ -1,11 +1,12 @@
-"""``demo``: the main job on this machine's GPU; without one, what needs none."""
+"""``demo``: the main job on this machine's GPU and on its CPU."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -13,45 +14,65 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host
-from tmaasync.cli._demo_emulated import EmulatedCase
+from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
+from tmaasync.cli._demo_emulated import EmulatedCase, OnGPU
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
+from tmaasync.cli._demo_pictures import Pictures
 
 __all__ = ["demo"]
+
+
+_OUTPUT = Path("tmaasync-demo")
 
 
 def demo(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of tables.")
     ] = False,
+    output: Annotated[
+        Path, typer.Option("--output", help="The folder for the timeline and the pictures.")
+    ] = _OUTPUT,
 ) -> None:
     """Copy and multiply random arrays on the GPU, check the results and time them beside CuPy's.
 
-    Without a Hopper GPU the same kernels run on the CPU, after what needs no run: a tile, its 128
-    bytes, an illegal array with its remedy, the swizzle, and the kernels compiled to SASS.
+    The same kernels then run on the CPU, looking for races too, and leave a timeline of their warps
+    and stages. Without a Hopper GPU that comes after what needs no run: a tile, its 128 bytes, an
+    illegal array with its remedy, the swizzle, and the kernels compiled to SASS.
     """
     console = Console(highlight=False)
     reason = _demo_gpu.why_not()
-    if reason is not None:
-        host = _demo_host.run()
+    told, measured = _host(console, reason, as_json) if reason else _gpu(console, as_json)
+    cases: list[EmulatedCase] = []
+    no_compiler = _demo_emulated.why_not()
+    if no_compiler is None or reason:
+        cases = _emulate(None if reason else _demo_gpu.repeat)
+        pictures = _demo_pictures.save(output)
+        told |= {"emulated": list(map(dataclasses.asdict, cases))}
+        told |= {"pictures": dataclasses.asdict(pictures)}
         if not as_json:
-            _show_host(console, reason, host)
-        cases = _emulate()
-        if as_json:
-            whole = dataclasses.asdict(host) | {"emulated": list(map(dataclasses.asdict, cases))}
-            typer.echo(json.dumps({"device": None, "reason": reason, **whole}))
-        else:
             _show_emulated(console, cases)
-        _require_passed(cases)
-        return
+            _show_pictures(console, pictures)
+    elif not as_json:
+        console.print(f"Not on the CPU too: {no_compiler}.", soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(told))
+    _require_passed((*measured, *cases))
+
+
+def _host(console: Console, reason: str, as_json: bool) -> tuple[dict[str, Any], tuple[Case, ...]]:
+    host = _demo_host.run()
+    if not as_json:
+        _show_host(console, reason, host)
+    return {"device": None, "reason": reason, **dataclasses.asdict(host)}, ()
+
+
+def _gpu(console: Console, as_json: bool) -> tuple[dict[str, Any], tuple[Case, ...]]:
     with Console(stderr=True).status("copying and multiplying"):
         report = _demo_gpu.run()
-    if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(report)))
-    else:
+    if not as_json:
         _show_gpu(console, report)
-    _require_passed(report.cases)
+    return dataclasses.asdict(report), report.cases
 
 
 def _require_passed(cases: Sequence[Case | EmulatedCase]) -> None:
@@ -86,7 +107,7 @@ def _show_gpu(console: Console, report: GpuReport) -> None:
 
 def _cells(case: Case) -> tuple[str, ...]:
     ratio = "-" if case.speed_over_cupy is None else f"{case.speed_over_cupy:.3f}"
-    error = "exact" if case.error == 0 else f"{case.error:.1e}"
+    error = _error(case.error, "exact")
     return (
         case.name,
         case.size,
@@ -118,34 +139,55 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
     console.print("Time is that of this run; a kernel compiled before comes from the cache.")
 
 
-def _emulate() -> list[EmulatedCase]:
+def _emulate(on_gpu: OnGPU | None) -> list[EmulatedCase]:
     """Run the emulated cases behind a progress bar, which shows on a terminal only."""
-    console = Console(stderr=True)
     cases = track(
-        _demo_emulated.run(),
+        _demo_emulated.run(on_gpu),
         description="running the kernels on the CPU",
-        total=len(_demo_emulated.CASES),
-        console=console,
+        total=len(_demo_emulated.JOBS),
+        console=Console(stderr=True),
         transient=True,
     )
     return list(cases)
 
 
 def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
+    with_gpu = any(case.gpu_difference is not None for case in cases)
     table = _table(
-        "The same kernels run on the CPU", ("case", "size"), ("with build", "time", "error")
+        "The same kernels run on the CPU",
+        ("case", "size"),
+        ("first", "time", "races", "error", *(["GPU"] if with_gpu else [])),
     )
     for case in cases:
-        error = "exact" if case.error == 0 else f"{case.error:.1e}"
+        error = _error(case.error, "exact")
         table.add_row(
             case.name,
             case.size,
             f"{case.first_seconds:.2f} s",
             f"{case.seconds:.3f} s",
+            f"{case.races_seconds:.2f} s",
             error if case.passed else f"{error} WRONG",
+            *([_error(case.gpu_difference or 0.0, "equal")] if with_gpu else []),
         )
     console.print()
     console.print(table)
+    console.print(
+        "first: with the build; races: once more, every access checked against those before it, "
+        "and no race found" + ("; GPU: the difference to its result." if with_gpu else ".")
+    )
+
+
+def _error(error: float, none: str) -> str:
+    return none if error == 0 else f"{error:.1e}"
+
+
+def _show_pictures(console: Console, pictures: Pictures) -> None:
+    console.print()
+    console.print("Pictures", style="bold")
+    for path, what in pictures.files.items():
+        console.print(f"{path}: {what}", markup=False, soft_wrap=True)
+    if pictures.missing:
+        console.print(f"No timeline.png: {pictures.missing}", markup=False, soft_wrap=True)
 
 
 def _section(console: Console, title: str, text: str) -> None:

@@ -5,6 +5,11 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 
 >>> with scheduled("random", seed=7):
 ...     pass  # launches in here replay the same interleaving every time
+
+`trace` keeps what launches do, event by event; `plot` draws it.
+
+>>> with trace() as kept:
+...     pass  # ops.matmul(a, b), then kept.save("gemm.json") and plot(kept, "gemm.png")
 """
 
 from tmaasync.emulate.build import EmulatedProgram, build
@@ -16,6 +21,8 @@ from tmaasync.emulate.run import (
     Schedule,
     scheduled,
 )
+from tmaasync.emulate.trace import Trace, plot
+from tmaasync.emulate.trace import record as trace
 
 __all__ = [
     "LIMITS",
@@ -24,6 +31,9 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
+    "Trace",
     "build",
+    "plot",
     "scheduled",
+    "trace",
 ]

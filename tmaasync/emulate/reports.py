@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tmaasync._driver import LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
+from tmaasync.emulate.trace.events import NameOf, offset_name
 from tmaasync.errors import (
     EmulatedAccess,
     EmulatedDeadlock,
@@ -22,7 +24,7 @@ from tmaasync.errors import (
     WaitingThreads,
 )
 
-__all__ = ["error_of"]
+__all__ = ["error_of", "shared_names"]
 
 # In the order of the runtime's Operation.
 _OPERATIONS = (
@@ -77,6 +79,13 @@ def error_of(
 
 
 # --- names ------------------------------------------------------------------------------------
+
+
+def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
+    """What the kernel's source calls each offset of its shared memory."""
+    words = _Words(program, shared_bytes)
+    return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
+
 
 _STATIC_ALIGNMENT, _MAX_DYNAMIC_BYTES = 1024, 227 * 1024  # as in runtime/machine.hpp
 

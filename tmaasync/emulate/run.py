@@ -16,7 +16,9 @@ from tmaasync import _driver
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
-from tmaasync.emulate.reports import error_of
+from tmaasync.emulate.reports import error_of, shared_names
+from tmaasync.emulate.trace.events import EVENT_DTYPE
+from tmaasync.emulate.trace.launches import Collector, current_collector
 from tmaasync.errors import ArgumentError, LaunchError
 
 __all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Extent", "Schedule", "scheduled"]
@@ -156,19 +158,29 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
-        schedule = _SCHEDULE.get()
+        schedule, collector = _SCHEDULE.get(), current_collector()
         size = self._size(schedule)
         program = self._program.with_races if schedule.races else self._program
-        numbers = _numbers(self._config, schedule, size.workers, self._arrays)
+        log = None if collector is None else _EventLog()
+        numbers = _numbers(self._config, schedule, size.workers, self._arrays, log)
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
         report = launch(
             program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
         )
+        if collector is not None and log is not None:
+            self._hand_over(program, collector, log)
         if report:
             raise error_of(program, self._config, schedule.budget_seconds, size, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
+
+    def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
+        """Give the events to the collector, whether the launch ended well or not."""
+        config = self._config
+        names = shared_names(program, config.shared_bytes)
+        events = _take_events(log)
+        collector.add(program.name, config.grid, config.block, config.cluster, events, names)
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """What the launch will take, if that is not too much."""
@@ -235,6 +247,10 @@ class _Array(ctypes.Structure):
     _fields_ = (("start", ctypes.c_uint64), ("size_bytes", ctypes.c_uint64))
 
 
+class _EventLog(ctypes.Structure):
+    _fields_ = (("events", ctypes.c_void_p), ("count", ctypes.c_uint64))
+
+
 class _LaunchNumbers(ctypes.Structure):
     _fields_ = (
         ("grid", _Extents),
@@ -248,6 +264,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(_Array)),
         ("races", ctypes.c_uint32),
+        ("log", ctypes.POINTER(_EventLog)),
     )
 
 
@@ -256,6 +273,7 @@ def _numbers(
     schedule: Schedule,
     workers: int,
     extents: Sequence[Extent | None] | None,
+    log: _EventLog | None,
 ) -> _LaunchNumbers:
     known = [extent for extent in extents or () if extent is not None]
     if known:
@@ -275,6 +293,7 @@ def _numbers(
         len(known),
         arrays,
         schedule.races,
+        None if log is None else ctypes.pointer(log),
     )
 
 
@@ -287,6 +306,15 @@ def _cores() -> int:
 _LIBC = ctypes.CDLL(None)
 _LIBC.free.argtypes = (ctypes.c_void_p,)
 _LIBC.free.restype = None
+
+
+def _take_events(log: _EventLog) -> bytes:
+    if not log.events:
+        return b""
+    try:
+        return ctypes.string_at(log.events, log.count * EVENT_DTYPE.itemsize)
+    finally:
+        _LIBC.free(log.events)
 
 
 def _take_text(address: int) -> str:

@@ -223,11 +223,11 @@ void bulk_commit() {
 }
 
 void bulk_wait(uint32_t pending) {
-    wait_for_writes(TMAASYNC_EMULATE_CALLER(), pending);
+    wait_for_group(TMAASYNC_EMULATE_CALLER(), pending, true);
 }
 
 void bulk_wait_read(uint32_t pending) {
-    wait_for_reads(TMAASYNC_EMULATE_CALLER(), pending);
+    wait_for_group(TMAASYNC_EMULATE_CALLER(), pending, false);
 }
 
 // --- wgmma ---------------------------------------------------------------------------------------

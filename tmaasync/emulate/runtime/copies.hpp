@@ -27,6 +27,16 @@ inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
     __builtin_unreachable();
 }
 
+inline void record_landing(
+    Cluster& cluster, const Flight& flight, const Mbarrier& barrier, uint32_t bytes
+) {
+    Event event = on_barrier(EventKind::kLoadLanded, *flight.target, barrier);
+    event.shared = flight.shared;
+    event.bytes = bytes;
+    event.sequence = flight.sequence;
+    cluster.record(*flight.target, event);
+}
+
 // The bytes are written, then the barrier is credited. Runs in the scheduler, so what goes wrong is
 // the issuer's, but does not stop it.
 inline void Cluster::land(const Flight& flight) {
@@ -47,7 +57,8 @@ inline void Cluster::land(const Flight& flight) {
         barrier->landed = barrier->phase + 1;
         reason = overflow_of(*barrier);
         if (!reason.empty()) return report_fault(*flight.issuer, reason);
-        complete_phase(*this, *barrier);
+        record_landing(*this, flight, *barrier, bytes);
+        complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
         report_fault(*flight.issuer, fault.reason);
     }
@@ -82,6 +93,16 @@ inline Flight flight_of(Fiber& fiber, const Box& box) {
     return flight;
 }
 
+inline void record_load(
+    Fiber& fiber, Flight& flight, const Cta& owner, const Mbarrier& barrier, uint32_t shared
+) {
+    Event event = on_barrier(EventKind::kLoadIssued, owner, barrier);
+    event.shared = shared;
+    event.bytes = flight.bytes;
+    event.sequence = flight.sequence = fiber.cluster->new_sequence();
+    fiber.cluster->record(fiber, event);
+}
+
 // A load into this CTA, or into another by a mapa address; the barrier lies in the same one.
 inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
     const Place place = resolve(fiber, shared);
@@ -105,13 +126,28 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
         flight.issued = detector->issue(fiber.number, fiber.site);
     }
     check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");
+    // Of a multicast the sequence is there already.
+    if (flight.sequence == kNothing) {
+        record_load(fiber, flight, *credited.cta, *counted, flight.shared);
+    }
     fiber.cluster->flights().push_back(std::move(flight));
     fiber.cluster->let_land(fiber);
 }
 
+// One event for all targets, with the phase of the issuer's own barrier.
+inline void record_multicast(Fiber& fiber, Flight& flight, uint32_t shared, uint32_t barrier) {
+    if (!fiber.cluster->recorder()) return;
+    const uint32_t offset = barrier & kOffsetMask;
+    std::string reason;
+    const Mbarrier* own = find_barrier(*fiber.cta, offset, reason);
+    record_load(
+        fiber, flight, *fiber.cta, own ? *own : Mbarrier{.offset = offset}, shared & kOffsetMask
+    );
+}
+
 // Into the same place of every CTA in the mask.
 inline void issue_multicast(
-    Fiber& fiber, const Flight& flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
+    Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier, uint32_t cta_mask
 ) {
     const auto ctas = static_cast<uint32_t>(fiber.cluster->ctas().size());
     if (cta_mask == 0 || cta_mask >> ctas) {
@@ -120,6 +156,7 @@ inline void issue_multicast(
                        "; the cluster has " + std::to_string(ctas)
         );
     }
+    record_multicast(fiber, flight, shared, barrier);
     for (uint32_t rank = 0; rank < ctas; ++rank) {
         if (!(cta_mask >> rank & 1)) continue;
         const uint32_t in_rank = (rank + 1) << kRankShift;
@@ -160,6 +197,14 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
     }
 }
 
+inline Event on_store(EventKind kind, const Store& store) {
+    return {.shared = store.shared, .bytes = store.bytes, .kind = kind, .sequence = store.sequence};
+}
+
+inline void record_store(Fiber& fiber, EventKind kind, const Store& store) {
+    fiber.cluster->record(*fiber.cta, on_store(kind, store));
+}
+
 // Takes the bytes out of shared memory. They may reach global memory later.
 inline void read_store(Fiber& fiber, Store& store) {
     if (store.is_read) return;
@@ -171,10 +216,13 @@ inline void read_store(Fiber& fiber, Store& store) {
         store.snapshot.assign(
             window + store.shared, window + store.shared + (store.bytes + 1023) / 1024 * 1024
         );
+        record_store(fiber, EventKind::kStoreRead, store);
         return;
     }
     write_from(fiber, store, window);
     store.is_written = true;
+    record_store(fiber, EventKind::kStoreRead, store);
+    record_store(fiber, EventKind::kStoreWritten, store);
 }
 
 inline void finish_store(Fiber& fiber, Store& store) {
@@ -185,6 +233,7 @@ inline void finish_store(Fiber& fiber, Store& store) {
     std::memcpy(window.data() + store.shared, store.snapshot.data(), store.snapshot.size());
     write_from(fiber, store, window.data());
     store.is_written = true;
+    record_store(fiber, EventKind::kStoreWritten, store);
 }
 
 // What the engine finds wrong ends the launch, but not before its exception is handled.
@@ -245,16 +294,46 @@ inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
         store.epoch = fiber.bulk_commits + 1;
         store.issued = detector->issue(fiber.number, fiber.site);
     }
+    store.sequence = fiber.cluster->new_sequence();
+    fiber.cluster->record(fiber, on_store(EventKind::kStoreIssued, store));
     fiber.open_group.push_back(std::move(store));
     if (!fiber.cluster->choices().reads_at_once()) return;
     or_fail(fiber, [&] { read_store(fiber, fiber.open_group.back()); });
 }
 
 inline void commit_stores(Fiber& fiber) {
+    for (const Store& store : fiber.open_group) {
+        fiber.cluster->record(fiber, on_store(EventKind::kStoreCommitted, store));
+    }
     ++fiber.bulk_commits;
     fiber.groups.push_back(std::move(fiber.open_group));
     fiber.open_group.clear();
 }
+
+// --- waits, as a kernel calls them ---------------------------------------------------------------
+
+// Of the stores that such a wait waits for; kNothing if there are none.
+inline uint32_t newest_awaited(const Fiber& fiber, std::size_t pending, bool are_writes) {
+    for (std::size_t end = fiber.groups.size(); end > pending; --end) {
+        const auto& group = fiber.groups[end - 1 - pending];
+        for (auto store = group.rbegin(); store != group.rend(); ++store) {
+            if (are_writes || !store->is_awaited) return store->sequence;
+        }
+    }
+    return kNothing;
+}
+
+inline void wait_for_group(Fiber& fiber, std::size_t pending, bool are_writes) {
+    const uint32_t newest = newest_awaited(fiber, pending, are_writes);
+    const auto record = [&](EventKind kind) {
+        if (newest != kNothing) fiber.cluster->record(fiber, {.kind = kind, .sequence = newest});
+    };
+    record(EventKind::kWaitBegin);
+    are_writes ? wait_for_writes(fiber, pending) : wait_for_reads(fiber, pending);
+    record(EventKind::kWaitEnd);
+}
+
+// --- the end of a thread -------------------------------------------------------------------------
 
 // The writes of a thread that has ended may outlive it.
 inline void Cluster::leave_stores(Fiber& fiber) {

@@ -76,6 +76,7 @@ inline void Cluster::end(Fiber& fiber) {
         check_loads_were_awaited(fiber);
         if (detector_) check_peers_are_done(fiber);
     }
+    record(fiber, {.kind = EventKind::kThreadEnd});
     forget_thread(fiber);
     // Whoever waits for all live threads waits for one less.
     for (Meeting& meeting : fiber.warp->meetings) {
@@ -180,11 +181,8 @@ private:
              << ", \"address\": " << address_in_library(access.site) << "}";
     }
 
-    // As its debugging information counts.
     uintptr_t address_in_library(uintptr_t site) const {
-        const Array& library = cluster_.launch().library;
-        // A site is where a call returns to: the byte before is still the call's.
-        return library.holds(site, 1) ? site - 1 - library.start : 0;
+        return cluster_.launch().address_in_library(site);
     }
 
     void mbarrier(const Wait& wait) {
@@ -254,6 +252,7 @@ private:
             const uint64_t index = next_.fetch_add(1);
             if (index >= launch_.clusters()) return;
             cluster.run(index, guard.site(), watchdog);
+            if (launch_.trace) launch_.trace->take(cluster.recorder()->events());
             if (cluster.has_failed()) return keep(cluster, index);
         }
     }
@@ -289,6 +288,7 @@ struct LaunchNumbers {
     uint64_t arrays;  // 0: not all are known
     const Array* array;
     uint32_t races;
+    EventLog* log;  // null: no trace
 };
 
 // Where the library of this function lies in memory.
@@ -320,6 +320,7 @@ inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
     GridRaces races;
+    GridTrace trace;
     const Launch whole{
         kernel,
         arguments,
@@ -333,10 +334,12 @@ inline char* launch(
         {numbers.array, numbers.array + numbers.arrays},
         library_of(reinterpret_cast<const void*>(kernel)),
         numbers.races ? &races : nullptr,
+        numbers.log ? &trace : nullptr,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
     const std::string report = Grid(whole, numbers.races ? 1 : numbers.workers).run();
+    if (numbers.log) *numbers.log = trace.copied();
     return report.empty() ? nullptr : strdup(report.c_str());
 }
 

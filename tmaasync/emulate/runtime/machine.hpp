@@ -18,6 +18,7 @@
 #include "races.hpp"
 #include "stalls.hpp"
 #include "tma_engine.hpp"
+#include "trace.hpp"
 #include "watchdog.hpp"
 
 namespace tmaasync_emulate {
@@ -45,6 +46,7 @@ struct Launch {
     std::vector<Array> arrays;  // empty: not all are known
     Array library{};            // where the kernel's code and data are
     GridRaces* races = nullptr;
+    GridTrace* trace = nullptr;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -66,6 +68,11 @@ struct Launch {
             if (array.holds(address, bytes)) return true;
         }
         return false;
+    }
+    // As its debugging information counts; 0 outside the library.
+    uintptr_t address_in_library(uintptr_t site) const {
+        // A site is where a call returns to: the byte before is still the call's.
+        return library.holds(site, 1) ? site - 1 - library.start : 0;
     }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
 };
@@ -133,6 +140,7 @@ struct Flight {
     uint32_t barrier;
     Fiber* issuer;
     Issued issued;
+    uint32_t sequence = kNothing;
 };
 
 // A copy out of shared memory, as part of a bulk group.
@@ -150,6 +158,7 @@ struct Store {
     std::vector<uint8_t> snapshot;
     Epoch epoch;
     Issued issued;
+    uint32_t sequence = kNothing;
 };
 
 // One wgmma.mma_async that was issued and not executed.
@@ -184,6 +193,7 @@ struct Warpgroup {
     const float* held = nullptr;  // whose sums the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
+    std::vector<uint32_t> sequences;  // of its products, for the trace
 };
 
 // --- threads -------------------------------------------------------------------------------------
@@ -228,6 +238,8 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
+    bool is_noted_at_cluster = false;
+    AwaitedPhase noted_wait;  // begun in the trace and not ended
 };
 
 struct Cta {
@@ -281,6 +293,7 @@ public:
           fibers_(launch.threads() * launch.cluster_ctas()),
           ctas_(launch.cluster_ctas()),
           mma_buffers_(std::make_unique<MmaBuffers>()) {
+        if (launch.trace) recorder_ = std::make_unique<Recorder>();
         if (!launch.races) return;
         detector_ = std::make_unique<Detector>(
             *launch.races, static_cast<uint32_t>(fibers_.size()), launch.cluster_ctas(),
@@ -333,6 +346,8 @@ public:
     // Null if races are not looked for.
     Detector* detector() { return detector_.get(); }
     const Detector* detector() const { return detector_.get(); }
+    // Null if nobody wants a trace.
+    Recorder* recorder() { return recorder_.get(); }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
@@ -431,6 +446,8 @@ public:
         }
         if (detector_ && releases) detector_->release(fiber.number, cluster_gathered_);
         if (detector_ && !releases) detector_->release_relaxed(fiber.number, cluster_gathered_);
+        fiber.is_noted_at_cluster = stands_for_warp(fiber);
+        if (fiber.is_noted_at_cluster) record(fiber, {.kind = EventKind::kClusterArrive});
         fiber.has_arrived_at_cluster = true;
         ++cluster_arrived_;
         complete_cluster_barrier();
@@ -443,7 +460,34 @@ public:
             block(fiber, {.kind = Wait::Kind::kCluster, .instruction = "barrier.cluster.wait"});
         }
         if (detector_) detector_->acquire(fiber.number, cluster_completed_);
+        if (fiber.is_noted_at_cluster) record(fiber, {.kind = EventKind::kClusterWaitEnd});
     }
+
+    // --- the trace ---
+
+    // Of a thread.
+    void record(const Fiber& fiber, Event event) {
+        if (!recorder_) return;
+        event.thread = static_cast<uint16_t>(fiber.index);
+        event.address = launch_.address_in_library(fiber.site);
+        record(*fiber.cta, event);
+    }
+
+    // Of the hardware.
+    void record(const Cta& cta, Event event) {
+        if (!recorder_) return;
+        event.rank = static_cast<uint16_t>(cta.rank);
+        recorder_->add(event);
+    }
+
+    // All lanes of a warp do the same: the first that lives stands for all. It may end before the
+    // others go on, so this is asked before a wait.
+    bool stands_for_warp(const Fiber& fiber) const {
+        return recorder_ &&
+               fiber.lane == static_cast<uint32_t>(__builtin_ctz(fiber.warp->live_lanes));
+    }
+
+    uint32_t new_sequence() { return recorder_ ? recorder_->new_sequence() : kNothing; }
 
     // --- where the other headers come in ---
 
@@ -487,6 +531,7 @@ private:
 
     void step(const Watchdog& watchdog) {
         if (watchdog.is_spent()) return time_out();
+        if (recorder_) recorder_->tick();
         while (!flights_.empty() && choices_.lands()) land_one();
         if (ready_.empty() || spins_ > ready_.size() || is_patience_over()) {
             if (!flights_.empty()) {
@@ -570,6 +615,7 @@ private:
         cluster_gathered_ = {};
         cluster_completed_ = {};
         if (detector_) detector_->reset(static_cast<uint32_t>(index));
+        if (recorder_) recorder_->reset(index);
         live_ = static_cast<uint32_t>(fibers_.size());
         for (uint32_t rank = 0; rank < ctas_.size(); ++rank) reset_cta(index, rank);
     }
@@ -644,6 +690,7 @@ private:
     View cluster_gathered_;
     View cluster_completed_;
     std::unique_ptr<Detector> detector_;
+    std::unique_ptr<Recorder> recorder_;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
     // Phases completed, copies landed, products computed, threads ended.

@@ -71,9 +71,19 @@ inline void hand_on(Detector& detector, Mbarrier& barrier) {
     }
 }
 
+inline Event on_barrier(EventKind kind, const Cta& owner, const Mbarrier& barrier) {
+    return {
+        .barrier = barrier.offset,
+        .phase = static_cast<uint32_t>(barrier.phase),
+        .kind = kind,
+        .other = static_cast<uint16_t>(owner.rank),
+    };
+}
+
 // Begins the next phase if nothing is missing.
-inline void complete_phase(Cluster& cluster, Mbarrier& barrier) {
+inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
+    cluster.record(owner, on_barrier(EventKind::kPhaseCompleted, owner, barrier));
     ++barrier.phase;
     barrier.pending = barrier.count;
     cluster.note_progress();
@@ -145,6 +155,14 @@ inline std::string overflow_of(const Mbarrier& barrier) {
            "its copies deliver";
 }
 
+inline void record_expected(
+    Fiber& fiber, const Cta& owner, const Mbarrier& barrier, uint32_t bytes
+) {
+    Event event = on_barrier(EventKind::kExpect, owner, barrier);
+    event.bytes = bytes;
+    fiber.cluster->record(fiber, event);
+}
+
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
@@ -168,6 +186,7 @@ inline uint64_t arrive(
         }
     }
     const uint64_t phase = barrier.phase;
+    if (bytes) record_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
     if (count == 0) {
         fiber.cluster->fail(
@@ -183,19 +202,24 @@ inline uint64_t arrive(
                        ". Arrive as often per phase as init says"
         );
     }
+    fiber.cluster->record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
-    complete_phase(*fiber.cluster, barrier);
+    complete_phase(*fiber.cluster, *place.cta, barrier);
     return phase;
 }
 
 inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
-    add_bytes(fiber, require_barrier(fiber, resolve(fiber, address)), bytes);
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
+    record_expected(fiber, *place.cta, barrier, bytes);
+    add_bytes(fiber, barrier, bytes);
 }
 
 inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
-    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    const Place place = resolve(fiber, address);
+    Mbarrier& barrier = require_barrier(fiber, place);
     add_bytes(fiber, barrier, -int64_t{bytes});
-    complete_phase(*fiber.cluster, barrier);
+    complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
 inline bool has_completed(const Mbarrier& barrier, uint32_t parity) {
@@ -229,6 +253,38 @@ inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awa
     );
 }
 
+inline void record_wait(Fiber& fiber, EventKind kind, const AwaitedPhase& awaited) {
+    fiber.cluster->record(
+        fiber, {
+                   .barrier = awaited.barrier,
+                   .phase = awaited.phase,
+                   .kind = kind,
+                   .other = static_cast<uint16_t>(awaited.rank),
+               }
+    );
+}
+
+// What a wait for this parity waits for.
+inline AwaitedPhase awaited_phase(const Cta& owner, const Mbarrier& barrier, uint32_t parity) {
+    const uint64_t phase = barrier.phase - (has_completed(barrier, parity) ? 1 : 0);
+    return {owner.rank, barrier.offset, static_cast<uint32_t>(phase)};
+}
+
+// One that gave up goes on when the thread asks again.
+inline void begin_wait(Fiber& fiber, const AwaitedPhase& awaited) {
+    Recorder* recorder = fiber.cluster->recorder();
+    if (!recorder || fiber.noted_wait == awaited) return;
+    if (!recorder->stands_for_warp(fiber.rank * 32 + fiber.index / 32, fiber.lane, awaited)) return;
+    fiber.noted_wait = awaited;
+    record_wait(fiber, EventKind::kWaitBegin, awaited);
+}
+
+inline void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
+    if (!fiber.cluster->recorder() || fiber.noted_wait != awaited) return;
+    fiber.noted_wait = {};
+    record_wait(fiber, EventKind::kWaitEnd, awaited);
+}
+
 // Suspends the thread until the phase of this parity has completed, or for some time.
 inline bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
@@ -237,6 +293,8 @@ inline bool wait_for_parity(
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
+    const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
+    begin_wait(fiber, noted);
     if (!has_completed(barrier, parity)) {
         const uint64_t awaited = barrier.phase;
         const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
@@ -254,6 +312,7 @@ inline bool wait_for_parity(
     }
     observe(barrier);
     acquire_completed(fiber, barrier, acquires);
+    end_wait(fiber, noted);
     return true;
 }
 
@@ -266,6 +325,9 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
     if (is_complete) {
         observe(barrier);
         acquire_completed(fiber, barrier, acquires);
+        const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
+        begin_wait(fiber, noted);
+        end_wait(fiber, noted);
     } else {
         fiber.cluster->spin(
             fiber, {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset,

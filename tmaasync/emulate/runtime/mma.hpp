@@ -215,6 +215,12 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
     for (; group.done < target; ++group.done) {
         check_agreement(last, threads);
         const IssuedMma first = threads[0].mmas.front();
+        if (group.sequences.size()) {
+            const uint32_t sequence = group.sequences[group.done];
+            last.cluster->record(
+                *last.cta, {.kind = EventKind::kMmaExecuted, .sequence = sequence}
+            );
+        }
         track_operands(threads, first);
         // Products that go on with the sums of the one before find them in the buffer.
         if (!first.accumulates) {
@@ -239,6 +245,14 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
 
 // --- what a thread does --------------------------------------------------------------------------
 
+// Once for the warpgroup, by the first of its threads to come.
+inline void record_mma(Fiber& fiber) {
+    auto& sequences = fiber.warpgroup->sequences;
+    if (!fiber.cluster->recorder() || fiber.mmas_issued < sequences.size()) return;
+    sequences.push_back(fiber.cluster->new_sequence());
+    fiber.cluster->record(fiber, {.kind = EventKind::kMmaIssued, .sequence = sequences.back()});
+}
+
 inline void issue_mma(Fiber& fiber, const Mma& mma) {
     IssuedMma issued{mma, fiber.mma_commits + 1, {}};
     if (Detector* detector = fiber.cluster->detector()) {
@@ -246,6 +260,7 @@ inline void issue_mma(Fiber& fiber, const Mma& mma) {
         check_mma_fence(fiber, mma);
         if (fiber.lane == 0) issued.issued = detector->issue(fiber.number, fiber.site);
     }
+    record_mma(fiber);
     fiber.mmas.push_back(std::move(issued));
     ++fiber.mmas_issued;
 }
@@ -262,6 +277,11 @@ inline void commit_mmas(Fiber& fiber) {
     fiber.mma_groups.push_back(fiber.mmas_issued);
 }
 
+inline void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
+    const uint32_t newest = fiber.warpgroup->sequences[target - 1];
+    fiber.cluster->record(fiber, {.kind = kind, .sequence = newest});
+}
+
 inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     finish_mmas(fiber, pending);
     if (fiber.mma_groups.size() <= pending) return;
@@ -275,14 +295,17 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
         fiber.cluster->fail(fiber, "the warps of a warpgroup wait for different wgmma groups");
     }
     group.target = target;
+    const bool is_noted = fiber.cluster->stands_for_warp(fiber);
+    if (is_noted) record_mma_wait(fiber, EventKind::kWaitBegin, target);
     if (group.waiters.size() + 1 < kGroupThreads) {
         group.waiters.push_back(&fiber);
         fiber.cluster->block(fiber, {Wait::Kind::kWarpgroup, "wgmma.wait_group"});
-        return;
+    } else {
+        execute_mmas(fiber, group, target);
+        fiber.cluster->note_progress();
+        fiber.cluster->wake_all(group.waiters);
     }
-    execute_mmas(fiber, group, target);
-    fiber.cluster->note_progress();
-    fiber.cluster->wake_all(group.waiters);
+    if (is_noted) record_mma_wait(fiber, EventKind::kWaitEnd, target);
 }
 
 // At the end of a thread: what was issued is only complete once it was waited for.

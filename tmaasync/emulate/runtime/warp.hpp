@@ -233,6 +233,8 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
         );
     }
     barrier.threads = threads;
+    const bool is_noted = cluster.stands_for_warp(fiber);
+    if (is_noted) cluster.record(fiber, {.barrier = number, .kind = EventKind::kNamedArrive});
     ++barrier.arrived;
     if (Detector* detector = cluster.detector()) {
         detector->release(fiber.number, barrier.gathered);
@@ -246,6 +248,9 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
         release_if_complete(cluster, *fiber.cta, number);
     } else if (waits) {
         cluster.block(fiber, {Wait::Kind::kNamedBarrier, "barrier.cta.sync", fiber.cta, number});
+    }
+    if (waits && is_noted) {
+        cluster.record(fiber, {.barrier = number, .kind = EventKind::kNamedWaitEnd});
     }
 }
 

@@ -1,0 +1,368 @@
+"""What the runtime records of real launches: names, numbers, pairs, and the same log each time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedDeadlock, Kernel, Swizzle, create_tma_tile, emulate
+from tmaasync.emulate.trace import NOBODY, NOTHING, Event, StageState, Trace, find_lanes, find_rings
+from tmaasync.ops.gemm import Blocking, gemm_kernel
+
+EVERY_POLICY = pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
+
+
+def only(collector: Any) -> Trace:
+    (launch,) = collector.launches
+    assert isinstance(launch, Trace)
+    return launch
+
+
+def counts(trace: Trace) -> Counter[str]:
+    return Counter(event.kind.name.lower() for event in trace)
+
+
+# --- the launches ------------------------------------------------------------------------------
+
+COPY_TILE_BYTES = 64 * 64 * 4
+
+
+def copy(blocks: int = 1) -> np.ndarray[Any, Any]:
+    """Two rows of four tiles, of which the last column is clipped."""
+    source = np.random.default_rng(0).standard_normal((100, 200), np.float32)
+    target = np.zeros_like(source)
+    read, write = (create_tma_tile(x, (64, 64), swizzle=Swizzle.B128) for x in (source, target))
+    kernel = Kernel("copy.cu", types={"Tile": read}, constants={"STAGES": 3, "LOADS_AHEAD": 2})
+    grid = np.array((*reversed(read.tiles_per_side), 1, 1, 1), np.int32).tobytes()
+    kernel(blocks, 32, (read, write, grid))
+    assert (target == source).all()
+    return target
+
+
+M, N, K = 128, 128, 512
+BLOCKING = Blocking(1, 128)
+
+
+def product() -> np.ndarray[Any, Any]:
+    """Two tiles by one block: eight stages are filled twice."""
+    draw = np.random.default_rng(0).standard_normal
+    a, b = (draw((rows, K), np.float32).astype(ml_dtypes.bfloat16) for rows in (M, N))
+    c = np.zeros((M, N), np.float32)
+    tiles = [
+        create_tma_tile(a, (BLOCKING.block_m, 64), swizzle=Swizzle.B128),
+        create_tma_tile(b, (BLOCKING.block_n, 64), swizzle=Swizzle.B128),
+        create_tma_tile(c, (64, 32), swizzle=Swizzle.B128),
+    ]
+    kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, BLOCKING)
+    kernel(1, 256, (*tiles, M, N, K))
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.linalg.norm(c - wanted) / np.linalg.norm(wanted) < 1e-5
+    return c
+
+
+MULTICAST = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int share_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void share(const __grid_constant__ Tile tile) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
+    cluster_sync();
+    if (threadIdx.x == 0) shared.full.expect_bytes(Tile::kBytes);
+    if (threadIdx.x == 0 && block_rank_in_cluster() == 0) {
+        tile.async_multicast_load(shared.tile, shared.full, {0, 0}, 3);
+    }
+    shared.full.wait(PARITY);
+    cluster_sync();
+}
+"""
+
+
+def multicast() -> None:
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    source = MULTICAST.replace("PARITY", "0")
+    Kernel(source, "share", types={"Tile": tile})(2, 64, (tile,), cluster=2)
+
+
+def recorded(launch: Any, policy: Any = "round_robin", **schedule: Any) -> Trace:
+    with emulate.scheduled(policy, **schedule), emulate.trace() as kept:
+        launch()
+    return only(kept)
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def test_the_ring_of_a_product_has_the_names_of_its_source() -> None:
+    (ring,) = find_rings(trace := recorded(product))
+
+    def name(offset: int | None) -> str:
+        assert offset is not None
+        return trace.name_of(offset)
+
+    assert (trace.kernel_name, ring.name, len(ring.stages)) == ("gemm", "full", BLOCKING.stages)
+    for index, stage in enumerate(ring.stages):
+        assert (name(stage.full), name(stage.empty)) == (f"full[{index}]", f"empty[{index}]")
+        assert [name(buffer) for buffer in stage.buffers] == [
+            f"stages[{index}].a",
+            f"stages[{index}].b",
+        ]
+        assert [span.phase for span in stage.spans if span.state is StageState.READING] == [0, 1]
+
+
+def test_the_ring_of_a_copy_has_no_empty_barriers() -> None:
+    (ring,) = find_rings(trace := recorded(copy))
+
+    assert ring.name == "full"
+    for index, stage in enumerate(ring.stages):
+        assert trace.name_of(stage.full) == f"full[{index}]"
+        assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"tiles[{index}]"}
+        assert stage.empty is None
+
+
+def test_lanes_of_a_product_are_who_loads_and_who_multiplies() -> None:
+    lanes = find_lanes(recorded(product), block=0)
+
+    assert [lane.name for lane in lanes if lane.loads] == ["warp 0"]
+    assert sorted(warp for lane in lanes for warp in lane.warps if not lane.loads) == [4, 5, 6, 7]
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+@EVERY_POLICY
+def test_a_product_has_as_many_events_as_its_loops_say(policy: Any) -> None:
+    trace = recorded(product, policy, seed=5)
+    found = counts(trace)
+
+    tiles, blocks_deep = 2, K // 64
+    uses, mmas_deep, chunks = tiles * blocks_deep, 64 // 16, BLOCKING.block_n // 32
+    assert found["load_issued"] == found["load_landed"] == 2 * uses
+    assert found["expect"] == uses
+    assert found["mma_issued"] == found["mma_executed"] == uses * mmas_deep
+    for kind in ("store_issued", "store_committed", "store_read", "store_written"):
+        assert found[kind] == tiles * chunks
+    # Full barriers by the loader, empty ones by a lane of each of four warps.
+    assert found["arrive"] == uses + 4 * uses
+    assert found["phase_completed"] == 2 * uses
+    assert found["thread_end"] == 256
+    stage_bytes = (BLOCKING.block_m + BLOCKING.block_n) * 64 * 2
+    for kind in ("expect", "load_issued", "load_landed"):
+        assert sum(event.bytes for event in trace.of(kind=kind)) == uses * stage_bytes
+
+
+def test_a_clipped_copy_is_credited_whole_boxes() -> None:
+    trace = recorded(copy)
+    found = counts(trace)
+
+    tiles, boxes = 8, 2
+    assert found["load_landed"] == found["store_written"] == tiles * boxes
+    assert found["phase_completed"] == found["expect"] == tiles
+    landed = sum(event.bytes for event in trace.of(kind="load_landed"))
+    assert landed == tiles * COPY_TILE_BYTES
+
+
+def test_phases_complete_once_each_and_in_order() -> None:
+    completed: dict[int | None, list[int | None]] = {}
+    for event in recorded(product).of(kind="phase_completed"):
+        completed.setdefault(event.barrier, []).append(event.phase)
+        assert event.thread is None
+
+    assert len(completed) == 2 * BLOCKING.stages
+    assert all(phases == [0, 1] for phases in completed.values())
+
+
+def test_a_256_cubed_product_is_a_log_of_modest_size() -> None:
+    a = np.ones((256, 256), ml_dtypes.bfloat16)
+    blocking = Blocking(2, 256)
+    operand, other = (create_tma_tile(a, (n, 64), swizzle=Swizzle.B128) for n in (128, 256))
+    c = create_tma_tile(np.zeros_like(a), (64, 64), swizzle=Swizzle.B128)
+    types = (operand.cuda_type, other.cuda_type, c.cuda_type)
+    kernel = gemm_kernel(*types, False, True, blocking)
+    trace = recorded(lambda: kernel(1, 384, (operand, other, c, 256, 256, 256)))
+
+    assert len(trace) < 30_000
+
+
+# --- pairs -------------------------------------------------------------------------------------
+
+
+@EVERY_POLICY
+@pytest.mark.parametrize("launch", [copy, product, multicast])
+@pytest.mark.parametrize("races", [False, True])
+def test_every_load_has_its_landings(launch: Any, policy: Any, races: bool) -> None:
+    trace = recorded(launch, policy, seed=3, races=races)
+    landings = Counter(event.sequence for event in trace.of(kind="load_landed"))
+
+    issued = {event.sequence: event for event in trace.of(kind="load_issued")}
+    assert landings == dict.fromkeys(issued, 2 if launch is multicast else 1)
+    for landing in trace.of(kind="load_landed"):
+        issue = issued[landing.sequence]
+        assert issue.time <= landing.time
+        assert (issue.shared, issue.barrier, issue.bytes) == (
+            landing.shared,
+            landing.barrier,
+            landing.bytes,
+        )
+
+
+@EVERY_POLICY
+@pytest.mark.parametrize("launch", [copy, product, multicast])
+def test_a_wait_ends_on_the_thread_that_began_it(launch: Any, policy: Any) -> None:
+    for seed in range(4):
+        assert not open_waits(recorded(launch, policy, seed=seed))
+
+
+def open_waits(trace: Trace) -> list[Event]:
+    """Waits that did not end; everything in between would be an error."""
+    waiting: dict[tuple[int, int, int | None], Event] = {}
+    for event in trace:
+        thread = event.cluster, event.rank, event.thread
+        if event.thread is None:
+            continue
+        begun = waiting.pop(thread, None)
+        if begun is not None:
+            assert event.kind.name == "WAIT_END"
+            assert (event.barrier, event.phase, event.sequence, event.barrier_block) == (
+                begun.barrier,
+                begun.phase,
+                begun.sequence,
+                begun.barrier_block,
+            )
+        else:
+            assert event.kind.name != "WAIT_END"
+        if event.kind.name == "WAIT_BEGIN":
+            waiting[thread] = event
+    return list(waiting.values())
+
+
+def test_meetings_are_noted_once_per_warp_and_end() -> None:
+    found = counts(recorded(multicast))
+
+    warps, blocks = 2, 2
+    assert found["cluster_arrive"] == found["cluster_wait_end"] == 2 * warps * blocks
+    assert counts(recorded(product))["named_arrive"] == counts(recorded(product))["named_wait_end"]
+
+
+def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
+    trace = recorded(multicast)
+
+    (issued,) = trace.of(kind="load_issued")
+    landed = list(trace.of(kind="load_landed"))
+    assert (issued.rank, issued.barrier_block) == (0, (0, 0, 0))
+    assert sorted(event.rank for event in landed) == [0, 1]
+    assert {event.barrier_name for event in trace.of(kind="phase_completed")} == {"full"}
+    assert len(find_rings(trace)) == 2
+
+
+# --- what ends badly, and what changes nothing -------------------------------------------------
+
+
+def test_a_deadlock_leaves_its_log_with_the_wait_that_never_ends() -> None:
+    with emulate.trace() as kept, pytest.raises(EmulatedDeadlock):
+        stuck()
+
+    trace = only(kept)
+    waits = open_waits(trace)
+    assert {wait.barrier_name for wait in waits} == {"full"}
+    assert {wait.phase for wait in waits} == {0}
+    assert {wait.warp for wait in waits} == {0, 1}
+
+
+def stuck() -> None:
+    """Expects more bytes than come."""
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    source = MULTICAST.replace("PARITY", "0").replace("Tile::kBytes", "Tile::kBytes + 16")
+    Kernel(source, "share", types={"Tile": tile})(2, 64, (tile,), cluster=2)
+
+
+def test_the_phase_before_a_fresh_barrier_is_minus_one() -> None:
+    source = MULTICAST.replace(
+        "shared.full.wait(PARITY);", "shared.full.wait(1); shared.full.wait(0);"
+    )
+    tile = create_tma_tile(np.ones((32, 32), np.float32), (32, 32))
+    kernel = Kernel(source, "share", types={"Tile": tile})
+    trace = recorded(lambda: kernel(2, 64, (tile,), cluster=2))
+
+    phases = {event.phase for event in trace.of(kind="wait_end")}
+    assert phases == {-1, 0}
+
+
+@EVERY_POLICY
+def test_the_same_seed_gives_the_same_log(policy: Any) -> None:
+    def log() -> bytes:
+        return recorded(lambda: copy(blocks=3), policy, seed=11, workers=1).events.tobytes()
+
+    assert log() == log()
+
+
+@pytest.mark.parametrize("launch", [copy, product])
+def test_neither_trace_nor_races_change_a_result(launch: Any) -> None:
+    plain = launch()
+    results = []
+    for races in (False, True):
+        with emulate.scheduled(races=races), emulate.trace():
+            results.append(launch())
+
+    assert all((plain == result).all() for result in results)
+
+
+def test_clusters_of_several_workers_keep_their_own_clocks() -> None:
+    many = recorded(lambda: copy(blocks=4), workers=4)
+    one = recorded(lambda: copy(blocks=4), workers=1)
+
+    assert many.events.tobytes() == one.events.tobytes()
+    assert len(one.blocks) == 4
+
+
+def test_a_launch_outside_of_the_with_is_not_kept() -> None:
+    with emulate.trace() as kept:
+        pass
+    copy()
+
+    assert kept.launches == ()
+
+
+def test_threads_have_lines_and_the_hardware_has_none() -> None:
+    for event in recorded(product):
+        assert (event.address is None) == (event.thread is None)
+
+
+def test_raw_records_use_the_placeholders_of_the_format() -> None:
+    events = recorded(copy).events
+
+    landed = events[events["kind"] == 2]
+    assert set(landed["thread"]) == {NOBODY}
+    ended = events[events["kind"] == 18]
+    assert set(ended["barrier"]) == {NOTHING}
+
+
+# --- pictures ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launch", [copy, product, multicast])
+def test_pictures_and_files_come_out(launch: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    trace = recorded(launch)
+
+    emulate.plot(trace, tmp_path / "launch.png")
+    trace.save(tmp_path / "launch.json")
+
+    assert (tmp_path / "launch.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads((tmp_path / "launch.json").read_text())
+    assert {"B", "E", "M"} <= {record["ph"] for record in document["traceEvents"]}

@@ -1,0 +1,136 @@
+// What a launch did, event by event, for tmaasync.emulate.trace.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <tuple>
+#include <vector>
+
+namespace tmaasync_emulate {
+
+constexpr uint32_t kNothing = UINT32_MAX;
+constexpr uint16_t kNobody = UINT16_MAX;
+
+// In the order of EventKind in tmaasync/emulate/trace/events.py.
+enum class EventKind : uint16_t {
+    kLoadIssued = 1,
+    kLoadLanded,
+    kStoreIssued,
+    kStoreCommitted,
+    kStoreRead,
+    kStoreWritten,
+    kExpect,
+    kArrive,
+    kPhaseCompleted,
+    kWaitBegin,
+    kWaitEnd,
+    kMmaIssued,
+    kMmaExecuted,
+    kNamedArrive,
+    kNamedWaitEnd,
+    kClusterArrive,
+    kClusterWaitEnd,
+    kThreadEnd,
+};
+
+// EVENT_DTYPE of tmaasync/emulate/trace/events.py.
+struct Event {
+    uint64_t time = 0;
+    uint64_t address = 0;
+    uint32_t cluster = 0;
+    uint32_t shared = kNothing;
+    uint32_t barrier = kNothing;
+    uint32_t phase = 0;
+    uint32_t bytes = 0;
+    uint16_t rank = kNobody;
+    uint16_t thread = kNobody;  // kNobody: the hardware
+    EventKind kind{};
+    uint16_t other = kNobody;  // kNobody: the same as rank
+    uint32_t sequence = kNothing;
+};
+static_assert(sizeof(Event) == 48);
+
+// A wait on one phase of one barrier.
+struct AwaitedPhase {
+    uint32_t rank = kNothing;
+    uint32_t barrier = kNothing;
+    uint32_t phase = 0;
+
+    bool operator==(const AwaitedPhase&) const = default;
+};
+
+// Of one cluster at a time.
+class Recorder {
+public:
+    void reset(uint64_t cluster) {
+        cluster_ = static_cast<uint32_t>(cluster);
+        sequence_ = 0;
+        time_ = 0;
+        events_.clear();
+        first_waits_.clear();
+    }
+
+    void tick() { ++time_; }
+
+    void add(Event event) {
+        event.time = time_;
+        event.cluster = cluster_;
+        if (event.other == kNobody) event.other = event.rank;
+        events_.push_back(event);
+    }
+
+    // Of the next copy or wgmma.
+    uint32_t new_sequence() { return sequence_++; }
+
+    // Lanes of a warp wait for the same: the first to come stands for all.
+    bool stands_for_warp(uint32_t warp, uint32_t lane, const AwaitedPhase& awaited) {
+        const std::tuple key{warp, awaited.rank, awaited.barrier};
+        const auto [found, is_new] = first_waits_.try_emplace(key, awaited.phase, lane);
+        auto& [phase, first] = found->second;
+        if (!is_new && phase == awaited.phase) return first == lane;
+        found->second = {awaited.phase, lane};
+        return true;
+    }
+
+    const std::vector<Event>& events() const { return events_; }
+
+private:
+    uint32_t cluster_ = 0;
+    uint32_t sequence_ = 0;
+    uint64_t time_ = 0;  // steps of the scheduler
+    std::vector<Event> events_;
+    std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> first_waits_;
+};
+
+// As Python takes them over; given back to free().
+struct EventLog {
+    Event* events;
+    uint64_t count;
+};
+
+// Of all clusters of a launch.
+class GridTrace {
+public:
+    void take(const std::vector<Event>& events) {
+        const std::lock_guard guard(lock_);
+        events_.insert(events_.end(), events.begin(), events.end());
+    }
+
+    EventLog copied() const {
+        const std::size_t bytes = events_.size() * sizeof(Event);
+        auto* events = static_cast<Event*>(std::malloc(bytes));
+        if (!events) return {nullptr, 0};
+        std::memcpy(events, events_.data(), bytes);
+        return {events, events_.size()};
+    }
+
+private:
+    std::mutex lock_;
+    std::vector<Event> events_;
+};
+
+}  // namespace tmaasync_emulate
