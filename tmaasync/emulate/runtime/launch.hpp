@@ -320,6 +320,7 @@ inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
     GridRaces races;
+    std::atomic<bool> reaches_others{false};
     const Launch whole{
         kernel,
         arguments,
@@ -333,6 +334,7 @@ inline char* launch(
         {numbers.array, numbers.array + numbers.arrays},
         library_of(reinterpret_cast<const void*>(kernel)),
         numbers.races ? &races : nullptr,
+        &reaches_others,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
