@@ -189,7 +189,10 @@ inline uint64_t arrive(
 }
 
 inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
-    add_bytes(fiber, require_barrier(fiber, resolve(fiber, address)), bytes);
+    Mbarrier& barrier = require_barrier(fiber, resolve(fiber, address));
+    add_bytes(fiber, barrier, bytes);
+    // Measured: bytes that landed before they were expected end the phase now.
+    complete_phase(*fiber.cluster, barrier);
 }
 
 inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {

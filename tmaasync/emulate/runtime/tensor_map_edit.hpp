@@ -91,11 +91,10 @@ inline void replace_interleave(void* map, uint64_t layout) {
     set_map_bits(map, 75, 2, layout);
 }
 
-// The word that says after how many bytes the pattern repeats follows the mode.
+// Measured: the word that says after how many bytes the pattern repeats stays as it was.
 inline void replace_swizzle(void* map, uint64_t mode) {
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);
-    set_map_bits(map, 576, 32, mode == 0 ? 16 : uint64_t{128} << mode);
 }
 
 inline void replace_fill(void* map, uint64_t fill) {
