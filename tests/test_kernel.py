@@ -106,6 +106,19 @@ def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
         Kernel("missing.cu")
 
 
+@pytest.mark.parametrize("word", ["async_multicast_load", "edit_in_gmem", "edit_in_shared_mem"])
+def test_what_sm_90a_has_or_does_faster_is_compiled_for_it(word: str) -> None:
+    text = f'\nextern "C" __global__ void k() {{ /* {word} */ }}\n'
+
+    assert Kernel(text, "k")._arch_for((9, 0)) == "sm_90a"
+
+
+def test_multicast_is_no_reason_to_refuse_another_architecture() -> None:
+    text = '\nextern "C" __global__ void k() { /* async_multicast_load */ }\n'
+
+    assert Kernel(text, "k")._arch_for((10, 0)) == "sm_100"
+
+
 def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
     wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
 

@@ -55,10 +55,10 @@ def test_the_ragged_dimension_is_there_twice_and_the_address_lies_below() -> Non
         l2_promotion=map_.spec.l2_promotion,
     )
     assert TensorMapSpec.decode(map_.descriptor[:128]) == map_.spec
-    blank = TensorMapSpec.decode(map_.descriptor[128:256])
+    blank = TensorMapSpec.decode(map_.argument[128:256])
     assert blank == replace(map_.spec, address=blank.address)
-    assert np.frombuffer(map_.descriptor[256:272], np.int32).tolist() == [128, 16, 64, 150]
-    assert map_.descriptor[384:] == (64).to_bytes(128, "little")
+    assert np.frombuffer(map_.argument[256:272], np.int32).tolist() == [128, 16, 64, 150]
+    assert map_.argument[384:] == (64).to_bytes(128, "little")
     assert (map_.tile_shape, map_.box_shape, map_.tile_bytes) == ((24, 1, 64), (24, 1, 64), 6144)
 
 
@@ -96,7 +96,7 @@ def test_every_rank_and_width_encodes(rank: int, dtype: Any) -> None:
         'extern "C" __global__ void k(const __grid_constant__ Map map) {}\n',
         "k",
         types={"Map": map_},
-    ).compile().entries["k"].parameters[0].size_bytes == len(map_.descriptor)
+    ).compile().entries["k"].parameters[0].size_bytes == len(map_.argument)
 
 
 def test_rebinding_moves_the_map_and_keeps_the_window() -> None:
@@ -217,8 +217,8 @@ def test_cursor_and_head_are_one_dimension() -> None:
     assert tile.spec.strides_bytes == (512, 1536, 256)
     assert tile.spec.box_shape == (1, 8, 2, 64)
     assert tile.spec.address == array.ctypes.data - 11 * 1536
-    assert np.frombuffer(tile.descriptor[256:272], np.int32).tolist() == [128, 2, 11, 63]
-    assert np.frombuffer(tile.descriptor[384:392], np.int32).tolist() == [11, 3]
+    assert np.frombuffer(tile.argument[256:272], np.int32).tolist() == [128, 2, 11, 63]
+    assert np.frombuffer(tile.argument[384:392], np.int32).tolist() == [11, 3]
     assert tile.load_coordinates(4, 9, 8, 2, 64) == ((4 + 9) * 3 + 2, 10, 0, 64)
     assert tile.store_coordinates(4, 9, 0, 0) == (39, 2, 0, 0)
 

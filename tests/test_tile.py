@@ -17,14 +17,18 @@ from tmaasync import (
     BulkTile,
     DataType,
     Interleave,
+    Kernel,
+    LaunchError,
     OOBFill,
     StaleTileError,
     Swizzle,
     TensorMapError,
     TensorMapSpec,
+    create_tensor_tile,
     create_tma_tile,
+    create_tma_tile_template,
 )
-from tmaasync import tile as tile_module
+from tmaasync.tile import tiled as tile_module
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float32, alignment: int = 128) -> Any:
@@ -324,3 +328,66 @@ def test_a_bulk_tile_that_breaks_a_rule_names_it(
         BulkTile(array, tile_bytes)
 
     assert [violation.argument for violation in caught.value.violations] == [argument]
+
+
+# --- other factories --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "box", "boxes"),
+    [(Swizzle.NONE, (64, 8), 16), (Swizzle.B32, (64, 16), 8), (Swizzle.B128, (64, 64), 2)],
+)
+def test_a_tensor_tile_is_cut_at_every_chunk(
+    swizzle: Swizzle, box: tuple[int, int], boxes: int
+) -> None:
+    tile = create_tensor_tile(aligned((256, 256), np.float16), (64, 128), swizzle=swizzle)
+
+    assert (tile.box_shape, tile.boxes_per_tile) == (box, boxes)
+
+
+def test_a_tensor_tile_with_k_across_takes_its_sides_in_the_other_order() -> None:
+    array = aligned((256, 512), np.float16)
+
+    tile = create_tensor_tile(array, (128, 64), swizzle=Swizzle.B128, k_major_tma=False)
+
+    assert (tile.tile_shape, tile.box_shape) == ((64, 128), (64, 64))
+
+
+def test_only_a_matrix_has_two_orders() -> None:
+    with pytest.raises(TensorMapError, match=r"k_major_tma is False; .* tile_shape has 3"):
+        create_tensor_tile(aligned((4, 4, 64)), (2, 2, 32), k_major_tma=False)
+
+
+def test_a_template_has_the_type_and_sizes_of_the_tiles_it_binds() -> None:
+    template = create_tma_tile_template((64, 128), "bfloat16", swizzle=Swizzle.B128)
+
+    tile = template.bind(aligned((256, 512), np.dtype(ml_dtypes.bfloat16)))
+
+    for name in ("cuda_type", "tile_shape", "box_shape", "tile_bytes", "boxes_per_tile", "element"):
+        assert getattr(template, name) == getattr(tile, name)
+    assert template.smem_alignment == tile.smem_alignment == 1024
+
+
+def test_a_template_lists_what_no_array_could_mend() -> None:
+    with pytest.raises(TensorMapError) as caught:
+        create_tma_tile_template((512, 3), np.float32, box_shape=(512, 3))
+
+    named = {violation.argument for violation in caught.value.violations}
+    assert "box_shape[0]" in named
+    assert any("box_shape[1]" in argument for argument in named)
+
+
+def test_a_template_refuses_an_array_of_another_rank() -> None:
+    template = create_tma_tile_template((64, 64), np.float32)
+
+    with pytest.raises(TensorMapError, match="the array has 3 dimensions"):
+        template.bind(aligned((4, 64, 64)))
+
+
+def test_a_launch_refuses_a_template() -> None:
+    template = create_tma_tile_template((64, 64), np.float32)
+    text = '\nextern "C" __global__ void k(const __grid_constant__ Tile t) {}\n'
+    kernel = Kernel(text, "k", types={"Tile": template})
+
+    with pytest.raises(LaunchError, match=r"args\[0\] is .* no array fills.*template.bind"):
+        kernel(1, 32, (template,))

@@ -40,7 +40,21 @@ from tmaasync.ragged import (
     create_ragged_tma_3d_tile,
 )
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
-from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
+from tmaasync.tile import (
+    BulkTile,
+    SplitLastDimTMATensorTile,
+    TMATensorTile,
+    TMATensorTileArray,
+    TMATensorTileIm2col,
+    TMATensorTileTemplate,
+    create_split_tma,
+    create_tensor_tile,
+    create_tma_tile,
+    create_tma_tile_gather4,
+    create_tma_tile_im2col,
+    create_tma_tile_template,
+    gather4_tile_bytes,
+)
 
 __version__ = "0.1.0"
 
@@ -72,10 +86,14 @@ __all__ = [
     "RaggedWork",
     "ReduceOp",
     "SharedMemBarrier",
+    "SplitLastDimTMATensorTile",
     "StaleTileError",
     "Swizzle",
     "TMAError",
     "TMATensorTile",
+    "TMATensorTileArray",
+    "TMATensorTileIm2col",
+    "TMATensorTileTemplate",
     "TensorMapError",
     "TensorMapSpec",
     "Violation",
@@ -83,7 +101,13 @@ __all__ = [
     "__version__",
     "create_ragged_tensor_map",
     "create_ragged_tma_3d_tile",
+    "create_split_tma",
+    "create_tensor_tile",
     "create_tma_tile",
+    "create_tma_tile_gather4",
+    "create_tma_tile_im2col",
+    "create_tma_tile_template",
     "emulate",
+    "gather4_tile_bytes",
     "ops",
 ]

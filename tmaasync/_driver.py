@@ -380,6 +380,9 @@ def wait_for(stream: int, other: int) -> None:
         _call("cuEventDestroy", event)
 
 
+# --- memory of our own ------------------------------------------------------------------------
+
+
 def allocate(device: int, size_bytes: int) -> int:
     """Memory on a device: its address, a multiple of 256."""
     with on_device(device):
@@ -397,6 +400,28 @@ def blank_address(device: int | None) -> int:
         return allocate(device, BLANK_BYTES)
     start = ctypes.addressof(_HOST_BLANK)
     return start + -start % BLANK_BYTES
+
+
+def free(device: int, address: int) -> None:
+    """Give memory back, once everything on the device that was submitted before has ended."""
+    with on_device(device):
+        _call("cuMemFree", address)
+
+
+def upload(device: int, address: int, data: bytes) -> None:
+    """Write host bytes to a device; they are there, for every stream, when this returns."""
+    source = ctypes.create_string_buffer(data, len(data))
+    with on_device(device):
+        _call("cuMemcpyHtoD", address, ctypes.addressof(source), len(data))
+        _call("cuStreamSynchronize", _driver().CUstream(0))
+
+
+def download(device: int, address: int, size_bytes: int) -> bytes:
+    """Read bytes of a device, behind the work of its default stream."""
+    data = ctypes.create_string_buffer(size_bytes)
+    with on_device(device):
+        _call("cuMemcpyDtoH", ctypes.addressof(data), address, size_bytes)
+    return data.raw
 
 
 def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:

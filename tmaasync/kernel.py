@@ -7,7 +7,7 @@ import numbers
 import operator
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,22 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
 from tmaasync.ragged import RaggedMap
-from tmaasync.tile import BulkTile, TMATensorTile
+from tmaasync.tile import (
+    BulkTile,
+    TMATensorTile,
+    TMATensorTileArray,
+    TMATensorTileIm2col,
+    TMATensorTileTemplate,
+)
 
 __all__ = ["Kernel", "wait_for_producers"]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
-_NEEDS_SM_90A = re.compile(r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace")
+_NEEDS_SM_90A = re.compile(
+    r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
+    r"|edit_in_(?:shared_mem|gmem)"
+)
+_FASTER_ON_SM_90A = re.compile(r"multicast")  # by the assembler's own advice
 _PORTABLE_CLUSTER = 8
 _MAX_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024
@@ -49,7 +59,8 @@ class Kernel:
         include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
         options: Further NVRTC options.
         arch: The architecture to compile for, such as ``"sm_90a"``. By default that of the arrays'
-            device, with the ``a`` where the source uses wgmma, setmaxnreg or tensormap.replace.
+            device, with the ``a`` where the source uses wgmma, setmaxnreg or multicast, or edits
+            tensor maps.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -145,7 +156,7 @@ class Kernel:
         whether they were moved.
         """
         views = _views(args)
-        placed = [view for view in views if view is not None]
+        placed = list(_placed(views))
         device = _common_device(placed)
         if device is None:
             return self._prepare_on_host(
@@ -213,7 +224,8 @@ class Kernel:
         major, minor = capability
         special = _NEEDS_SM_90A.search(self._source.text)
         if special is None:
-            return f"sm_{major}{minor}"
+            is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(self._source.text)
+            return f"sm_{major}{minor}{'a' if is_faster else ''}"
         if capability != (9, 0):
             raise BackendError(
                 f"{self._source.name} uses {special.group()}, which only sm_90a has; this "
@@ -296,7 +308,7 @@ def _preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | 
     ]
     for name, value in constants.items():
         lines.append(f"constexpr {_constant(_identifier('constants', name), value)};")
-    headers = "#include <tmaasync/ragged.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
+    headers = "#include <tmaasync/tmaasync.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
     return headers + "".join(f"{line}\n" for line in lines)
 
 
@@ -313,7 +325,7 @@ _ELEMENT_TYPES = {element.name: element.cuda_type for element in ELEMENTS}
 
 
 def _cuda_type(name: str, value: object) -> str:
-    if isinstance(value, _TILES):
+    if isinstance(value, (*_TILES, TMATensorTileTemplate)):
         return value.cuda_type
     if isinstance(value, str):
         return _ELEMENT_TYPES.get(value, value)
@@ -363,8 +375,8 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = ArrayView | TMATensorTile | BulkTile | RaggedMap
-_View = _Placed | None
+_Placed = ArrayView | TMATensorTile | TMATensorTileIm2col | BulkTile | RaggedMap
+_View = _Placed | TMATensorTileArray | None
 
 
 def _views(args: Sequence[object]) -> list[_View]:
@@ -377,7 +389,16 @@ def _views(args: Sequence[object]) -> list[_View]:
     return [_view(index, arg) for index, arg in enumerate(args)]
 
 
-_TILES = (TMATensorTile, BulkTile, RaggedMap)
+def _placed(views: Iterable[_View]) -> Iterator[_Placed]:
+    """What lies on a device; of an array of tiles every tile."""
+    for view in views:
+        if isinstance(view, TMATensorTileArray):
+            yield from view
+        elif view is not None:
+            yield view
+
+
+_TILES = (TMATensorTile, TMATensorTileIm2col, BulkTile, RaggedMap, TMATensorTileArray)
 _PLAIN = (int, float, bytes, np.generic)
 
 
@@ -386,6 +407,11 @@ def _view(index: int, arg: object) -> _View:
         if not arg.is_current:
             arg.check_alive(f"args[{index}]")
         return arg
+    if isinstance(arg, TMATensorTileTemplate):
+        raise LaunchError(
+            f"args[{index}] is {_brief(arg)}, a template that no array fills; a launch needs the "
+            "tensor map of an array. Pass template.bind(array)."
+        )
     if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
         return None
     return _arrays.view(arg, argument=f"args[{index}]")
@@ -412,12 +438,21 @@ def _common_device(placed: Iterable[_Placed]) -> int | None:
     return 0 if current is None else current
 
 
-def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[Extent | None] | None:
-    """Where each argument's array lies; None if an argument may hide pointers to others."""
+def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[tuple[Extent, ...]] | None:
+    """Where each argument's arrays lie; None if an argument may hide pointers to others."""
     hidden = (arg for arg, view in zip(args, views, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
         return None
-    return [None if view is None else _extent(view) for view in views]
+    if any(isinstance(view, TMATensorTileArray) and view.is_aimed_elsewhere for view in views):
+        return None
+    return [() if view is None else _extents_behind(view) for view in views]
+
+
+def _extents_behind(view: _Placed | TMATensorTileArray) -> tuple[Extent, ...]:
+    if not isinstance(view, TMATensorTileArray):
+        return (_extent(view),)
+    low, high = view.memory_bounds
+    return (Extent(low, 0, high - low), *map(_extent, view))
 
 
 def _extent(view: _Placed) -> Extent:
@@ -489,7 +524,7 @@ def _remedy(parameter: Parameter) -> str:
 
 def _bytes_of(parameter: Parameter, arg: object, view: _View) -> bytes | None:
     if isinstance(view, _TILES):
-        return view.descriptor if parameter.is_struct else None
+        return view.argument if parameter.is_struct else None
     if view is not None:
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None

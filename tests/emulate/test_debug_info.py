@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from elftools.elf.elffile import ELFFile
 from emulate.test_mutations import product, tiled
 
 from tmaasync import Kernel, create_tma_tile
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.emulate import EmulatedLaunch, toolchain
 from tmaasync.emulate.debug_info import DebugInfo, Frame, debug_info, source_frame
+
+ELFFile = pytest.importorskip("elftools.elf.elffile").ELFFile
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from emulate.test_ragged import wrapping
 from parity.ragged_cases import POISON, Batches, Form, move, source_words
-from parity.random_copies import LOAD, _kernel
+from parity.random_copies import LOAD, kernel
 
 from tmaasync import Kernel, _driver
 
@@ -109,7 +109,7 @@ def check_wrapping() -> None:
         np.uint32(0),
         completed,
     )
-    _kernel(4, LOAD, 0)(1, 64, arguments)
+    kernel(4, LOAD, 0)(1, 64, arguments)
     cupy.cuda.Device().synchronize()
     inside = (length - 8) * row_bytes
     wanted = memory[(start + 8) * row_bytes :][:inside]

@@ -22,10 +22,10 @@ SOURCE = Path(__file__).parents[2] / "benchmarks" / "probe_hardware.cu"
 IMAGE_BYTES = 32768
 LOAD, STORE, REDUCE = range(3)
 
-_POISON = 0xCC
-_MAX_ARRAY_BYTES = 1 << 20
-_PLACE = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<u2")])
-_TYPES = tuple(dtype for dtype in DataType if not dtype.needs_sm_100)
+POISON = 0xCC
+MAX_ARRAY_BYTES = 1 << 20
+PLACE = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<u2")])
+TYPES = tuple(dtype for dtype in DataType if not dtype.needs_sm_100)
 _INTEGERS = (ReduceOp.ADD, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.AND, ReduceOp.OR, ReduceOp.XOR)
 _HALVES = (ReduceOp.ADD, ReduceOp.MIN, ReduceOp.MAX)
 REDUCTIONS: dict[DataType, tuple[ReduceOp, ...]] = {
@@ -67,14 +67,14 @@ class Case:
 
     def array(self) -> np.ndarray[Any, Any]:
         """The bytes of the array before the instruction."""
-        return _random_bytes(self.number, self.array_bytes, self.spec.dtype)
+        return random_bytes(self.number, self.array_bytes, self.spec.dtype)
 
     def image(self) -> np.ndarray[Any, Any]:
         """Shared memory before the instruction."""
-        image = np.full(IMAGE_BYTES, _POISON, np.uint8)
+        image = np.full(IMAGE_BYTES, POISON, np.uint8)
         if self.operation != LOAD:
             size = self.shared_bytes
-            image[:size] = _random_bytes(~self.number, size, self.spec.dtype)
+            image[:size] = random_bytes(~self.number, size, self.spec.dtype)
         return image
 
 
@@ -83,11 +83,11 @@ def case(number: int) -> Case:
     rng = random.Random(number)
     while True:
         operation = rng.choices((LOAD, STORE, REDUCE), (5, 3, 2))[0]
-        dtype = rng.choice(tuple(REDUCTIONS) if operation == REDUCE else _TYPES)
+        dtype = rng.choice(tuple(REDUCTIONS) if operation == REDUCE else TYPES)
         reduce_op = rng.choice(REDUCTIONS[dtype]) if operation == REDUCE else ReduceOp.ADD
         spec = _spec(rng, dtype)
-        size = _array_bytes(spec)
-        if spec.violations() or size > _MAX_ARRAY_BYTES:
+        size = array_bytes(spec.shape, spec.strides_bytes, dtype.itemsize)
+        if spec.violations() or size > MAX_ARRAY_BYTES:
             continue
         at = _coordinates(rng, spec, operation)
         found = Case(number, operation, reduce_op, spec, at, size)
@@ -108,7 +108,7 @@ def _spec(rng: random.Random, dtype: DataType) -> TensorMapSpec:
         0,
         dtype,
         tuple(shape),
-        _strides_bytes(rng, shape, dtype.itemsize),
+        padded_strides_bytes(rng, shape, dtype.itemsize),
         (*sides, inner),
         element_strides=(*strides, 1),
         swizzle=swizzle,
@@ -116,7 +116,7 @@ def _spec(rng: random.Random, dtype: DataType) -> TensorMapSpec:
     )
 
 
-def _strides_bytes(rng: random.Random, shape: list[int], itemsize: int) -> tuple[int, ...]:
+def padded_strides_bytes(rng: random.Random, shape: list[int], itemsize: int) -> tuple[int, ...]:
     """Rows padded by up to three sectors, so that a store's last sector stays inside its row."""
     strides: list[int] = []
     size = shape[-1] * itemsize
@@ -127,9 +127,10 @@ def _strides_bytes(rng: random.Random, shape: list[int], itemsize: int) -> tuple
     return tuple(reversed(strides))
 
 
-def _array_bytes(spec: TensorMapSpec) -> int:
-    row = -(-spec.shape[-1] * spec.dtype.itemsize // 16) * 16
-    pairs = zip(spec.shape[:-1], spec.strides_bytes, strict=True)
+def array_bytes(shape: tuple[int, ...], strides_bytes: tuple[int, ...], itemsize: int) -> int:
+    """Bytes from the first element to the end of the last one's sector."""
+    row = -(-shape[-1] * itemsize // 16) * 16
+    pairs = zip(shape[:-1], strides_bytes, strict=True)
     return row + sum((extent - 1) * stride for extent, stride in pairs)
 
 
@@ -146,7 +147,7 @@ def _coordinates(rng: random.Random, spec: TensorMapSpec, operation: int) -> tup
     return tuple(at)
 
 
-def _random_bytes(seed: int, size: int, dtype: DataType) -> np.ndarray[Any, Any]:
+def random_bytes(seed: int, size: int, dtype: DataType) -> np.ndarray[Any, Any]:
     """Random values of the type: any integer, normally distributed floats."""
     rng = np.random.default_rng(seed & (1 << 63) - 1)
     if not dtype.is_float:
@@ -157,7 +158,8 @@ def _random_bytes(seed: int, size: int, dtype: DataType) -> np.ndarray[Any, Any]
 
 
 @functools.cache
-def _kernel(rank: int, operation: int, reduce_op: int) -> Kernel:
+def kernel(rank: int, operation: int, reduce_op: int) -> Kernel:
+    """The kernel that issues one instruction of this kind."""
     constants = {"RANK": rank, "OPERATION": operation, "REDUCE": reduce_op}
     return Kernel(SOURCE, "probe", constants=constants)
 
@@ -170,17 +172,13 @@ def run(one: Case, arrays: Any, encode: Any) -> str:
         arrays: The array module.
         encode: From a spec to its 128 bytes.
     """
-    target = arrays.asarray(one.array())
-    padded = arrays.concatenate([target, arrays.zeros(128, np.uint8)])
-    start = -_address(padded) % 16
-    memory = padded[start : start + one.array_bytes]
-    memory[:] = target
+    memory = placed(arrays, one.array())
     image = arrays.asarray(one.image())
     completed = arrays.zeros(1, np.uint32)
-    place = np.zeros((), _PLACE)
+    place = np.zeros((), PLACE)
     place["at"][: len(one.at)] = one.at
-    spec = TensorMapSpec(_address(memory), *_but_address(one.spec), **_modes(one.spec))
-    _kernel(one.spec.rank, one.operation, int(one.reduce_op))(
+    spec = TensorMapSpec(address(memory), *_but_address(one.spec), **_modes(one.spec))
+    kernel(one.spec.rank, one.operation, int(one.reduce_op))(
         1,
         64,
         (
@@ -193,7 +191,17 @@ def run(one: Case, arrays: Any, encode: Any) -> str:
             completed,
         ),
     )
-    return digest(_host(image), _host(memory), int(_host(completed)[0]))
+    return digest(host(image), host(memory), int(host(completed)[0]))
+
+
+def placed(arrays: Any, values: np.ndarray[Any, Any]) -> Any:
+    """The bytes at a multiple of 16, in memory of the array module."""
+    target = arrays.asarray(values)
+    padded = arrays.concatenate([target, arrays.zeros(128, np.uint8)])
+    start = -address(padded) % 16
+    memory = padded[start : start + values.size]
+    memory[:] = target
+    return memory
 
 
 def _but_address(spec: TensorMapSpec) -> tuple[Any, ...]:
@@ -205,11 +213,13 @@ def _modes(spec: TensorMapSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in names}
 
 
-def _address(array: Any) -> int:
+def address(array: Any) -> int:
+    """Where an array of NumPy or CuPy lies."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-def _host(array: Any) -> np.ndarray[Any, Any]:
+def host(array: Any) -> np.ndarray[Any, Any]:
+    """The array in host memory."""
     return array if isinstance(array, np.ndarray) else np.asarray(array.get())
 
 

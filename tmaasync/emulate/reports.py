@@ -39,8 +39,10 @@ _OPERATIONS = (
     "mbarrier.init",
     "mbarrier operation",
     "use of registers",
+    "TMA's read of a tensor map",
 )
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
+_MAP_READ = "TMA's read of a tensor map"
 _STORES = ("TMA store", "TMA reduction")
 _BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
 _OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
@@ -224,6 +226,21 @@ _RULES = (
         _REGISTERS,
         None,
         "wgmma uses registers that the thread may still be writing. Call wgmma_fence() before it",
+    ),
+    _Rule(
+        None,
+        _MAP_READ,
+        "TMA may read the map as it was before the edit. The editing thread calls "
+        "tensormap_fence_release() after it (a warp tensormap_cp_fence_release()), and the thread "
+        "that copies then calls tensormap_fence_acquire(); edit_in_gmem and edit_in_shared_mem do "
+        "both",
+        fence=True,
+    ),
+    _Rule(
+        _MAP_READ,
+        None,
+        "a copy that uses the map may still be under way. Wait for the barrier of its load, or "
+        "with wait_group_read for its store, before the map is edited",
     ),
     _Rule(
         None,

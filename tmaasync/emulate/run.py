@@ -131,12 +131,12 @@ class EmulatedLaunch:
         config: LaunchConfig,
         arguments: Sequence[bytes],
         keep: object,
-        arrays: Sequence[Extent | None] | None = None,
+        arrays: Sequence[Sequence[Extent]] | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
-        ``arrays`` is where the array of each argument lies, if it has one; None if the kernel may
-        reach others too, so that accesses outside cannot be told.
+        ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
+        too, so that accesses outside cannot be told.
         """
         self._program = program
         self._config = config
@@ -200,9 +200,9 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
-            extent = None if self._arrays is None else self._arrays[index]
-            if self._arrays is not None and extent is not None:
-                self._arrays[index] = extent._replace(address=address)
+            if self._arrays is not None and self._arrays[index]:
+                first, *others = self._arrays[index]
+                self._arrays[index] = (first._replace(address=address), *others)
 
 
 class Extent(NamedTuple):
@@ -272,10 +272,10 @@ def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
     workers: int,
-    extents: Sequence[Extent | None] | None,
+    extents: Sequence[Sequence[Extent]] | None,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
-    known = [extent for extent in extents or () if extent is not None]
+    known = [extent for behind in extents or () for extent in behind]
     if known:
         known.append(_BLANK)
     arrays = (_Array * len(known))(

@@ -14,7 +14,7 @@ from tmaasync.tile import TMATensorTile
 __all__ = ["RaggedMap"]
 
 _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
-_DESCRIPTOR_BYTES = 512
+_ARGUMENT_BYTES = 512
 
 
 class RaggedMap(ABC):
@@ -54,17 +54,21 @@ class RaggedMap(ABC):
 
     @property
     def descriptor(self) -> bytes:
-        """What a kernel takes.
+        """The 128 bytes of the ``CUtensorMap``."""
+        return self._tile.descriptor
 
-        The 128 bytes of the ``CUtensorMap``; the same with an address where there always is memory,
-        for loads without an element in bounds (the chip touches a map's address for those); the
-        map's extents, innermost first; and ``max_length``.
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter.
+
+        The map; the same with an address where there always is memory, for loads without an element
+        in bounds (the chip touches a map's address for those); the map's extents, innermost first;
+        and ``max_length``.
         """
-        whole = self._tile.descriptor
-        blank = _driver.blank_address(self.device).to_bytes(8, "little") + whole[8:]
-        outlying = whole + blank + _packed(reversed(self.spec.shape))
+        blank = _driver.blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]
+        outlying = self.descriptor + blank + _packed(reversed(self.spec.shape))
         numbers = _packed(self._numbers())
-        return (outlying.ljust(_OUTLYING_BYTES, b"\0") + numbers).ljust(_DESCRIPTOR_BYTES, b"\0")
+        return (outlying.ljust(_OUTLYING_BYTES, b"\0") + numbers).ljust(_ARGUMENT_BYTES, b"\0")
 
     @property
     def element(self) -> Element:

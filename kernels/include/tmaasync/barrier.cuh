@@ -37,8 +37,13 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_expect_tx(address(), bytes);
     }
 
-    // Arrives once; returns the state token.
+    // Arrives once; returns the state token, which test_wait_state takes.
     __device__ __forceinline__ u64 arrive() { return ptx::mbarrier_arrive(address()); }
+
+    // Arrives `count` times.
+    __device__ __forceinline__ u64 arrive(u32 count) {
+        return ptx::mbarrier_arrive(address(), count);
+    }
 
     // Arrives `count` times on the same barrier of the CTA of that rank in the cluster.
     __device__ __forceinline__ void arrive_cluster(u32 cta_rank, u32 count = 1) {
@@ -75,6 +80,11 @@ struct alignas(8) SharedMemBarrier {
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
+    // The same, where each look suspends the thread for about this many nanoseconds at most.
+    __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns) const {
+        while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
+    }
+
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase) const {
         if constexpr (kScope == Scope::kCta) {
@@ -102,6 +112,11 @@ struct alignas(8) SharedMemBarrier {
     // Whether the phase of this parity has completed. Never suspends the thread.
     __device__ __forceinline__ bool test_wait(u32 phase) const {
         return ptx::mbarrier_test_wait_parity(address(), phase);
+    }
+
+    // Whether the phase of a state token has completed, which is the current one or the one before.
+    __device__ __forceinline__ bool test_wait_state(u64 state) const {
+        return ptx::mbarrier_test_wait(address(), state);
     }
 };
 static_assert(sizeof(SharedMemBarrier) == 8, "an mbarrier is one 64-bit word");

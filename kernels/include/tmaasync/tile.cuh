@@ -5,6 +5,7 @@
 #include <tmaasync/ptx/cp_async_bulk.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/swizzle.cuh>
+#include <tmaasync/tensormap.cuh>
 
 namespace tmaasync {
 
@@ -49,7 +50,8 @@ template <
     typename BoxShape = TileShape,
     Swizzle kSwizzleMode = Swizzle::kNone,
     typename ElementStrides = void>
-struct TMATensorTile {
+struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
+    using EditableTensorMap<TileShape::kRank>::map;
     using Element = T;
     static constexpr Swizzle kSwizzle = kSwizzleMode;
     static constexpr bool kIsBulk = false;
@@ -101,20 +103,18 @@ struct TMATensorTile {
         }
     };
 
-    ptx::TensorMap map;
-
-    __device__ __forceinline__ void prefetch_descriptor() const { ptx::prefetch_tensormap(&map); }
-
     // Bytes of the tile that starts here: the same everywhere, edges included.
     __device__ static constexpr u32 bytes_at(Coordinates<kRank>) { return kBytes; }
 
     // Loads the tile that starts at these coordinates. The barrier must expect kBytes.
+    template <int kCtaGroup = 1>
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
         Coordinates<kRank> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        static_assert(kCtaGroup == 1, "cta_group 2 needs sm_100: a load of Hopper serves one CTA");
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
             ptx::cp_async_bulk_tensor_load<kRank>(
@@ -122,6 +122,17 @@ struct TMATensorTile {
                 static_cast<u64>(policy)
             );
         }
+    }
+
+    // The same, called by all lanes of a warp: those for which `elect` holds issue it. One does.
+    __device__ __forceinline__ void async_copy_elect(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_copy(shared, barrier, at, policy);
     }
 
     // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
@@ -135,8 +146,20 @@ struct TMATensorTile {
         async_multicast_load_partitioned<1>(shared, barrier, at, cta_mask, 0, policy);
     }
 
+    __device__ __forceinline__ void async_multicast_load_elect(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        u16 cta_mask,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
+    }
+
     // The part-th of kParts shares of the same: each of kParts CTAs loads its share of the boxes
-    // and sends it to all. Each CTA must still expect kBytes.
+    // and sends it to all. Each CTA must still expect kBytes. Shares are equal where kParts divides
+    // kBoxes; else the last CTAs load less, or nothing.
     template <int kParts>
     __device__ __forceinline__ void async_multicast_load_partitioned(
         Shared& shared,
@@ -146,14 +169,57 @@ struct TMATensorTile {
         u32 part,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        static_assert(kBoxes % kParts == 0, "choose a box_shape that gives every CTA equal boxes");
+        constexpr int kShare = (kBoxes + kParts - 1) / kParts;
 #pragma unroll
-        for (int share = 0; share < kBoxes / kParts; ++share) {
-            const int box = part * (kBoxes / kParts) + share;
+        for (int share = 0; share < kShare; ++share) {
+            const int box = part * kShare + share;
+            if (kBoxes % kParts != 0 && box >= kBoxes) return;
             ptx::cp_async_bulk_tensor_load_multicast<kRank>(
                 box_address(shared, box), &map, box_start(at, box), barrier.address(), cta_mask,
                 static_cast<u64>(policy)
             );
+        }
+    }
+
+    // Bytes of four rows, which async_copy_gather4 credits to its barrier.
+    static constexpr int kGather4Bytes = 4 * kBytes / TileShape::sides[0];
+
+    // Loads four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
+    // tile. A row that the matrix does not have, such as -1, becomes fill. The boxes are single
+    // rows: what one instruction of sm_100 does takes four per chunk here.
+    __device__ __forceinline__ void async_copy_gather4(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        i32 column,
+        const i32 (&rows)[4],
+        int first = 0,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        static_assert(kRank == 2 && BoxShape::sides[0] == 1, "a gather takes boxes of one row");
+#pragma unroll
+        for (int box = 0; box < 4 * boxes(kRank - 1); ++box) {
+            const int chunk = box / 4, row = box % 4;
+            ptx::cp_async_bulk_tensor_load<2>(
+                box_address(shared, chunk * boxes(0) + first + row), &map,
+                {column + chunk * box_step(kRank - 1), rows[row]}, barrier.address(),
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Loads a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
+    // expect kBytes.
+    __device__ __forceinline__ void async_copy_gather4_tile(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        i32 column,
+        const i32* rows,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        static_assert(TileShape::sides[0] % 4 == 0, "a gathered tile has a multiple of 4 rows");
+        for (int first = 0; first < TileShape::sides[0]; first += 4) {
+            const i32 four[4] = {rows[first], rows[first + 1], rows[first + 2], rows[first + 3]};
+            async_copy_gather4(shared, barrier, column, four, first, policy);
         }
     }
 
@@ -182,6 +248,17 @@ struct TMATensorTile {
         }
     }
 
+    // The same, called by all lanes of a warp, of which those that `elect` names issue it. Groups
+    // belong to the thread that issued: let the same one commit and wait.
+    __device__ __forceinline__ void async_store_elect(
+        const Shared& shared,
+        Coordinates<kRank> at,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_store(shared, at, policy);
+    }
+
     // Combines the tile with what is in global memory, in the arithmetic of the map's type.
     template <ReduceOp kOp>
     __device__ __forceinline__ void async_reduce(
@@ -193,6 +270,16 @@ struct TMATensorTile {
                 &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
             );
         }
+    }
+
+    template <ReduceOp kOp>
+    __device__ __forceinline__ void async_reduce_elect(
+        const Shared& shared,
+        Coordinates<kRank> at,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_reduce<kOp>(shared, at, policy);
     }
 
     // Where box `box` of the tile lies in shared memory.

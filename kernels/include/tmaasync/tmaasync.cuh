@@ -3,9 +3,12 @@
 // Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/shared.cuh>
+#include <tmaasync/split.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tile_array.cuh>
 #include <tmaasync/warp.cuh>

@@ -4,6 +4,7 @@
 
 #include "launch.hpp"
 #include "sanitizer.hpp"
+#include "tensor_map_edit.hpp"
 
 // The thread that calls, and from where: first in every function here.
 #define TMAASYNC_EMULATE_CALLER() caller(reinterpret_cast<uintptr_t>(__builtin_return_address(0)))
@@ -171,6 +172,10 @@ bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order) {
     return test_parity(TMAASYNC_EMULATE_CALLER(), barrier, parity, order == Order::kOrdered);
 }
 
+bool mbarrier_test_state(uint32_t barrier, uint64_t state) {
+    return test_state(TMAASYNC_EMULATE_CALLER(), barrier, state);
+}
+
 // --- asynchronous copies -------------------------------------------------------------------------
 
 void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
@@ -228,6 +233,30 @@ void bulk_wait(uint32_t pending) {
 
 void bulk_wait_read(uint32_t pending) {
     wait_for_group(TMAASYNC_EMULATE_CALLER(), pending, false);
+}
+
+// --- edits of tensor maps ------------------------------------------------------------------------
+
+void* map_in_shared(uint32_t shared_map) {
+    return shared_map_at(TMAASYNC_EMULATE_CALLER(), shared_map);
+}
+
+void replace_in_map(void* map, MapField field, int ordinal, uint64_t value) {
+    edit_map(TMAASYNC_EMULATE_CALLER(), map, field, ordinal, value);
+}
+
+void copy_map_and_release(void* map, uint32_t shared_map) {
+    copy_map_by_warp(TMAASYNC_EMULATE_CALLER(), map, shared_map);
+}
+
+void fence_maps_release() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector()) detector->release_maps(fiber.number);
+}
+
+void fence_maps_acquire() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (Detector* detector = fiber.cluster->detector()) detector->acquire_maps(fiber.number);
 }
 
 // --- wgmma ---------------------------------------------------------------------------------------

@@ -79,9 +79,11 @@ enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 
 // What a thread knows to have happened, and what a barrier hands on.
 struct View {
-    Clock seen;          // before the thread's own accesses
-    Clock issued_after;  // before the copies and products it issues: more, after a relaxed wait
-    Clock published[2];  // of ordinary writes: to the async proxy, by space
+    Clock seen;           // before the thread's own accesses
+    Clock issued_after;   // before the copies and products it issues: more, after a relaxed wait
+    Clock published[2];   // of ordinary writes: to the async proxy, by space
+    Clock maps_released;  // of ordinary writes, among them edits of tensor maps: by a fence
+    Clock maps_acquired;  // and acquired by another, so that TMA reads the maps as they are
 
     void join(const View& other) {
         seen.join(other.seen);
@@ -92,6 +94,8 @@ struct View {
     void join_relaxed(const View& other) {
         issued_after.join(other.issued_after);
         for (int space = 0; space < 2; ++space) published[space].join(other.published[space]);
+        maps_released.join(other.maps_released);
+        maps_acquired.join(other.maps_acquired);
     }
 
     // What an arrival without release hands on: only what finished outside of the thread.

@@ -47,6 +47,11 @@ inline void Cluster::land(const Flight& flight) {
         const Epoch epoch = static_cast<Epoch>(barrier->phase) + 1;
         const Actor actor = flight.issued.as(barrier->agent, epoch, Operation::kTmaLoad);
         const Actor* seen = detector() ? &actor : nullptr;
+        if (seen && flight.map_address) {
+            detector_->read_map(
+                flight.issued, barrier->agent, epoch, flight.map_address, kMapBytes
+            );
+        }
         CopyObserver observer(*this, flight.target->rank, seen, seen);
         const uint32_t bytes = write_flight(flight, observer);
         if (detector()) {
@@ -81,6 +86,9 @@ Copy copy_of(Fiber& fiber, const Box& box) {
         fiber.cluster->fail(fiber, "the instruction and its tensor map have different ranks");
     }
     std::copy_n(box.at, box.rank, copy.at.begin());
+    const auto address = reinterpret_cast<uintptr_t>(box.map);
+    const bool is_parameter = (address ^ stack_pointer()) < kStackBytes;
+    copy.map_address = is_parameter ? 0 : address;
     copy.bytes = copy.map.rows * copy.map.row_pitch_bytes;
     return copy;
 }
@@ -293,6 +301,12 @@ inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
         bulk_agent(*fiber.cluster, fiber.bulk_writes);
         store.epoch = fiber.bulk_commits + 1;
         store.issued = detector->issue(fiber.number, fiber.site);
+        if (store.map_address) {
+            detector->read_map(
+                store.issued, fiber.bulk_reads, store.epoch, store.map_address, kMapBytes
+            );
+            fiber.cluster->stop_if_race(fiber);
+        }
     }
     store.sequence = fiber.cluster->new_sequence();
     fiber.cluster->record(fiber, on_store(EventKind::kStoreIssued, store));

@@ -321,6 +321,7 @@ inline char* launch(
 ) {
     GridRaces races;
     GridTrace trace;
+    std::atomic<bool> reaches_others{false};
     const Launch whole{
         kernel,
         arguments,
@@ -335,6 +336,7 @@ inline char* launch(
         library_of(reinterpret_cast<const void*>(kernel)),
         numbers.races ? &races : nullptr,
         numbers.log ? &trace : nullptr,
+        &reaches_others,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;

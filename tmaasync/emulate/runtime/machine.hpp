@@ -4,6 +4,7 @@
 #include <vector_types.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -47,6 +48,7 @@ struct Launch {
     Array library{};            // where the kernel's code and data are
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
+    std::atomic<bool>* reaches_others = nullptr;  // a kernel aimed a map at none of the arrays
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -63,7 +65,7 @@ struct Launch {
         };
     }
     bool may_hold(uintptr_t address, uint64_t bytes) const {
-        if (arrays.empty()) return true;
+        if (arrays.empty() || reaches_others->load(std::memory_order_relaxed)) return true;
         for (const Array& array : arrays) {
             if (array.holds(address, bytes)) return true;
         }
@@ -139,6 +141,7 @@ struct Flight {
     uint32_t shared;
     uint32_t barrier;
     Fiber* issuer;
+    uintptr_t map_address;  // 0 for a parameter, which nobody writes
     Issued issued;
     uint32_t sequence = kNothing;
 };
@@ -152,6 +155,7 @@ struct Store {
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;
+    uintptr_t map_address;  // 0 for a parameter, which nobody writes
     bool is_awaited = false;
     bool is_read = false;
     bool is_written = false;

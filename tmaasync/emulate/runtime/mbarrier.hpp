@@ -213,6 +213,8 @@ inline void expect_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
     Mbarrier& barrier = require_barrier(fiber, place);
     record_expected(fiber, *place.cta, barrier, bytes);
     add_bytes(fiber, barrier, bytes);
+    // Measured: bytes that landed before they were expected end the phase now.
+    complete_phase(*fiber.cluster, *place.cta, barrier);
 }
 
 inline void deliver_bytes(Fiber& fiber, uint32_t address, uint32_t bytes) {
@@ -335,6 +337,19 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
         );
     }
     return is_complete;
+}
+
+// A state token is the number of its phase.
+inline bool test_state(Fiber& fiber, uint32_t address, uint64_t state) {
+    const uint64_t phase = require_barrier(fiber, resolve(fiber, address)).phase;
+    if (phase < state || phase - state > 1) {
+        fiber.cluster->fail(
+            fiber, "a state token of phase " + std::to_string(state) + " is tested in phase " +
+                       std::to_string(phase) +
+                       "; it is good in its own phase and the next. Test it earlier"
+        );
+    }
+    return test_parity(fiber, address, static_cast<uint32_t>(state & 1), true);
 }
 
 }  // namespace tmaasync_emulate

@@ -160,6 +160,25 @@ public:
         ++epochs_[thread];
     }
 
+    // fence.proxy.tensormap::generic, .release and .acquire
+    void release_maps(uint32_t thread) {
+        View& view = views_[thread];
+        view.maps_released.join(view.seen);
+        view.maps_released.raise(thread, epochs_[thread]);
+        ++epochs_[thread];
+    }
+    void acquire_maps(uint32_t thread) {
+        View& view = views_[thread];
+        view.maps_acquired.join(view.maps_released);
+    }
+
+    // TMA reads the map of a copy: of ordinary writes it sees those that two fences made visible.
+    void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes) {
+        Issued reader = issued;
+        reader.after.published[static_cast<int>(Space::kGlobal)] = issued.after.maps_acquired;
+        global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
+    }
+
     bool knows(uint32_t thread, Agent agent, Epoch epoch) const {
         return agent == thread || views_[thread].seen.at(agent) >= epoch;
     }

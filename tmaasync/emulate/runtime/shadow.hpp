@@ -24,6 +24,7 @@ enum class Operation : uint8_t {
     kBarrierInit,
     kBarrierUse,
     kRegisters,
+    kMapRead,
 };
 
 // One access to one cell.

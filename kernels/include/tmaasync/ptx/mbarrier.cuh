@@ -24,6 +24,15 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
     return state;
 }
 
+__device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
+    u64 state;
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
+                 : "=l"(state)
+                 : "r"(barrier), "r"(count)
+                 : "memory");
+    return state;
+}
+
 // The barrier may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
     asm volatile(
@@ -68,6 +77,16 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
                  : "memory");
 }
 
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
+    u32 remote_barrier, u32 bytes
+) {
+    asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
+                     remote_barrier
+                 ),
+                 "r"(bytes)
+                 : "memory");
+}
+
 // Adds to the bytes the phase waits for. Does not arrive.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
@@ -95,6 +114,24 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity
         "}"
         : "=r"(done)
         : "r"(barrier), "r"(parity)
+        : "memory"
+    );
+    return done != 0;
+}
+
+// The same, with a bound on the suspension in nanoseconds: a hint.
+__device__ __forceinline__ bool mbarrier_try_wait_parity_hint(
+    u32 barrier, u32 parity, u32 suspend_ns
+) {
+    u32 done;
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, %3;\n\t"
+        "selp.b32 %0, 1, 0, p;\n\t"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity), "r"(suspend_ns)
         : "memory"
     );
     return done != 0;
@@ -157,6 +194,22 @@ __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parit
         "}"
         : "=r"(done)
         : "r"(barrier), "r"(parity)
+        : "memory"
+    );
+    return done != 0;
+}
+
+// Whether the phase that a state token belongs to has completed: the current one or the one before.
+__device__ __forceinline__ bool mbarrier_test_wait(u32 barrier, u64 state) {
+    u32 done;
+    asm volatile(
+        "{\n\t"
+        ".reg .pred p;\n\t"
+        "mbarrier.test_wait.acquire.cta.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.b32 %0, 1, 0, p;\n\t"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "l"(state)
         : "memory"
     );
     return done != 0;

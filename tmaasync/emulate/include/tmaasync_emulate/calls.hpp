@@ -104,6 +104,7 @@ TMAASYNC_EMULATE_CALL void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void mbarrier_complete_tx(uint32_t barrier, uint32_t bytes);
 TMAASYNC_EMULATE_CALL bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, Order order);
 TMAASYNC_EMULATE_CALL bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, Order order);
+TMAASYNC_EMULATE_CALL bool mbarrier_test_state(uint32_t barrier, uint64_t state);
 
 // --- asynchronous copies -------------------------------------------------------------------------
 
@@ -132,6 +133,29 @@ TMAASYNC_EMULATE_CALL void check_map(const void* map);
 TMAASYNC_EMULATE_CALL void bulk_commit();
 TMAASYNC_EMULATE_CALL void bulk_wait(uint32_t pending);
 TMAASYNC_EMULATE_CALL void bulk_wait_read(uint32_t pending);
+
+// --- edits of tensor maps ------------------------------------------------------------------------
+
+// The fields that tensormap.replace sets.
+enum class MapField : uint8_t {
+    kGlobalAddress,
+    kRank,
+    kGlobalDim,
+    kGlobalStride,
+    kBoxDim,
+    kElementStride,
+    kElementType,
+    kInterleave,
+    kSwizzle,
+    kFill,
+};
+
+TMAASYNC_EMULATE_CALL void* map_in_shared(uint32_t shared_map);
+// `ordinal` counts dimensions innermost first.
+TMAASYNC_EMULATE_CALL void replace_in_map(void* map, MapField field, int ordinal, uint64_t value);
+TMAASYNC_EMULATE_CALL void copy_map_and_release(void* map, uint32_t shared_map);
+TMAASYNC_EMULATE_CALL void fence_maps_release();
+TMAASYNC_EMULATE_CALL void fence_maps_acquire();
 
 // --- wgmma ---------------------------------------------------------------------------------------
 

@@ -16,6 +16,10 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
     return tmaasync_emulate::mbarrier_arrive(barrier, 1, 0, tmaasync_emulate::Order::kOrdered);
 }
 
+__device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
+    return tmaasync_emulate::mbarrier_arrive(barrier, count, 0, tmaasync_emulate::Order::kOrdered);
+}
+
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
     tmaasync_emulate::mbarrier_arrive(remote_barrier, count, 0, tmaasync_emulate::Order::kOrdered);
 }
@@ -36,6 +40,12 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
     mbarrier_arrive_expect_tx(remote_barrier, bytes);
 }
 
+__device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
+    u32 remote_barrier, u32 bytes
+) {
+    mbarrier_arrive_expect_tx_relaxed(remote_barrier, bytes);
+}
+
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     tmaasync_emulate::mbarrier_expect_tx(barrier, bytes);
 }
@@ -46,6 +56,13 @@ __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier,
 
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
     return tmaasync_emulate::mbarrier_try_wait(barrier, parity, tmaasync_emulate::Order::kOrdered);
+}
+
+__device__ __forceinline__ bool mbarrier_try_wait_parity_hint(
+    u32 barrier, u32 parity, u32 suspend_ns
+) {
+    (void)suspend_ns;
+    return mbarrier_try_wait_parity(barrier, parity);
 }
 
 __device__ __forceinline__ bool mbarrier_try_wait_parity_cluster(u32 barrier, u32 parity) {
@@ -62,6 +79,10 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed_cluster(u32 bar
 
 __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parity) {
     return tmaasync_emulate::mbarrier_test_wait(barrier, parity, tmaasync_emulate::Order::kOrdered);
+}
+
+__device__ __forceinline__ bool mbarrier_test_wait(u32 barrier, u64 state) {
+    return tmaasync_emulate::mbarrier_test_state(barrier, state);
 }
 
 }  // namespace tmaasync::ptx

@@ -12,10 +12,12 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
 
 __device__ __forceinline__ void fence_proxy_tensormap_acquire_gpu(const TensorMap* map) {
     (void)map;
+    tmaasync_emulate::fence_maps_acquire();
 }
 
 __device__ __forceinline__ void fence_proxy_tensormap_acquire_sys(const TensorMap* map) {
     (void)map;
+    tmaasync_emulate::fence_maps_acquire();
 }
 
 }  // namespace tmaasync::ptx

@@ -1,24 +1,28 @@
-"""Tiles: what one TMA call moves between an array and shared memory."""
+"""Tiles of arrays of 1 to 5 dimensions, behind a tensor map."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import Element, element
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
-from tmaasync.tensormap import MAX_SHARED_BYTES, TensorMapSpec
+from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tile.cut import (
+    Cut,
+    argument_violations,
+    cut_violations,
+    default_box,
+    equal_part,
+    layout_violations,
+    raise_if,
+)
 
-__all__ = ["BulkTile", "TMATensorTile", "create_tma_tile"]
-
-_MAX_BOX_SIDE = 256
-_BOX_START_ALIGNMENT = 128
-_BULK_GRANULE_BYTES = 16
+__all__ = ["TMATensorTile", "create_tensor_tile", "create_tma_tile"]
 
 
 class _Access(NamedTuple):
@@ -33,74 +37,16 @@ class _Access(NamedTuple):
     element_strides: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A tile and the boxes it is cut into; sides count what lands in shared memory."""
-
-    element: Element
-    tile_shape: tuple[int, ...]
-    box_shape: tuple[int, ...]
-    element_strides: tuple[int, ...]
-    swizzle: Swizzle
-
-    @property
-    def boxes_per_side(self) -> tuple[int, ...]:
-        return tuple(
-            -(-side // box) for side, box in zip(self.tile_shape, self.box_shape, strict=True)
-        )
-
-    @property
-    def box_bytes(self) -> int:
-        return math.prod(self.box_shape) * self.element.itemsize
-
-    @property
-    def boxes(self) -> int:
-        return math.prod(self.boxes_per_side)
-
-    @property
-    def tile_bytes(self) -> int:
-        return self.boxes * self.box_bytes
-
-    @property
-    def span_shape(self) -> tuple[int, ...]:
-        """The map's box, which counts what the element strides skip (cuda.h)."""
-        pairs = zip(self.box_shape, self.element_strides, strict=True)
-        return tuple(side * stride for side, stride in pairs)
-
-    def cuda_type(self) -> str:
-        arguments = [
-            self.element.cuda_type,
-            _cuda_sides("Shape", self.tile_shape),
-            _cuda_sides("Box", self.box_shape),
-            f"tmaasync::Swizzle::{_CUDA_SWIZZLE[self.swizzle]}",
-        ]
-        if any(stride != 1 for stride in self.element_strides):
-            arguments.append(_cuda_sides("Shape", self.element_strides))
-        return f"tmaasync::TMATensorTile<{', '.join(arguments)}>"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     """Everything about a tile but where its array lies: shared by all tiles that look alike."""
 
-    cut: _Cut
+    cut: Cut
     view: ArrayView  # of the first array of this form, without its owner
     spec: TensorMapSpec
     descriptor: bytes
     cuda_type: str
     address_mask: int
-
-
-_CUDA_SWIZZLE = {
-    Swizzle.NONE: "kNone",
-    Swizzle.B32: "k32B",
-    Swizzle.B64: "k64B",
-    Swizzle.B128: "k128B",
-}
-
-
-def _cuda_sides(template: str, sides: Sequence[int]) -> str:
-    return f"tmaasync::{template}<{', '.join(map(str, sides))}>"
 
 
 class TMATensorTile:
@@ -133,6 +79,11 @@ class TMATensorTile:
     def descriptor(self) -> bytes:
         """The 128 bytes of the ``CUtensorMap``; the first eight are the array's address."""
         return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: the tensor map."""
+        return self.descriptor
 
     @property
     def _view(self) -> ArrayView:
@@ -333,11 +284,11 @@ def _new_form(view: ArrayView, access: _Access) -> _Form:
     """Check everything and encode: the costly part of `create_tma_tile`."""
     if view.ndim == 0:
         remedy = "Pass array.reshape(1)"
-        _raise_if([Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)])
+        raise_if([Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)])
     strides = access.element_strides or (1,) * view.ndim
-    _raise_if(_argument_violations(view.ndim, access.tile_shape, access.box_shape, strides))
-    box = access.box_shape or _default_box(access.tile_shape, view.element.itemsize, access.swizzle)
-    cut = _Cut(view.element, access.tile_shape, box, strides, access.swizzle)
+    raise_if(argument_violations(view.ndim, access.tile_shape, access.box_shape, strides))
+    box = access.box_shape or default_box(access.tile_shape, view.element.itemsize, access.swizzle)
+    cut = Cut(view.element, access.tile_shape, box, strides, access.swizzle)
     spec = TensorMapSpec(
         address=view.address,
         dtype=view.element.data_type,
@@ -350,131 +301,68 @@ def _new_form(view: ArrayView, access: _Access) -> _Form:
         l2_promotion=access.l2_promotion,
         oob_fill=access.oob_fill,
     )
-    _raise_if([*_layout_violations(view), *spec.violations(), *_cut_violations(cut)])
+    raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
     mask = 31 if access.interleave is Interleave.B32 else 15
     template = view._replace(owner=None, lease=None)
     return _Form(cut, template, spec, descriptor, cut.cuda_type(), mask)
 
 
-def _default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, ...]:
-    last = tile_shape[-1]
-    if swizzle is not Swizzle.NONE:
-        last = min(last, swizzle.span_bytes // itemsize)
-    return (*(_equal_part(side) for side in tile_shape[:-1]), _equal_part(last))
+def create_tensor_tile(
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    swizzle: Swizzle = Swizzle.NONE,
+    k_major_tma: bool = True,
+    dtype: object = None,
+) -> TMATensorTile:
+    """Describe a tile that lies in shared memory as the tensor cores read it: cut at every chunk.
 
+    A chunk is the swizzle's span, 16 bytes without swizzle, so that the tile is always
+    ``[chunks][other sides][chunk]``; `create_tma_tile` leaves it whole without swizzle.
 
-def _equal_part(side: int) -> int:
-    """The largest divisor of a side that a box may have."""
-    return next(part for part in range(min(side, _MAX_BOX_SIDE), 0, -1) if side % part == 0)
+    Args:
+        array: As in `create_tma_tile`; 1 to 5 dimensions.
+        tile_shape: Elements per side, outermost first; without ``k_major_tma`` (M or N, K), which
+            is not the order of the array.
+        swizzle: As in `create_tma_tile`.
+        k_major_tma: Whether K is the contiguous side. Else the array is (K, M or N).
+        dtype: As in `create_tma_tile`.
+
+    Raises:
+        TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> tile = create_tensor_tile(np.zeros((512, 256), np.float16), (128, 64))
+    >>> tile.box_shape, tile.boxes_per_tile
+    ((128, 8), 8)
+    """
+    sides = tuple(tile_shape)
+    if not k_major_tma:
+        raise_if(_order_violations(sides))
+        sides = sides[::-1]
+    itemsize = _arrays.view(array, dtype=dtype).element.itemsize
+    raise_if(argument_violations(len(sides), sides, None, (1,) * len(sides)))
+    chunk = min(sides[-1], swizzle.span_bytes // itemsize)
+    box = (*(equal_part(side) for side in sides[:-1]), chunk)
+    return create_tma_tile(array, sides, swizzle=swizzle, box_shape=box, dtype=dtype)
 
 
 # --- what a tile must be ----------------------------------------------------------------------
 
 
-def _raise_if(violations: Sequence[Violation]) -> None:
-    if violations:
-        raise TensorMapError(tuple(violations))
-
-
-def _argument_violations(
-    rank: int,
-    tile_shape: tuple[Any, ...],
-    box_shape: tuple[Any, ...] | None,
-    element_strides: tuple[Any, ...],
-) -> list[Violation]:
-    per_side = {"tile_shape": tile_shape, "element_strides": element_strides}
-    if box_shape is not None:
-        per_side["box_shape"] = box_shape
-    found = [
-        violation
-        for argument, values in per_side.items()
-        for violation in _per_side_violations(rank, argument, values)
-    ]
-    if not found and element_strides[-1:] not in ((), (1,)):
-        found.append(
-            Violation(
-                f"element_strides[{rank - 1}]",
-                element_strides[-1],
-                "the hardware ignores the innermost element stride (measured on an H200)",
-                "Pass 1 there and pick the elements in the kernel",
-            )
-        )
-    return found
-
-
-def _per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> Iterator[Violation]:
-    if len(values) != rank:
-        yield Violation(
-            argument,
-            values,
-            f"the array has {rank} dimensions and needs one number for each",
-            f"Pass {rank} numbers, outermost first",
-        )
-    for dim, value in enumerate(values):
-        if not _is_positive_integer(value):
-            yield Violation(
-                f"{argument}[{dim}]",
-                repr(value),
-                "it must be a positive integer",
-                "Pass an int of 1 or more",
-            )
-
-
-def _is_positive_integer(value: object) -> bool:
-    return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() > 0
-
-
-def _layout_violations(view: ArrayView) -> list[Violation]:
-    """Rules that the spec cannot state, because it has no innermost stride."""
-    last, itemsize = view.strides_bytes[-1], view.element.itemsize
-    if last == itemsize or view.shape[-1] <= 1:
+def _order_violations(tile_shape: tuple[int, ...]) -> list[Violation]:
+    if len(tile_shape) == 2:
         return []
     return [
         Violation(
-            f"array.strides[{view.ndim - 1}]",
-            last,
-            f"the last dimension must be contiguous, {itemsize} bytes apart",
-            "Transpose the array so that its contiguous dimension is the last, or copy it "
-            "(cupy.ascontiguousarray)",
+            "k_major_tma",
+            False,
+            f"it swaps the two sides of a matrix, and tile_shape has {len(tile_shape)}",
+            "Leave it out, and give tile_shape in the order of the array",
         )
     ]
-
-
-def _cut_violations(cut: _Cut) -> list[Violation]:
-    found = []
-    if cut.tile_bytes > MAX_SHARED_BYTES:
-        found.append(
-            Violation(
-                "tile_shape",
-                cut.tile_shape,
-                f"it takes {cut.tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
-                "shared memory",
-                "Choose a smaller tile; two to four of them fit a ring",
-            )
-        )
-    row_bytes, span = cut.box_shape[-1] * cut.element.itemsize, cut.swizzle.span_bytes
-    if cut.swizzle is not Swizzle.NONE and row_bytes < span:
-        found.append(
-            Violation(
-                f"tile_shape[{len(cut.tile_shape) - 1}]",
-                cut.tile_shape[-1],
-                f"its rows are {row_bytes} bytes and {cut.swizzle} lays rows {span} bytes apart in "
-                "shared memory (measured on an H200), which would leave gaps",
-                f"Use {span // cut.element.itemsize} elements, or the swizzle of that width",
-            )
-        )
-    if cut.boxes > 1 and cut.box_bytes % _BOX_START_ALIGNMENT:
-        found.append(
-            Violation(
-                "box_shape",
-                cut.box_shape,
-                f"a box of {cut.box_bytes} bytes would make the next one start off a multiple of "
-                f"{_BOX_START_ALIGNMENT} bytes",
-                "Choose a tile that is one box, or a box of a multiple of 128 bytes",
-            )
-        )
-    return found
 
 
 def _differences(old: ArrayView, new: ArrayView) -> list[Violation]:
@@ -493,110 +381,3 @@ def _differences(old: ArrayView, new: ArrayView) -> list[Violation]:
         for argument, (before, now) in pairs.items()
         if before != now
     ]
-
-
-# --- plain one-dimensional arrays -------------------------------------------------------------
-
-
-class BulkTile:
-    """A tile of contiguous memory for 1-D bulk copies: no tensor map, any length.
-
-    Pass it to a kernel for a parameter of the type `cuda_type`.
-
-    Args:
-        array: A contiguous array of any rank that starts at a multiple of 16 bytes.
-        tile_bytes: Bytes of one tile, a multiple of 16.
-
-    Attributes:
-        size_bytes: What the tiles cover: the array's bytes, rounded down to a multiple of 16.
-
-    Raises:
-        ArgumentError: The array is not contiguous, or an address or size is no multiple of 16.
-    """
-
-    __slots__ = ("_view", "descriptor", "size_bytes", "tile_bytes")
-
-    def __init__(self, array: object, tile_bytes: int) -> None:
-        """Check the array; nothing is encoded."""
-        view = _arrays.view(array)
-        _raise_if(_bulk_violations(view, tile_bytes))
-        whole = math.prod(view.shape) * view.element.itemsize
-        self._view = view
-        self.tile_bytes = tile_bytes
-        self.size_bytes = whole - whole % _BULK_GRANULE_BYTES
-        self.descriptor = view.address.to_bytes(8, "little") + self.size_bytes.to_bytes(8, "little")
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return _BOX_START_ALIGNMENT
-
-    @property
-    def cuda_type(self) -> str:
-        """The tile's type in CUDA C++."""
-        return f"tmaasync::BulkTile<unsigned char, {self.tile_bytes}>"
-
-    @property
-    def array(self) -> object:
-        """The array behind the tile."""
-        return self._view.owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._view.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was."""
-        return _arrays.current_address(self._view) == self._view.address
-
-    def check_alive(self, argument: str = "tile") -> None:
-        """Check that the array is still where it was.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since the tile was made.
-        """
-        _arrays.require_current(self._view, argument)
-
-
-def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:
-    found = []
-    if not _arrays.is_contiguous(view):
-        found.append(
-            Violation(
-                "array.strides",
-                view.strides_bytes,
-                "a bulk copy moves contiguous memory",
-                "Use create_tma_tile, which honours strides",
-            )
-        )
-    if view.address % _BULK_GRANULE_BYTES:
-        found.append(
-            Violation(
-                "array's address",
-                f"{view.address:#x}",
-                "it must be a multiple of 16",
-                "Slice the array at a multiple of 16 bytes",
-            )
-        )
-    if not _is_positive_integer(tile_bytes) or tile_bytes % _BULK_GRANULE_BYTES:
-        found.append(
-            Violation(
-                "tile_bytes",
-                repr(tile_bytes),
-                "it must be a positive multiple of 16",
-                "Pass 16384 or 32768",
-            )
-        )
-    return found

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/cache_policy.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/tile.cuh>
+
+namespace tmaasync {
+
+// A tile of the matrix that a convolution multiplies with its filters, loaded straight from the
+// images: the host's create_tma_tile_im2col writes the type and the numbers.
+//
+// Rows are output pixels, m = ((n * D + d) * H + h) * W + w with the output's extents. Columns are
+// filter taps, then channels, k = ((t * R + r) * S + s) * channels + c, where `channels` is rounded
+// up to whole chunks: what the images do not have is fill. So is everything beyond the last row or
+// column. Shape and Box are (pixels, channels); in shared memory the tile is
+// [chunks][pixels][chunk], as the tile of a K-major matrix.
+//
+// Coordinates are elements of that matrix, innermost first: {k, m}, k a multiple of the chunk.
+// One thread issues.
+template <
+    typename T,
+    int kMapRank,
+    typename TileShape,
+    typename BoxShape = TileShape,
+    Swizzle kSwizzleMode = Swizzle::kNone>
+struct TMATensorTileIm2col {
+    using Element = T;
+    using Matrix = TMATensorTile<T, TileShape, BoxShape, kSwizzleMode>;
+    using Shared = typename Matrix::Shared;
+    static constexpr Swizzle kSwizzle = kSwizzleMode;
+    static constexpr bool kIsBulk = false;
+    static constexpr int kRank = 2;
+    static constexpr int kSpatial = kMapRank - 2;
+    static constexpr int kPixels = BoxShape::sides[0];
+    static constexpr int kChannels = BoxShape::sides[1];
+    static constexpr int kBoxes = Matrix::kBoxes;
+    static constexpr int kBoxBytes = Matrix::kBoxBytes;
+    static constexpr int kBytes = Matrix::kBytes;
+    static constexpr int kAlignment = Matrix::kAlignment;
+    static_assert(kMapRank >= 3 && kMapRank <= 5, "images of 1 to 3 spatial dimensions");
+    static_assert(TileShape::kRank == 2 && BoxShape::kRank == 2, "pixels, then channels");
+
+    // Along the spatial dimensions, innermost first; unused ones are 1.
+    struct Window {
+        u32 outputs[3];
+        u32 taps[3];
+        u32 strides[3];
+        u32 dilations[3];
+        i32 lower_corner[3];
+    };
+
+    ptx::TensorMap map;
+    Window window;
+    u32 channels;
+
+    __device__ __forceinline__ void prefetch_descriptor() const { ptx::prefetch_tensormap(&map); }
+
+    __device__ static constexpr u32 bytes_at(Coordinates<2>) { return kBytes; }
+
+    // Loads the tile that starts at {k, m}. The barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<2> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        for (int box = 0; box < kBoxes; ++box) {
+            const Column column = column_of(at, box);
+            ptx::cp_async_bulk_tensor_load_im2col<kMapRank>(
+                box_address(shared, box), &map, column.at, column.offsets, barrier.address(),
+                static_cast<u64>(policy)
+            );
+        }
+    }
+
+    __device__ __forceinline__ void async_copy_elect(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<2> at,
+        bool elect,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if (elect) async_copy(shared, barrier, at, policy);
+    }
+
+    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    __device__ __forceinline__ void async_multicast_load(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<2> at,
+        u16 cta_mask,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        for (int box = 0; box < kBoxes; ++box) {
+            const Column column = column_of(at, box);
+            ptx::cp_async_bulk_tensor_load_im2col_multicast<kMapRank>(
+                box_address(shared, box), &map, column.at, column.offsets, barrier.address(),
+                cta_mask, static_cast<u64>(policy)
+            );
+        }
+    }
+
+    // Brings the tile into L2.
+    __device__ __forceinline__ void prefetch(
+        Coordinates<2> at, CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        for (int box = 0; box < kBoxes; ++box) {
+            const Column column = column_of(at, box);
+            ptx::cp_async_bulk_prefetch_tensor_im2col<kMapRank>(
+                &map, column.at, column.offsets, static_cast<u64>(policy)
+            );
+        }
+    }
+
+private:
+    // The operands of one instruction.
+    struct Column {
+        Coordinates<kMapRank> at;
+        u16 offsets[kSpatial];
+    };
+
+    __device__ __forceinline__ static u32 box_address(Shared& shared, int box) {
+        return ptx::shared_address(shared.bytes) + box * kBoxBytes;
+    }
+
+    // Boxes lie pixels first, then chunks, as those of TMATensorTile do.
+    __device__ __forceinline__ Column column_of(Coordinates<2> at, int box) const {
+        Column column;
+        const int chunk = box / Matrix::boxes(0);
+        set_tap(column, static_cast<u32>(at.values[0] + chunk * kChannels));
+        set_pixel(column, static_cast<u32>(at.values[1] + box % Matrix::boxes(0) * kPixels));
+        return column;
+    }
+
+    // Beyond the last tap the channel does not exist either, so that the box is fill.
+    __device__ __forceinline__ void set_tap(Column& column, u32 k) const {
+        u32 tap = k / channels;
+        column.at.values[0] = static_cast<i32>(k - tap * channels);
+#pragma unroll
+        for (int dim = 0; dim < kSpatial; ++dim) {
+            column.offsets[dim] = static_cast<u16>(tap % window.taps[dim] * window.dilations[dim]);
+            tap /= window.taps[dim];
+        }
+        if (tap > 0) column.at.values[0] = static_cast<i32>(channels);
+    }
+
+    __device__ __forceinline__ void set_pixel(Column& column, u32 m) const {
+#pragma unroll
+        for (int dim = 0; dim < kSpatial; ++dim) {
+            const u32 step = m % window.outputs[dim] * window.strides[dim];
+            column.at.values[1 + dim] = window.lower_corner[dim] + static_cast<i32>(step);
+            m /= window.outputs[dim];
+        }
+        column.at.values[kMapRank - 1] = static_cast<i32>(m);
+    }
+};
+
+}  // namespace tmaasync

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
+
+namespace tmaasync {
+
+// Tiles in global memory, as the host's TMATensorTileArray lays them out. An index beyond them
+// traps. Pass it by value.
+template <typename Tile>
+struct TMATensorTileArray {
+    Tile* tiles;
+    u64 count;
+
+    // A tile that this thread may use at once, whoever wrote its map: the host or another CTA.
+    __device__ __forceinline__ const Tile& operator[](u64 index) const {
+        const Tile& tile = at(index);
+        ptx::fence_proxy_tensormap_acquire_sys(&tile.map);
+        return tile;
+    }
+
+    // A tile to edit, or to use again after operator[]. No fence.
+    __device__ __forceinline__ Tile& at(u64 index) const {
+        if (index >= count) __trap();
+        return tiles[index];
+    }
+};
+
+}  // namespace tmaasync

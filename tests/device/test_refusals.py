@@ -1,0 +1,35 @@
+"""What a kernel asks of a tile that cannot do it ends the compilation, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tmaasync import CompileError, Kernel
+
+TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<16, 32>, tmaasync::Box<16, 32>>"
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+extern "C" __global__ void refused(const __grid_constant__ Tile tile) {{
+    __shared__ Tile::Shared shared;
+    __shared__ SharedMemBarrier full;
+    {call};
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("tile.async_copy<2>(shared, full, {0, 0})", "cta_group 2 needs sm_100"),
+        ("tile.async_copy_gather4(shared, full, 0, {1, 2, 3, 4})", "boxes of one row"),
+        ("tile.async_copy(shared, full, {0, 0, 0})", "one coordinate per dimension"),
+    ],
+)
+def test_a_call_that_the_tile_does_not_have_is_refused(call: str, said: str) -> None:
+    kernel = Kernel(SOURCE.format(call=call), "refused", types={"Tile": TILE})
+
+    with pytest.raises(CompileError) as caught:
+        kernel.compile()
+
+    assert said in caught.value.log

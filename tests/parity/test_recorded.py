@@ -1,0 +1,65 @@
+"""The emulator does what was kept of the chip: im2col loads, edits of maps, a rare barrier."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import map_edits, random_columns
+from parity.random_copies import DIGEST_CHARACTERS
+
+from tmaasync import Im2colSpec
+
+KEPT = Path(__file__).parents[1] / "data" / "parity_nvidia_h200.json"
+EVERY = 10
+
+
+@pytest.fixture
+def kept() -> Any:
+    if not KEPT.is_file():
+        pytest.skip("not recorded yet: run tools/record_parity.py on an H200")
+    return json.loads(KEPT.read_text())
+
+
+def test_random_im2col_loads(kept: Any) -> None:
+    digests = kept["columns"]
+    count = len(digests) // DIGEST_CHARACTERS
+
+    differing = [
+        number
+        for number in range(0, count, EVERY)
+        if random_columns.run(random_columns.case(number), np, Im2colSpec.encode)
+        != digests[number * DIGEST_CHARACTERS : (number + 1) * DIGEST_CHARACTERS]
+    ]
+
+    assert differing == []
+
+
+def test_edited_maps(kept: Any) -> None:
+    assert map_edits.edited(_Host()) == kept["maps"]
+
+
+def test_bytes_that_land_before_they_are_expected(kept: Any) -> None:
+    assert map_edits.landed_first(_Host()) == kept["landed_first"]
+
+
+def test_a_recording_can_be_made() -> None:
+    digests = {
+        random_columns.run(random_columns.case(number), np, Im2colSpec.encode)
+        for number in range(150)
+    }
+
+    assert len(digests) > 140
+    assert len(set(map_edits.edited(_Host()).values())) > 6
+    assert len(map_edits.landed_first(_Host())) == 3
+
+
+class _Host:
+    def array(self, host: Any) -> Any:
+        return host.copy()
+
+    def host(self, array: Any) -> Any:
+        return np.asarray(array)

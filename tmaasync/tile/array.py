@@ -1,0 +1,213 @@
+"""Many tiles of one type in one piece of memory, for kernels that pick or edit them by number."""
+
+from __future__ import annotations
+
+import operator
+import struct
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _driver
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.tile.im2col import TMATensorTileIm2col
+from tmaasync.tile.tiled import TMATensorTile
+
+__all__ = ["TMATensorTileArray"]
+
+_ALIGNMENT = 128
+_STRUCT = struct.Struct("<QQ")
+
+_Tile = TMATensorTile | TMATensorTileIm2col
+
+
+class TMATensorTileArray:
+    """Tiles of one type, one after the other in memory that this object owns.
+
+    The memory is the device's that the tiles' arrays are on, host memory for the emulator. Pass it
+    to a kernel for a parameter of the type `cuda_type`: there ``tiles[i]`` is a tile ready for use,
+    ``tiles.at(i)`` one to edit; an index beyond the last traps. A kernel that edits its own tile
+    needs a copy per block: ``TMATensorTileArray([tile] * blocks)``.
+
+    Args:
+        tiles: One or more tiles of the same `cuda_type`, on one device.
+
+    Raises:
+        ArgumentError: There are none, or they are not of one type and device.
+
+    >>> import numpy as np
+    >>> from tmaasync import create_tma_tile
+    >>> arrays = [np.zeros((rows, 64), np.float32) for rows in (100, 7, 64)]
+    >>> tiles = TMATensorTileArray([create_tma_tile(array, (32, 32)) for array in arrays])
+    >>> len(tiles), tiles[1].spec.shape
+    (3, (7, 64))
+    """
+
+    def __init__(self, tiles: Sequence[TMATensorTile | TMATensorTileIm2col]) -> None:
+        """Lay the tiles out in memory."""
+        found = _violations(tiles)
+        if found:
+            raise ArgumentError("\n".join(map(str, found)))
+        self._tiles: list[_Tile] = list(tiles)
+        self._memory = _memory(tiles[0].device, b"".join(tile.argument for tile in tiles))
+
+    def __repr__(self) -> str:
+        return f"<TMATensorTileArray of {len(self)} at {self._memory.address:#x}, {self._tiles[0]}>"
+
+    def __len__(self) -> int:
+        """How many tiles there are."""
+        return len(self._tiles)
+
+    def __iter__(self) -> Iterator[_Tile]:
+        """The tiles, as the host wrote them."""
+        return iter(self._tiles)
+
+    def __getitem__(self, index: int) -> _Tile:
+        """The tile of this number, as the host wrote it; edits of kernels are in `descriptors`."""
+        return self._tiles[self._place(index)]
+
+    def __setitem__(self, index: int, tile: TMATensorTile | TMATensorTileIm2col) -> None:
+        """Write another tile of the same type. No kernel that uses the array may be running."""
+        place = self._place(index)
+        found = _violations([self._tiles[0], tile])
+        if found:
+            raise ArgumentError("\n".join(map(str, found)))
+        self._memory.write(place * len(tile.argument), tile.argument)
+        self._tiles[place] = tile
+
+    @property
+    def descriptors(self) -> tuple[bytes, ...]:
+        """The 128 bytes of every map as they are now, edits of kernels included.
+
+        On a device this waits for the default stream; wait for other streams first.
+        """
+        pitch = len(self._tiles[0].argument)
+        data = self._memory.read()
+        return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
+
+    @property
+    def is_aimed_elsewhere(self) -> bool:
+        """Whether a kernel has left another address in a map than the host wrote."""
+        pairs = zip(self.descriptors, self._tiles, strict=True)
+        return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
+
+    @property
+    def memory_bounds(self) -> tuple[int, int]:
+        """The address of the first map, and the one after the last."""
+        start = self._memory.address
+        return start, start + len(self) * len(self._tiles[0].argument)
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: address and count."""
+        return _STRUCT.pack(self._memory.address, len(self))
+
+    @property
+    def cuda_type(self) -> str:
+        """The array's type in CUDA C++."""
+        return f"tmaasync::TMATensorTileArray<{self._tiles[0].cuda_type}>"
+
+    @property
+    def array(self) -> object:
+        """The array behind the first tile."""
+        return self._tiles[0].array
+
+    @property
+    def device(self) -> int | None:
+        """Ordinal of the CUDA device the tiles are on; None for host memory."""
+        return self._tiles[0].device
+
+    @property
+    def framework(self) -> str:
+        """Whose the first tile's array is: numpy, cupy, torch, jax or other."""
+        return self._tiles[0].framework
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every array is still where its map says."""
+        return all(tile.is_current for tile in self._tiles)
+
+    def check_alive(self, argument: str = "tiles") -> None:
+        """Check that every array is still where its map says.
+
+        Raises:
+            StaleTileError: One was freed, resized or moved since its tile was made.
+        """
+        for index, tile in enumerate(self._tiles):
+            tile.check_alive(f"{argument}[{index}]")
+
+    def _place(self, index: int) -> int:
+        place = operator.index(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(
+                f"index is {place}; the array has {len(self)} tiles. Pass 0 to {len(self) - 1}."
+            )
+        return place % len(self)
+
+
+def _violations(tiles: Sequence[object]) -> list[Violation]:
+    if not tiles:
+        return [Violation("tiles", "empty", "an array has one tile or more", "Skip the launch")]
+    strangers = [
+        Violation(
+            f"tiles[{index}]",
+            repr(tile),
+            "it is no tile with a tensor map",
+            "Pass what create_tma_tile, or a template's bind, returned",
+        )
+        for index, tile in enumerate(tiles)
+        if not isinstance(tile, _Tile)
+    ]
+    if strangers:
+        return strangers
+    first: Any = tiles[0]
+    return [
+        Violation(
+            f"tiles[{index}].{name}",
+            getattr(tile, name),
+            f"that of tiles[0] is {getattr(first, name)}, and all are of one type on one device",
+            "Make the tiles with the same shape, box, swizzle and element type",
+        )
+        for index, tile in enumerate(tiles)
+        for name in ("cuda_type", "device")
+        if getattr(tile, name) != getattr(first, name)
+    ]
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+def _memory(device: int | None, data: bytes) -> _HostMemory | _DeviceMemory:
+    return _HostMemory(data) if device is None else _DeviceMemory(device, data)
+
+
+class _HostMemory:
+    def __init__(self, data: bytes) -> None:
+        whole = np.empty(len(data) + _ALIGNMENT, np.uint8)
+        start = -whole.ctypes.data % _ALIGNMENT
+        self._bytes = whole[start : start + len(data)]
+        self.address = int(self._bytes.ctypes.data)
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def read(self) -> bytes:
+        return self._bytes.tobytes()
+
+
+class _DeviceMemory:
+    def __init__(self, device: int, data: bytes) -> None:
+        self._device, self._size = device, len(data)
+        self.address = _driver.allocate(device, len(data))
+        freed = weakref.finalize(self, _driver.free, device, self.address)
+        freed.atexit = False  # the driver is gone by then, and the memory with it
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        _driver.upload(self._device, self.address + offset, data)
+
+    def read(self) -> bytes:
+        return _driver.download(self._device, self.address, self._size)
