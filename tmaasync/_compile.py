@@ -204,7 +204,7 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
     return (
         f"--gpu-architecture={arch}",
         "--std=c++17",
-        # Lambdas too, which NVRTC 12 takes for host functions otherwise.
+        # Generic lambdas too, which NVRTC 13.0 takes for host functions otherwise.
         "--device-as-default-execution-space",
         "--generate-line-info",
         "--ptxas-options=-v",

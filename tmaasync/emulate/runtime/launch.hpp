@@ -246,8 +246,9 @@ private:
     void run_clusters() {
         Cluster cluster(launch_, stalls_);
         CrashGuard guard;
-        const CodeRange kernel = code_around(reinterpret_cast<const void*>(launch_.kernel));
-        const Watchdog watchdog(launch_.budget_seconds, kernel, guard.site(), cluster.progress());
+        const Watchdog watchdog(
+            launch_.budget_seconds, launch_.library, guard.site(), cluster.progress()
+        );
         while (!stop_.load()) {
             const uint64_t index = next_.fetch_add(1);
             if (index >= launch_.clusters()) return;

@@ -88,13 +88,14 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
 }  // namespace tmaasync_emulate
 
 // NOLINTBEGIN: the names are the compiler's.
+// Ends with a semicolon, as a statement does.
 #define TMAASYNC_EMULATE_CHECK(HOW, ...)                                                \
     if (auto* fiber = ::tmaasync_emulate::checked_fiber(__builtin_return_address(0))) { \
         ::tmaasync_emulate::HOW(*fiber, __VA_ARGS__);                                   \
     }
 #define TMAASYNC_EMULATE_TSAN(NAME, HOW, BYTES, WRITES)                         \
     extern "C" TMAASYNC_EMULATE_CALL void __tsan_##NAME##BYTES(void* pointer) { \
-        TMAASYNC_EMULATE_CHECK(HOW, pointer, BYTES, WRITES)                     \
+        TMAASYNC_EMULATE_CHECK(HOW, pointer, BYTES, WRITES);                    \
     }
 #define TMAASYNC_EMULATE_TSAN_SIZES(NAME, HOW, WRITES) \
     TMAASYNC_EMULATE_TSAN(NAME, HOW, 1, WRITES)        \
@@ -115,18 +116,20 @@ TMAASYNC_EMULATE_TSAN_SIZES(unaligned_volatile_read, touch_volatile, false)
 TMAASYNC_EMULATE_TSAN_SIZES(unaligned_volatile_write, touch_volatile, true)
 
 extern "C" {
-TMAASYNC_EMULATE_CALL void __tsan_read_range(void* pointer, std::size_t bytes){
-    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, false)
-} TMAASYNC_EMULATE_CALL void __tsan_write_range(void* pointer, std::size_t bytes){
-    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, true)
-}  // Structs too large for moves in line are copied by these, in the kernel's library (cuda.hpp).
+TMAASYNC_EMULATE_CALL void __tsan_read_range(void* pointer, std::size_t bytes) {
+    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, false);
+}
+TMAASYNC_EMULATE_CALL void __tsan_write_range(void* pointer, std::size_t bytes) {
+    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, true);
+}
+// Structs too large for moves in line are copied by these, in the kernel's library (cuda.hpp).
 TMAASYNC_EMULATE_CALL void* tmaasync_emulate_copy(void* to, const void* from, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, from, bytes, false)
-    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true)
+    TMAASYNC_EMULATE_CHECK(touch, from, bytes, false);
+    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true);
     return std::memmove(to, from, bytes);
 }
 TMAASYNC_EMULATE_CALL void* tmaasync_emulate_fill(void* to, int value, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true)
+    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true);
     return std::memset(to, value, bytes);
 }
 TMAASYNC_EMULATE_CALL void __tsan_init() {}

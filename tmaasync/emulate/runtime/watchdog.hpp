@@ -1,7 +1,6 @@
 // A kernel that runs on and on: the launch is stopped, and the process survives.
 #pragma once
 
-#include <link.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -13,41 +12,12 @@
 #include <cmath>
 #include <cstdint>
 #include "crash.hpp"
+#include "races.hpp"
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
 
 // --- where a thread of the host is ---------------------------------------------------------------
-
-struct CodeRange {
-    uintptr_t start = 0;
-    uintptr_t end = 0;
-
-    bool holds(uintptr_t address) const { return start <= address && address < end; }
-};
-
-// The code of the library that this function lies in.
-inline CodeRange code_around(const void* function) {
-    struct Search {
-        uintptr_t function;
-        CodeRange found;
-    } search{reinterpret_cast<uintptr_t>(function), {}};
-    const auto visit = [](dl_phdr_info* library, size_t, void* data) {
-        auto& search = *static_cast<Search*>(data);
-        for (int i = 0; i < library->dlpi_phnum; ++i) {
-            const auto& segment = library->dlpi_phdr[i];
-            const uintptr_t start = library->dlpi_addr + segment.p_vaddr;
-            const CodeRange code{start, start + segment.p_memsz};
-            const bool is_code = segment.p_type == PT_LOAD && (segment.p_flags & PF_X);
-            if (!is_code || !code.holds(search.function)) continue;
-            search.found = code;
-            return 1;
-        }
-        return 0;
-    };
-    dl_iterate_phdr(visit, &search);
-    return search.found;
-}
 
 // 0 where nobody has said how to find it.
 inline uintptr_t interrupted_at(const void* context) {
@@ -72,7 +42,7 @@ class Watchdog {
 public:
     static constexpr int kJump = 2;  // what sigsetjmp returns
 
-    Watchdog(double budget_seconds, CodeRange kernel, CrashSite& site, const uint64_t& progress)
+    Watchdog(double budget_seconds, const Array& kernel, CrashSite& site, const uint64_t& progress)
         : kernel_(kernel), site_(site), progress_(progress) {
         if (!std::isfinite(budget_seconds)) return;
         sigevent event{};
@@ -127,7 +97,7 @@ private:
         // The scheduler is asked first: threads may be going round in circles through it.
         const bool was_asked = is_spent_;
         is_spent_ = true;
-        if (was_asked && site_.is_armed && kernel_.holds(address)) {
+        if (was_asked && site_.is_armed && kernel_.holds(address, 1)) {
             site_.is_armed = false;
             site_.address = address;
             siglongjmp(site_.resume, kJump);
@@ -144,7 +114,7 @@ private:
         if (is_armed_) timer_settime(timer_, 0, &times, nullptr);
     }
 
-    const CodeRange kernel_;
+    const Array kernel_;  // its library
     CrashSite& site_;
     const volatile uint64_t& progress_;
     uint64_t seen_ = 0;
