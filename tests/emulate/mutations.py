@@ -51,7 +51,7 @@ _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "wgmma_fence_operands(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, start.n, block * kBlockK);"
+_LOAD_B = "load_b(stage.b, full, b, b_start(start.n, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        if constexpr"
 _SECOND_SYNC = "group.sync();\n        if (leads) {\n            c.async_store"
@@ -455,8 +455,8 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "load_a(stage.a, full, a, start.m, block * kBlockK);",
-        "load_a(stage.a, full, a, start.m, block);",
+        "a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));",
+        "a.async_copy(stage.a, full, a_start(start.m, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
