@@ -1,8 +1,9 @@
 // C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
 //
 //   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
-//   CTile           64 rows x 128 bytes of the output
-//   CONSUMERS       warpgroups that multiply, 64 rows each
+//   CTile           64 rows of the output x 128 bytes, or 64, with the swizzle of that width
+//   CONSUMERS       warpgroups that multiply
+//   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
 //   CLUSTER         CTAs along M that share B by multicast

@@ -15,9 +15,10 @@ namespace tmaasync {
 using Output = typename CTile::Element;
 using Ring = PipelineState<STAGES>;
 
-constexpr int kGroupRows = 64;
+constexpr int kInstructionRows = 64;
+constexpr int kParts = ROWS / kInstructionRows;
 constexpr int kGroupThreads = 128;
-constexpr int kBlockM = CONSUMERS * kGroupRows;
+constexpr int kBlockM = CONSUMERS * ROWS;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
@@ -25,13 +26,15 @@ constexpr int kWarps = kGroupThreads / 32;
 constexpr int kEpilogueBuffers = 2;
 constexpr int kChunkColumns = CTile::side(1);
 constexpr int kChunks = BLOCK_N / kChunkColumns;
+constexpr int kChunkRowBytes = kChunkColumns * static_cast<int>(sizeof(Output));
 
-// Registers per thread: what a producer keeps and a consumer claims; their sum fits the CTA's 64
-// Ki.
+// Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
 constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
 constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
-static_assert(CTile::side(0) == kGroupRows && kChunkColumns * sizeof(Output) == 128, "see above");
+static_assert(ROWS % kInstructionRows == 0, "whole instructions");
+static_assert(CTile::side(0) == kInstructionRows, "a chunk has the rows of an instruction");
+static_assert(kChunkRowBytes == span_bytes(CTile::kSwizzle) && kChunkRowBytes >= 64, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
 
 struct SharedMemory {
@@ -43,6 +46,10 @@ struct SharedMemory {
     SharedMemBarrier full[STAGES];
     SharedMemBarrier empty[STAGES];
 };
+
+// What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
+// in rows lane / 4 and lane / 4 + 8 of the warp's 16.
+using Sums = float[kParts][BLOCK_N / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
@@ -117,28 +124,43 @@ __device__ void release_stage(SharedMemory& shared, u32 stage) {
     }
 }
 
+__device__ void fence_sums(Sums& sums) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        wgmma_fence_operands(sums[part]);
+    }
+}
+
 __device__ void multiply_tile(
-    SharedMemory& shared, Ring& place, float (&sums)[BLOCK_N / 2], int consumer, int k_blocks
+    SharedMemory& shared, Ring& place, Sums& sums, int consumer, int k_blocks
 ) {
     u32 previous = 0;
     for (int block = 0; block < k_blocks; ++block, place.step()) {
         auto& stage = shared.stages[place.index];
-        const u64 a = OperandA::descriptor(stage.a, consumer * kGroupRows);
+        u64 a[kParts];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            const int row = consumer * ROWS + part * kInstructionRows;
+            a[part] = OperandA::descriptor(stage.a, row);
+        }
         const u64 b = OperandB::descriptor(stage.b, 0);
         // The operands of this stage have landed.
         shared.full[place.index].wait(place.phase);
-        wgmma_fence_operands(sums);
+        fence_sums(sums);
         ptx::wgmma_fence();
-        wgmma_tile<OperandA, OperandB>(sums, a, b, block > 0);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            wgmma_tile<OperandA, OperandB>(sums[part], a[part], b, block > 0);
+        }
         ptx::wgmma_commit_group();
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
         ptx::wgmma_wait_group<1>();
-        wgmma_fence_operands(sums);
+        fence_sums(sums);
         if (block > 0) release_stage(shared, previous);
         previous = place.index;
     }
     ptx::wgmma_wait_group<0>();
-    wgmma_fence_operands(sums);
+    fence_sums(sums);
     release_stage(shared, previous);
 }
 
@@ -152,9 +174,10 @@ __device__ u32 pack(float low, float high) {
     }
 }
 
-// Where unit (16 bytes) of a row lies in a swizzled 128-byte-wide chunk.
+// Where unit (16 bytes) of a row lies in a swizzled chunk.
 __device__ u32 unit_address(const typename CTile::Shared& chunk, int row, int unit) {
-    return ptx::shared_address(chunk.bytes) + swizzled<Swizzle::k128B>(row * 128 + unit * 16);
+    const u32 offset = row * kChunkRowBytes + unit * 16;
+    return ptx::shared_address(chunk.bytes) + swizzled<CTile::kSwizzle>(offset);
 }
 
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
@@ -164,7 +187,7 @@ __device__ void write_chunk_16bit(
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int unit = 0; unit < 8; unit += 2) {
+    for (int unit = 0; unit < kChunkRowBytes / 16; unit += 2) {
         const float* s = sums + first + unit * 4;
         ptx::stmatrix_x4(
             unit_address(chunk, row, unit + lane / 16), pack(s[0], s[1]), pack(s[2], s[3]),
@@ -180,12 +203,12 @@ __device__ void write_chunk_32bit(
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4;
 #pragma unroll
-    for (int eight = 0; eight < 4; ++eight) {
+    for (int eight = 0; eight < kChunkColumns / 8; ++eight) {
         const float* s = sums + first + eight * 4;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const u32 offset = (row + 8 * half) * 128 + eight * 32 + lane % 4 * 8;
-            auto* pair = reinterpret_cast<float2*>(chunk.bytes + swizzled<Swizzle::k128B>(offset));
+            const u32 offset = (row + 8 * half) * kChunkRowBytes + eight * 32 + lane % 4 * 8;
+            auto* pair = reinterpret_cast<float2*>(chunk.bytes + swizzled<CTile::kSwizzle>(offset));
             *pair = float2{s[2 * half], s[2 * half + 1]};
         }
     }
@@ -193,12 +216,13 @@ __device__ void write_chunk_32bit(
 
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
 // them.
-__device__ void store_sums(
+__device__ void store_part(
     SharedMemory& shared,
     u32& turn,
     const float (&sums)[BLOCK_N / 2],
     const CTile& c,
     int consumer,
+    int part,
     int m,
     int n
 ) {
@@ -218,9 +242,19 @@ __device__ void store_sums(
         fence_async_view_proxy();
         group.sync();
         if (leads) {
-            c.async_store(chunk, {n + index * kChunkColumns, m + consumer * kGroupRows});
+            const int row = consumer * ROWS + part * kInstructionRows;
+            c.async_store(chunk, {n + index * kChunkColumns, m + row});
             commit_group();
         }
+    }
+}
+
+__device__ void store_sums(
+    SharedMemory& shared, u32& turn, const Sums& sums, const CTile& c, int consumer, int m, int n
+) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        store_part(shared, turn, sums[part], c, consumer, part, m, n);
     }
 }
 
@@ -229,7 +263,7 @@ __device__ void multiply_tiles(SharedMemory& shared, const CTile& c, TileWalk wa
     u32 turn = 0;
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
-        float sums[BLOCK_N / 2];
+        Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
         store_sums(shared, turn, sums, c, consumer, start.m, start.n);
     }

@@ -94,6 +94,7 @@ def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
         constants={
             "CONSUMERS": blocking.consumers,
+            "ROWS": 64,
             "BLOCK_N": blocking.block_n,
             "STAGES": STAGES,
             "CLUSTER": cluster,
