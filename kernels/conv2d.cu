@@ -86,26 +86,10 @@ __device__ void clamp_below(Sums& sums) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll
-        for (float& sum : sums[part]) {
-            sum = sum < 0 ? 0 : sum;
+        for (int i = 0; i < BLOCK_N / 2; ++i) {
+            sums[part][i] = sums[part][i] < 0 ? 0 : sums[part][i];
         }
     }
-}
-
-__device__ void multiply_tiles(
-    SharedMemory& shared, const CTile& out, const Bias* bias, int k, TileWalk walk, int consumer
-) {
-    auto place = Ring::for_consumer();
-    u32 turn = 0;
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        Sums sums;
-        multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        if constexpr (HAS_BIAS) add_bias(sums, bias, start.n, k);
-        if constexpr (RELU) clamp_below(sums);
-        store_sums(shared, turn, sums, out, consumer, start.m, start.n);
-    }
-    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }
 
 // `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
@@ -143,7 +127,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     } else {
         claim_registers<kConsumerRegisters>();
         if constexpr (HAS_BIAS) wait_for_previous_grids();
-        multiply_tiles(shared, out, bias, k, walk, group - 1);
+        multiply_tiles(shared, out, walk, group - 1, [=](Sums& sums, int n) {
+            if constexpr (HAS_BIAS) add_bias(sums, bias, n, k);
+            if constexpr (RELU) clamp_below(sums);
+        });
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
     if constexpr (CLUSTER > 1) cluster_sync();

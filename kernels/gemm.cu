@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
         }
     } else {
         claim_registers<kConsumerRegisters>();
-        multiply_tiles(shared, c, walk, group - 1);
+        multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
     if constexpr (CLUSTER > 1) cluster_sync();

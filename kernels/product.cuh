@@ -258,13 +258,19 @@ __device__ void store_sums(
     }
 }
 
-__device__ void multiply_tiles(SharedMemory& shared, const CTile& c, TileWalk walk, int consumer) {
+// `finish(sums, n)` is what becomes of a tile's sums, whose columns start at n, before they are
+// rounded and stored.
+template <typename Finish>
+__device__ void multiply_tiles(
+    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, Finish finish
+) {
     auto place = Ring::for_consumer();
     u32 turn = 0;
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
+        finish(sums, start.n);
         store_sums(shared, turn, sums, c, consumer, start.m, start.n);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();

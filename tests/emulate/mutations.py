@@ -58,6 +58,7 @@ _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
+_MULTIPLY = "multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1) cluster_sync();"
@@ -339,8 +340,8 @@ MUTATIONS = (
     Mutation(
         "one warp does not multiply",
         "product",
-        "multiply_tiles(shared, c, walk, group - 1);",
-        "if (warp_index() != 6) multiply_tiles(shared, c, walk, group - 1);",
+        _MULTIPLY,
+        "if (warp_index() != 6) " + _MULTIPLY,
         "deadlock",
         r"threads 128-191, 224-255 at .*: wgmma.wait_group",
     ),

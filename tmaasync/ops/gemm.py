@@ -19,7 +19,7 @@ from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty
+from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["Blocking", "gemm_kernel", "matmul"]
@@ -79,19 +79,7 @@ def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
     of = a.element if dtype is None else element(dtype)
     if of.name not in _OUTPUTS:
         raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return _padded_rows(a, (a.shape[0], b.shape[1]), of)
-
-
-def _padded_rows(like: ArrayView, shape: tuple[int, ...], of: Element) -> Any:
-    """A new matrix whose rows are a multiple of 16 bytes apart."""
-    rows, columns = shape
-    padded = _row_bytes(columns, of) // of.itemsize
-    whole = empty(like, (rows, padded), of)
-    return whole if padded == columns else whole[:, :columns]
-
-
-def _row_bytes(columns: int, of: Element) -> int:
-    return -(-columns * of.itemsize // _GRANULE_BYTES) * _GRANULE_BYTES
+    return empty_rows(a, (a.shape[0], b.shape[1]), of)
 
 
 # --- layouts ----------------------------------------------------------------------------------
@@ -118,7 +106,7 @@ class _Matrix(NamedTuple):
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
         (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
         if rows == 1:
-            row_bytes = _row_bytes(columns, self.element)
+            row_bytes = padded_row_bytes(columns, self.element)
         if columns == 1:
             item_bytes = self.element.itemsize
         is_dense = item_bytes == self.element.itemsize and self.starts_on_granule
@@ -132,7 +120,7 @@ class _Matrix(NamedTuple):
 
     def repacked(self) -> _Matrix:
         """What a copy into padded rows looks like."""
-        row_bytes = _row_bytes(self.shape[1], self.element)
+        row_bytes = padded_row_bytes(self.shape[1], self.element)
         strides = (row_bytes, self.element.itemsize)
         return self._replace(strides_bytes=strides, starts_on_granule=True)
 
@@ -210,7 +198,7 @@ class _Operand:
 
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
         """The copy to read instead."""
-        part = _padded_rows(view, self.rows.shape, view.element)
+        part = empty_rows(view, self.rows.shape, view.element)
         owner: Any = view.owner
         part[...] = owner.T if swapped else owner
         return _arrays.view(part)
@@ -252,7 +240,7 @@ class _Plan:
             a = self._a.copy(a, swapped=self._swapped)
         if self._b.copied:
             b = self._b.copy(b, swapped=self._swapped)
-        staged = _padded_rows(c, self._c.shape, c.element) if self._is_staged else None
+        staged = empty_rows(c, self._c.shape, c.element) if self._is_staged else None
         target = c if staged is None else _arrays.view(staged)
         with self._lock, _driver.on_device(device):
             if self._launch is None:
