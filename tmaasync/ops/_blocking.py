@@ -15,7 +15,6 @@ BLOCK_K = 64
 """Elements of K that a stage holds: 128 bytes of 16 bits each."""
 
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
-_MAX_STAGES = 8
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
 
@@ -33,6 +32,7 @@ class Blocking:
     cluster: int = 1
     group_m: int = 8
     rows: int = _CHUNK_ROWS
+    most_stages: int = 8
 
     @property
     def block_m(self) -> int:
@@ -51,11 +51,11 @@ class Blocking:
 
     @property
     def stages(self) -> int:
-        """The most operand buffers that shared memory holds."""
+        """As many operand buffers as shared memory holds."""
         stage_bytes = (self.block_m + self.block_n) * BLOCK_K * 2
         epilogue_bytes = self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * self.chunk_bytes
         room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
-        return min(_MAX_STAGES, room // stage_bytes)
+        return min(self.most_stages, room // stage_bytes)
 
     @property
     def constants(self) -> dict[str, int]:
