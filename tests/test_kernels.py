@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync.ops import gemm, ragged
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
+from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
+from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
 
@@ -60,6 +66,36 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+
+
+def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue) -> Kernel:
+    images, filters = (np.zeros(shape, np.float16) for shape in ((1, 4, 4, 64), (8, 3, 3, 64)))
+    kind = "float16" if output == "float32" else output
+    out = np.zeros((16, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
+    window = window_of(2, (3, 3), 1, 1, 1)
+    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, blocking)
+    return conv2d_kernel(*(tile.cuda_type for tile in tiles), "float", epilogue, blocking)
+
+
+PLAIN, BIASED = Epilogue(), Epilogue(has_bias=True, relu=True)
+CONV2D_BLOCKINGS = [
+    Blocking(consumers, n, 1 + index % 2, rows=rows)
+    for index, (consumers, rows, n) in enumerate(RATE)
+]
+
+
+@pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
+def test_conv2d_compiles_clean(blocking: Blocking) -> None:
+    assert_clean(conv2d_with(blocking, "bfloat16", BIASED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
+def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, output: str) -> None:
+    for cluster, epilogue in itertools.product((1, 2), (PLAIN, BIASED)):
+        assert_clean(conv2d_with(replace(blocking, cluster=cluster), output, epilogue))
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

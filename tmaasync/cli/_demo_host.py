@@ -112,6 +112,7 @@ def _gemm(array: np.ndarray) -> Kernel:
         types={"ATile": a, "BTile": b, "CTile": c},
         constants={
             "CONSUMERS": 2,
+            "ROWS": 64,
             "BLOCK_N": 256,
             "STAGES": 4,
             "CLUSTER": 2,

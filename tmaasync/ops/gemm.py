@@ -17,9 +17,9 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty
-from tmaasync.tensormap import MAX_SHARED_BYTES
+from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["Blocking", "gemm_kernel", "matmul"]
@@ -79,19 +79,7 @@ def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
     of = a.element if dtype is None else element(dtype)
     if of.name not in _OUTPUTS:
         raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return _padded_rows(a, (a.shape[0], b.shape[1]), of)
-
-
-def _padded_rows(like: ArrayView, shape: tuple[int, ...], of: Element) -> Any:
-    """A new matrix whose rows are a multiple of 16 bytes apart."""
-    rows, columns = shape
-    padded = _row_bytes(columns, of) // of.itemsize
-    whole = empty(like, (rows, padded), of)
-    return whole if padded == columns else whole[:, :columns]
-
-
-def _row_bytes(columns: int, of: Element) -> int:
-    return -(-columns * of.itemsize // _GRANULE_BYTES) * _GRANULE_BYTES
+    return empty_rows(a, (a.shape[0], b.shape[1]), of)
 
 
 # --- layouts ----------------------------------------------------------------------------------
@@ -118,7 +106,7 @@ class _Matrix(NamedTuple):
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
         (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
         if rows == 1:
-            row_bytes = _row_bytes(columns, self.element)
+            row_bytes = padded_row_bytes(columns, self.element)
         if columns == 1:
             item_bytes = self.element.itemsize
         is_dense = item_bytes == self.element.itemsize and self.starts_on_granule
@@ -132,7 +120,7 @@ class _Matrix(NamedTuple):
 
     def repacked(self) -> _Matrix:
         """What a copy into padded rows looks like."""
-        row_bytes = _row_bytes(self.shape[1], self.element)
+        row_bytes = padded_row_bytes(self.shape[1], self.element)
         strides = (row_bytes, self.element.itemsize)
         return self._replace(strides_bytes=strides, starts_on_granule=True)
 
@@ -210,7 +198,7 @@ class _Operand:
 
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
         """The copy to read instead."""
-        part = _padded_rows(view, self.rows.shape, view.element)
+        part = empty_rows(view, self.rows.shape, view.element)
         owner: Any = view.owner
         part[...] = owner.T if swapped else owner
         return _arrays.view(part)
@@ -252,7 +240,7 @@ class _Plan:
             a = self._a.copy(a, swapped=self._swapped)
         if self._b.copied:
             b = self._b.copy(b, swapped=self._swapped)
-        staged = _padded_rows(c, self._c.shape, c.element) if self._is_staged else None
+        staged = empty_rows(c, self._c.shape, c.element) if self._is_staged else None
         target = c if staged is None else _arrays.view(staged)
         with self._lock, _driver.on_device(device):
             if self._launch is None:
@@ -290,7 +278,7 @@ class _Plan:
         clusters = min(blocking.clusters(m, n), multiprocessors // blocking.cluster)
         launch = kernel.prepare(
             clusters * blocking.cluster,
-            128 * (1 + blocking.consumers),
+            blocking.threads,
             (*tiles, m, n, self._depth),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
         )
@@ -299,43 +287,6 @@ class _Plan:
 
 
 # --- the kernel -------------------------------------------------------------------------------
-
-_BLOCK_K = 64
-_ROWS_PER_CONSUMER = 64
-_MAX_STAGES = 8
-_BARRIER_BYTES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """How the output is cut: blocks of ``64 * consumers`` rows by ``block_n`` columns.
-
-    ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
-    walked before the next column of blocks.
-    """
-
-    consumers: int
-    block_n: int
-    cluster: int = 1
-    group_m: int = 8
-
-    @property
-    def block_m(self) -> int:
-        """Rows of a block."""
-        return _ROWS_PER_CONSUMER * self.consumers
-
-    @property
-    def stages(self) -> int:
-        """The most operand buffers that shared memory holds."""
-        stage_bytes = (self.block_m + self.block_n) * _BLOCK_K * 2
-        epilogue_bytes = self.consumers * 2 * _ROWS_PER_CONSUMER * 128
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
-        return min(_MAX_STAGES, room // stage_bytes)
-
-    def clusters(self, m: int, n: int) -> int:
-        """How many clusters cover the output."""
-        return -(-m // (self.block_m * self.cluster)) * -(-n // self.block_n)
-
 
 # Columns of B that a pair loads together: a box of 64 for each, however B lies.
 _SHARED_COLUMNS = 128
@@ -395,17 +346,15 @@ def gemm_tiles(
     a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
     # b is [K, N]: K is contiguous where it was transposed.
     b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
-    columns = 128 // c.element.itemsize
-    c_tile = create_tma_tile(c, (_ROWS_PER_CONSUMER, columns), swizzle=Swizzle.B128)
-    return a_tile, b_tile, c_tile
+    return a_tile, b_tile, output_tile(c, blocking)
 
 
 def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
     """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
     if k_major:
-        box = (side // parts, _BLOCK_K)
-        return create_tma_tile(view, (side, _BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
-    return create_tma_tile(view, (_BLOCK_K, side), swizzle=Swizzle.B128)
+        box = (side // parts, BLOCK_K)
+        return create_tma_tile(view, (side, BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (BLOCK_K, side), swizzle=Swizzle.B128)
 
 
 @functools.cache
@@ -417,11 +366,7 @@ def gemm_kernel(
         "gemm.cu",
         types={"ATile": a, "BTile": b, "CTile": c},
         constants={
-            "CONSUMERS": blocking.consumers,
-            "BLOCK_N": blocking.block_n,
-            "STAGES": blocking.stages,
-            "CLUSTER": blocking.cluster,
-            "GROUP_M": blocking.group_m,
+            **blocking.constants,
             "A_IS_K_MAJOR": not a_transposed,
             "B_IS_K_MAJOR": b_transposed,
         },

@@ -21,6 +21,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Kernel, wait_for_producers
+from tmaasync.ops._copies import in_order
 from tmaasync.ops._results import empty
 from tmaasync.ops.copy import TILED_RING, Ring, merged
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map, running_sums
@@ -260,7 +261,7 @@ class _Sums(NamedTuple):
             return self.values
         import cupy
 
-        with cupy.cuda.Device(device), _current(cupy, stream):
+        with in_order("cupy", device, stream):
             if not self.is_on_device:
                 return cupy.asarray(self.values)
             values = cupy.from_dlpack(self.values)
@@ -287,16 +288,6 @@ def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
         rule = "it has one entry more than there are sequences"
         found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
     refuse(found)
-
-
-@contextlib.contextmanager
-def _current(cupy: Any, stream: int) -> Iterator[None]:
-    """Make a stream CuPy's current one, so that what it allocates and computes is in order."""
-    if int(cupy.cuda.get_current_stream().ptr) == stream:
-        yield
-    else:
-        with cupy.cuda.ExternalStream(stream):
-            yield
 
 
 # --- plans ------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import Element
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import Im2colSpec
 from tmaasync.tile.cut import (
@@ -22,8 +22,9 @@ from tmaasync.tile.cut import (
     per_side_violations,
     raise_if,
 )
+from tmaasync.tile.window import Padding, PerSide, Window, window_of
 
-__all__ = ["TMATensorTileIm2col", "create_tma_tile_im2col"]
+__all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
 _MAX_PIXELS = 1024
 _MAX_ROWS = 2**31
@@ -31,31 +32,22 @@ _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")
 
-_PerSide = int | Sequence[int]
-_Padding = int | Sequence[int | Sequence[int]]
 
+class Im2colStart(NamedTuple):
+    """What one im2col load is told, outermost first; a kernel's operands run innermost first."""
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """What a filter sees, one number per spatial dimension, outermost first."""
+    coordinates: tuple[int, ...]
+    """Image, the pixel under the first tap, channel."""
 
-    taps: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    lower_corner: tuple[int, ...]
-    upper_corner: tuple[int, ...]
-
-    def outputs(self, extents: Sequence[int]) -> tuple[int, ...]:
-        """Positions of the filter along each dimension."""
-        corners = zip(extents, self.lower_corner, self.upper_corner, self.strides, strict=True)
-        return tuple(-(-(extent + up - low) // stride) for extent, low, up, stride in corners)
+    offsets: tuple[int, ...]
+    """Pixels from the first tap to the column's, per spatial dimension."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
     cut: Cut
     view: ArrayView  # without its owner
-    window: _Window
+    window: Window
     spec: Im2colSpec
     descriptor: bytes
 
@@ -200,6 +192,40 @@ class TMATensorTileIm2col:
         """Whose array it is: numpy, cupy, torch, jax or other."""
         return self._form.view.framework
 
+    def load_coordinates(self, row: int, column: int) -> Im2colStart:
+        """Where a load of the tile at this row and column of the patch matrix starts.
+
+        What tilelang's ``c2d_im2col`` computes from its steps is ``load_coordinates(nhw_step *
+        tile_shape[0], c_step * tile_shape[1])``, here for any stride, dilation and padding. Of a
+        tile of several boxes it is the first one's. Behind the last tap the channel is beyond the
+        images', behind the last row the image, so that all is fill.
+
+        Raises:
+            ArgumentError: The row or column is negative, or the column no multiple of a box's.
+
+        >>> import numpy as np
+        >>> images = np.zeros((8, 28, 28, 64), np.float16)
+        >>> tile = create_tma_tile_im2col(
+        ...     images, (128, 64), filter_shape=(3, 3), stride=2, padding=1, swizzle=Swizzle.B128
+        ... )
+        >>> tile.load_coordinates(15, 4 * 64)
+        Im2colStart(coordinates=(0, 1, 1, 0), offsets=(1, 1))
+        """
+        chunk = self.box_shape[1]
+        if row < 0 or column < 0 or column % chunk:
+            raise ArgumentError(
+                f"row and column are {row} and {column}; they must be 0 or more, and the column a "
+                f"multiple of the {chunk} channels of a box. Pass where a tile starts."
+            )
+        window = self._form.window
+        tap, channel = divmod(column, self.channels)
+        outer, *offsets = _digits(tap, window.taps)
+        image, *pixel = _digits(row, self.output_shape[1:-1])
+        return Im2colStart(
+            (image, *window.first_pixel(pixel), self.channels if outer else channel),
+            tuple(digit * step for digit, step in zip(offsets, window.dilations, strict=True)),
+        )
+
     def rebind(self, array: object) -> TMATensorTileIm2col:
         """The same tile over other images of the same shape, strides, type and device.
 
@@ -241,9 +267,9 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     tile_shape: Sequence[int],
     *,
     filter_shape: Sequence[int],
-    stride: _PerSide = 1,
-    dilation: _PerSide = 1,
-    padding: _Padding = 0,
+    stride: PerSide = 1,
+    dilation: PerSide = 1,
+    padding: Padding = 0,
     lower_corner: Sequence[int] | None = None,
     upper_corner: Sequence[int] | None = None,
     swizzle: Swizzle = Swizzle.NONE,
@@ -292,7 +318,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     raise_if(_rank_violations(view))
     spatial = view.ndim - 2
     raise_if(list(per_side_violations(2, "tile_shape", tuple(tile_shape))))
-    window = _window(
+    window = window_of(
         spatial, tuple(filter_shape), stride, dilation, padding, lower_corner, upper_corner
     )
     rows, columns = tile_shape
@@ -321,47 +347,17 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
 
 
+def _digits(number: int, extents: Sequence[int]) -> list[int]:
+    """A number in the mixed base of the extents, and what is left of it in front."""
+    digits: list[int] = []
+    for extent in reversed(extents):
+        number, digit = divmod(number, extent)
+        digits.insert(0, digit)
+    return [number, *digits]
+
+
 def _innermost_first(values: Sequence[int], unused: int) -> tuple[int, ...]:
     return (*reversed(values), *(unused for _ in range(3 - len(values))))
-
-
-# --- the window -------------------------------------------------------------------------------
-
-
-def _window(
-    spatial: int,
-    taps: tuple[int, ...],
-    stride: _PerSide,
-    dilation: _PerSide,
-    padding: _Padding,
-    lower: Sequence[int] | None,
-    upper: Sequence[int] | None,
-) -> _Window:
-    strides, dilations = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
-    pairs = _padding_pairs(padding, spatial)
-    per_side = {"filter_shape": taps, "stride": strides, "dilation": dilations}
-    found = [
-        violation
-        for argument, values in per_side.items()
-        for violation in _spatial_violations(spatial, argument, values)
-    ]
-    raise_if([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
-    if lower is not None and upper is not None:
-        return _Window(taps, strides, dilations, tuple(lower), tuple(upper))
-    reach = [(tap - 1) * step for tap, step in zip(taps, dilations, strict=True)]
-    lower = tuple(-before for before, _ in pairs)
-    upper = tuple(after - less for (_, after), less in zip(pairs, reach, strict=True))
-    return _Window(taps, strides, dilations, lower, upper)
-
-
-def _per_dimension(value: _PerSide, spatial: int) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, Sequence) else (value,) * spatial
-
-
-def _padding_pairs(padding: _Padding, spatial: int) -> tuple[tuple[int, int], ...]:
-    sides: Sequence[Any] = padding if isinstance(padding, Sequence) else (padding,) * spatial
-    pairs = (tuple(side) if isinstance(side, Sequence) else (side, side) for side in sides)
-    return tuple(pairs)
 
 
 # --- what a tile of patches must be -----------------------------------------------------------
@@ -375,56 +371,10 @@ def _rank_violations(view: ArrayView) -> list[Violation]:
     return [Violation("array", f"of {view.ndim} dimensions", rule, remedy)]
 
 
-def _spatial_violations(
-    spatial: int, argument: str, values: tuple[Any, ...]
-) -> Iterator[Violation]:
-    if len(values) != spatial:
-        yield Violation(
-            argument,
-            values,
-            f"the images have {spatial} spatial dimensions and need one number for each",
-            f"Pass {spatial} numbers, outermost first",
-        )
-        return
-    yield from per_side_violations(spatial, argument, values)
-
-
-def _corner_violations(
-    spatial: int,
-    padding: _Padding,
-    pairs: Sequence[Sequence[int]],
-    lower: Sequence[int] | None,
-    upper: Sequence[int] | None,
-) -> Iterator[Violation]:
-    if (lower is None) != (upper is None):
-        yield Violation(
-            "lower_corner and upper_corner",
-            (lower, upper),
-            "the bounding box has both",
-            "Pass both, or padding",
-        )
-    if len(pairs) != spatial or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        yield Violation(
-            "padding",
-            padding,
-            f"it is a number of pixels, 0 or more, for each of {spatial} spatial dimensions, or a "
-            "pair (before, after)",
-            "Crop with lower_corner and upper_corner",
-        )
-    for argument, corner in (("lower_corner", lower), ("upper_corner", upper)):
-        if corner is not None and len(corner) != spatial:
-            yield Violation(
-                argument,
-                corner,
-                f"the images have {spatial} spatial dimensions and need one number for each",
-                f"Pass {spatial} numbers, outermost first",
-            )
-
-
-def _im2col_violations(view: ArrayView, cut: Cut, window: _Window) -> Iterator[Violation]:
+def _im2col_violations(view: ArrayView, cut: Cut, window: Window) -> Iterator[Violation]:
     limit = 1 << _OFFSET_BITS[view.ndim]
-    for dim, (taps, dilation) in enumerate(zip(window.taps, window.dilations, strict=True)):
-        reach = (taps - 1) * dilation
+    sides = zip(window.taps, window.dilations, window.reaches, strict=True)
+    for dim, (taps, dilation, reach) in enumerate(sides):
         if reach >= limit:
             yield Violation(
                 f"filter_shape[{dim}]",
