@@ -4,7 +4,7 @@
 //
 //   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 channels in one box
 //   BTile           filters [K, R, S, C]: BLOCK_N of them, one tap, 64 channels
-//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu
+//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, C_IS_N_MAJOR    as in gemm.cu
 //   Bias            its element type
 //   HAS_BIAS, RELU  what becomes of the sums before they are rounded
 //
@@ -106,6 +106,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     const TileWalk walk(m, k, columns);
     const int group = warpgroup_index();
 
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
     if (threadIdx.x == 0) {
         images.prefetch_descriptor();
         filters.prefetch_descriptor();

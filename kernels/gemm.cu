@@ -1,14 +1,15 @@
 // C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
 //
 //   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
-//   CTile           64 rows of the output x 128 bytes, or 64, with the swizzle of that width
+//   CTile           64 rows of the output by 128 bytes of columns, or 64, with the swizzle of that
+//                   width; or, where its columns are contiguous, by all columns of a block
 //   CONSUMERS       warpgroups that multiply
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
 //   CLUSTER         CTAs along M that share B by multicast
 //   GROUP_M         clusters along M that are walked before the next column of tiles
-//   A_IS_K_MAJOR, B_IS_K_MAJOR
+//   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //
 // Grid: a multiple of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the output.
 // Rows and columns beyond the arrays are TMA's zero fill on loads and its clipping on stores.
@@ -60,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const TileWalk walk(m, n, k);
     const int group = warpgroup_index();
 
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
     if (threadIdx.x == 0) {
         a.prefetch_descriptor();
         b.prefetch_descriptor();

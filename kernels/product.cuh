@@ -24,17 +24,17 @@ constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
 constexpr int kEpilogueBuffers = 2;
-constexpr int kChunkColumns = CTile::side(1);
+constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? 1 : 0);
 constexpr int kChunks = BLOCK_N / kChunkColumns;
-constexpr int kChunkRowBytes = kChunkColumns * static_cast<int>(sizeof(Output));
+constexpr int kLineBytes = CTile::box_side(1) * static_cast<int>(sizeof(Output));
 
 // Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
 constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
 constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
 static_assert(ROWS % kInstructionRows == 0, "whole instructions");
-static_assert(CTile::side(0) == kInstructionRows, "a chunk has the rows of an instruction");
-static_assert(kChunkRowBytes == span_bytes(CTile::kSwizzle) && kChunkRowBytes >= 64, "see gemm.cu");
+static_assert(CTile::side(C_IS_N_MAJOR ? 0 : 1) == kInstructionRows, "a chunk has the rows of one");
+static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 64, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
 
 struct SharedMemory {
@@ -174,20 +174,24 @@ __device__ u32 pack(float low, float high) {
     }
 }
 
-// Where unit (16 bytes) of a row lies in a swizzled chunk.
-__device__ u32 unit_address(const typename CTile::Shared& chunk, int row, int unit) {
-    const u32 offset = row * kChunkRowBytes + unit * 16;
-    return ptx::shared_address(chunk.bytes) + swizzled<CTile::kSwizzle>(offset);
+// A chunk is lines of the output in its memory's order: rows, or columns.
+__device__ u32 offset_in_chunk(int line, int byte) {
+    return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);
+}
+
+// Where unit (16 bytes) of a line lies.
+__device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int unit) {
+    return ptx::shared_address(chunk.bytes) + offset_in_chunk(line, unit * 16);
 }
 
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
-__device__ void write_chunk_16bit(
+__device__ void write_rows_16bit(
     typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int unit = 0; unit < kChunkRowBytes / 16; unit += 2) {
+    for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
         const float* s = sums + first + unit * 4;
         ptx::stmatrix_x4(
             unit_address(chunk, row, unit + lane / 16), pack(s[0], s[1]), pack(s[2], s[3]),
@@ -197,7 +201,7 @@ __device__ void write_chunk_16bit(
 }
 
 // 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
-__device__ void write_chunk_32bit(
+__device__ void write_rows_32bit(
     typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
@@ -207,11 +211,61 @@ __device__ void write_chunk_32bit(
         const float* s = sums + first + eight * 4;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const u32 offset = (row + 8 * half) * kChunkRowBytes + eight * 32 + lane % 4 * 8;
-            auto* pair = reinterpret_cast<float2*>(chunk.bytes + swizzled<CTile::kSwizzle>(offset));
+            const u32 offset = offset_in_chunk(row + 8 * half, eight * 32 + lane % 4 * 8);
+            auto* pair = reinterpret_cast<float2*>(chunk.bytes + offset);
             *pair = float2{s[2 * half], s[2 * half + 1]};
         }
     }
+}
+
+// 16-bit output whose columns are contiguous: lines of the chunk are columns, so the two matrices
+// of a warp are transposed on the way.
+__device__ void write_columns_16bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+    const int unit = threadIdx.x % kGroupThreads / 32 * 2 + lane / 8 % 2;
+#pragma unroll
+    for (int column = 0; column < kChunkColumns; column += 8) {
+        const float* s = sums + first + column / 2;
+        ptx::stmatrix_x2_trans(
+            unit_address(chunk, column + lane % 8, unit), pack(s[0], s[1]), pack(s[2], s[3])
+        );
+    }
+}
+
+// 32-bit output whose columns are contiguous: 32 rows to a line, the other 32 in the second box.
+__device__ void write_columns_32bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+#pragma unroll
+    for (int i = 0; i < kChunkColumns / 2; ++i) {
+        const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const u32 offset = offset_in_chunk(column, row % 32 * 4);
+        *reinterpret_cast<float*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
+            sums[first + i];
+    }
+}
+
+__device__ void write_chunk(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    constexpr bool kIs16Bit = sizeof(Output) == 2;
+    if constexpr (C_IS_N_MAJOR && kIs16Bit) {
+        write_rows_16bit(chunk, sums, first);
+    } else if constexpr (C_IS_N_MAJOR) {
+        write_rows_32bit(chunk, sums, first);
+    } else if constexpr (kIs16Bit) {
+        write_columns_16bit(chunk, sums, first);
+    } else {
+        write_columns_32bit(chunk, sums, first);
+    }
+}
+
+__device__ Coordinates<2> c_start(int m, int n) {
+    return C_IS_N_MAJOR ? Coordinates<2>{n, m} : Coordinates<2>{m, n};
 }
 
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
@@ -234,16 +288,12 @@ __device__ void store_part(
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
-        if constexpr (sizeof(Output) == 2) {
-            write_chunk_16bit(chunk, sums, index * kChunkColumns / 2);
-        } else {
-            write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);
-        }
+        write_chunk(chunk, sums, index * kChunkColumns / 2);
         fence_async_view_proxy();
         group.sync();
         if (leads) {
             const int row = consumer * ROWS + part * kInstructionRows;
-            c.async_store(chunk, {n + index * kChunkColumns, m + row});
+            c.async_store(chunk, c_start(m + row, n + index * kChunkColumns));
             commit_group();
         }
     }

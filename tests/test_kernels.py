@@ -37,6 +37,10 @@ def gemm_with(
     b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
     columns = 128 // element(output).itemsize
     c = tile_type(output, (64, columns), (64, columns))
+    if n % columns and not blocking.by_columns:
+        c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
+    if blocking.by_columns:
+        c = tile_type(output, (n, 64), (n, columns))
     return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
 
 
@@ -56,11 +60,21 @@ BLOCKINGS = [
     for (consumers, n), cluster in itertools.product(gemm._RATE, (1, 2))
     if cluster == 1 or n % gemm._SHARED_COLUMNS == 0
 ]
+FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
 
 
-@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+@pytest.mark.parametrize(
+    ("blocking", "layout"),
+    [
+        (blocking, layout)
+        for blocking, layout in itertools.product(
+            [*BLOCKINGS, *FEW_COLUMNS], ["nn", "nt", "tn", "tt"]
+        )
+        if layout[1] == "t" or blocking.block_n % gemm._LINE_COLUMNS == 0
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("output", list(_TYPES))
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)

@@ -92,16 +92,7 @@ def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={
-            "CONSUMERS": blocking.consumers,
-            "ROWS": 64,
-            "BLOCK_N": blocking.block_n,
-            "STAGES": STAGES,
-            "CLUSTER": cluster,
-            "GROUP_M": 8,
-            "A_IS_K_MAJOR": not transposed[0],
-            "B_IS_K_MAJOR": transposed[1],
-        },
+        constants={**gemm.gemm_constants(*transposed, blocking), "STAGES": STAGES},
     )
     operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
     return Prepared(

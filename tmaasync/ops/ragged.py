@@ -33,6 +33,10 @@ __all__ = ["RAGGED_RING", "ragged_kernel", "ragged_load", "ragged_store", "ragge
 # The fastest for strided arrays on an H200, which these are (benchmarks/bench_ragged.py --sweep).
 RAGGED_RING = TILED_RING
 
+# One tile of zeros is stored so often by a block that writes padding. Fewer would write faster, but
+# where there is no padding the blocks that find none to write cost more.
+_PADDING_TILES = 8
+
 
 def ragged_store(
     padded: Any,
@@ -335,9 +339,10 @@ class _Plan:
         columns = padded_tile.tiles_per_side[2:]
         batch, max_length = padded.shape[:2]
         block_rows = packed_map.tile_shape[0] * RAGGED_RING.tiles_per_block
-        blocks = batch * -(-max_length // block_rows)
-        if self._entry == "ragged_store":
-            blocks = packed.shape[0] // block_rows + batch
+        total_rows = packed.shape[0]
+        blocks = total_rows // block_rows + batch
+        if self._entry == "ragged_load":
+            blocks += batch * -(-max_length // (packed_map.tile_shape[0] * _PADDING_TILES))
         innermost_first = (*reversed(columns), 1, 1)[:_MAX_ROW_DIMS]
         kernel = ragged_kernel(
             self._entry, packed_map.cuda_type, padded_tile.cuda_type, RAGGED_RING
@@ -347,6 +352,7 @@ class _Plan:
             padded_tile,
             cu_seqlens,
             batch,
+            total_rows,
             np.array(innermost_first, np.uint32).tobytes(),
         )
         launch = kernel.prepare(blocks * math.prod(columns), 32, arguments)
@@ -488,5 +494,6 @@ def ragged_kernel(entry: str, packed_type: str, padded_type: str, ring: Ring) ->
             "STAGES": ring.stages,
             "LOADS_AHEAD": ring.loads_ahead,
             "TILES": ring.tiles_per_block,
+            "PADDING_TILES": _PADDING_TILES,
         },
     )

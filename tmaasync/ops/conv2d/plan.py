@@ -123,12 +123,13 @@ class Plan:
         kernel = conv2d_kernel(
             *(tile.cuda_type for tile in tiles), bias_type, self._epilogue, blocking
         )
-        clusters = min(blocking.clusters(m, k), limits.multiprocessors // blocking.cluster)
+        clusters, at_once = blocking.clusters(m, k), limits.multiprocessors // blocking.cluster
         launch = kernel.prepare(
-            clusters * blocking.cluster,
+            min(clusters, at_once) * blocking.cluster,
             blocking.threads,
             (*tiles, 0 if bias is None else bias, m, k, tiles[0].matrix_shape[1]),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
+            pdl=blocking.starts_early(clusters, at_once),
         )
         launch.release()
         return launch
