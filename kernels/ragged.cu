@@ -51,6 +51,7 @@ __device__ Coordinates<kRank> take_columns(u32& index, const Columns& columns) {
 // A sequence longer than the padded array's rows is cut there.
 __device__ RaggedSequence sequence_of(const Packed& packed, const i32* cu_seqlens, i32 index) {
     auto sequence = RaggedSequence::of(cu_seqlens, index);
+    check_range("sequence.length", sequence.length, 0, packed.max_length);
     sequence.length = min(sequence.length, packed.max_length);
     return sequence;
 }

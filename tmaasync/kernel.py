@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,10 @@ class Kernel:
         arch: The architecture to compile for, such as ``"sm_90a"``. By default that of the arrays'
             device, with the ``a`` where the source uses wgmma, setmaxnreg or multicast, or edits
             tensor maps.
+        debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
+            then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
+            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. By default
+            what the environment's ``TMAASYNC_DEBUG`` says, which is off unless set and not ``0``.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -70,7 +75,7 @@ class Kernel:
     Compiling happens at the first launch, or by `compile`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a compiler takes
         self,
         source: str | Path,
         name: str | None = None,
@@ -80,6 +85,7 @@ class Kernel:
         include_dirs: Iterable[str | Path] = (),
         options: Iterable[str] = (),
         arch: str | None = None,
+        debug: bool | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
         text, label, folders = _read(source)
@@ -88,7 +94,7 @@ class Kernel:
             text=text,
             name=label,
             include_dirs=(*folders, *map(Path, include_dirs)),
-            options=tuple(options),
+            options=(*options, *(_DEBUG_OPTIONS if _is_debug(debug) else ())),
             preamble=_preamble(types or {}, constants or {}),
         )
         self._arch = arch
@@ -300,6 +306,13 @@ def _read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
         return source, "kernel.cu", ()
     path = find_kernel(source)
     return path.read_text(), path.name, (path.parent,)
+
+
+_DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
+
+
+def _is_debug(asked: bool | None) -> bool:
+    return os.environ.get("TMAASYNC_DEBUG", "0") not in ("", "0") if asked is None else asked
 
 
 def _preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | float]) -> str:

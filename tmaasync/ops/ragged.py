@@ -57,7 +57,8 @@ def ragged_store(
             needed, for which the lengths have to be in host memory.
         cu_seqlens: In place of the lengths, their running sums: 0 first, the total last.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
-            longer than ``max_length`` are cut and those beyond the end of ``out`` dropped.
+            longer than ``max_length`` are cut and those beyond the end of ``out`` dropped; with
+            ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -118,7 +119,7 @@ def ragged_load(
             sequence, for which the lengths have to be in host memory.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
             longer than ``max_length`` are cut, and those beyond the end of ``packed`` read as
-            zeros.
+            zeros; with ``TMAASYNC_DEBUG=1`` the kernel traps.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
