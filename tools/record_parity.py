@@ -19,11 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from parity import map_edits, random_columns  # noqa: E402 - after its folder is on the path
-
-
-class _Cuda:
-    array = staticmethod(cupy.asarray)
-    host = staticmethod(cupy.asnumpy)
+from parity.backends import Cuda  # noqa: E402 - as above
 
 
 def _columns(count: int) -> str:
@@ -46,8 +42,8 @@ def main() -> None:
     name = _driver.device_limits(0).name.lower().replace(" ", "_")
     facts = {
         "gpu": name,
-        "landed_first": map_edits.landed_first(_Cuda()),
-        "maps": map_edits.edited(_Cuda()),
+        "landed_first": map_edits.landed_first(Cuda()),
+        "maps": map_edits.edited(Cuda()),
         "columns": _columns(options.count),
     }
     path = options.folder / f"parity_{name}.json"

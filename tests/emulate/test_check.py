@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from parity.backends import Emulate
 from parity.check_cases import CASES, break_rule, kernel_for, types
 
 from tmaasync import EmulatedFault, Kernel
 
-
-class _Host:
-    def array(self, host: Any) -> Any:
-        return host.copy()
-
-
-HOST = _Host()
+HOST = Emulate()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,12 +11,12 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import cupy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from parity.backends import Cuda
 from parity.check_cases import break_rule
 
 from tmaasync import Kernel, TMAError
@@ -26,16 +26,11 @@ extern "C" __global__ void nothing(int* where) {}
 """
 
 
-class _Cuda:
-    def array(self, host: Any) -> Any:
-        return cupy.asarray(host)
-
-
 def main(case: str, build: str) -> None:
     where = cupy.zeros(1, cupy.int32)
     nothing = Kernel(NOTHING, "nothing")
     nothing(1, 1, (where,))
-    break_rule(_Cuda(), case, debug=build == "debug")
+    break_rule(Cuda(), case, debug=build == "debug")
     try:
         cupy.cuda.Device().synchronize()
         outcome = "ok"

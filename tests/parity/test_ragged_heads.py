@@ -104,8 +104,8 @@ def in_chunks(tile: RaggedTMA3DTile, rows: Any, form: Any) -> Any:
     return image
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
+def move_heads(backend: Any, form: Any) -> tuple[RaggedTMA3DTile, Any, Any]:
+    """A tile, the array to which every head of every sequence was moved, and the tiles seen."""
     groups, _, chunk = form
     values = random_bits(groups)
     source, target = (backend.array(array) for array in (values, np.full_like(values, POISON)))
@@ -118,12 +118,21 @@ def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
 
     kernel((len(SEQUENCES), HEADS), 1, (*tiles, sequences, seen))
 
+    return tiles[1], backend.host(target), backend.host(seen).reshape(-1, tiles[0].tile_bytes)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
+    values = random_bits(form[0])
+
+    tile, target, seen = move_heads(backend, form)
+
     expected = np.full_like(values, POISON)
     for start, length in SEQUENCES:
         expected[start : start + length] = values[start : start + length]
-    assert np.array_equal(backend.host(target), expected)
-    images = iter(backend.host(seen).reshape(-1, tiles[0].tile_bytes))
-    for (start, length), head in itertools.product(SEQUENCES, range(HEADS)):
+    assert np.array_equal(target, expected)
+    sequences_and_heads = itertools.product(SEQUENCES, range(HEADS))
+    for image, ((start, length), head) in zip(seen, sequences_and_heads, strict=True):
         rows = np.zeros((ROWS, *values.shape[2:]), np.uint16)
         rows[: min(ROWS, length)] = values[start : start + min(ROWS, length), head]
-        assert np.array_equal(next(images), in_chunks(tiles[0], rows, form))
+        assert np.array_equal(image, in_chunks(tile, rows, form))
