@@ -56,6 +56,14 @@ class Sums(NamedTuple):
         size = view.shape[0] if view is not None else 0
         return cls(name, values, size - (name == "cu_seqlens"), True)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether the kernel can read them where the caller has them."""
+        if not self.is_on_device or self.name != "cu_seqlens":
+            return False
+        view = _arrays.view(self.values)
+        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+
     def known(self, fact: str, argument: str, what: str) -> int:
         """The total or the longest, for which a device would have to be waited for."""
         value: int | None = getattr(self, fact)

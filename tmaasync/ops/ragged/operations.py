@@ -9,7 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._results import empty
 from tmaasync.ops.ragged.lengths import Limits, Sums
-from tmaasync.ops.ragged.plans import plan_for
+from tmaasync.ops.ragged.plans import launch, launch_again
 from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["ragged_load", "ragged_store"]
@@ -55,6 +55,10 @@ def ragged_store(
     >>> ragged_store(padded, [1, 2])[:, 0]
     array([ 0., 12., 16.], dtype=float32)
     """
+    if out is not None and not check:
+        known = launch_again("ragged_store", out, padded, lengths, cu_seqlens, None, stream)
+        if known:
+            return out
     view = _arrays.view(padded, argument="padded")
     _check_rank("padded", view, 3)
     batch, max_length, *row = view.shape
@@ -71,7 +75,7 @@ def ragged_store(
         target = _arrays.view(out, argument="out")
     _check_output(target, view, (target.shape[0], *row))
     if not target.is_empty and not view.is_empty:
-        plan_for("ragged_store", target, view).run(target, view, sums, stream)
+        launch("ragged_store", target, view, sums, None, stream)
     return out
 
 
@@ -118,6 +122,11 @@ def ragged_load(
     array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
+    if out is not None and not check:
+        known = launch_again("ragged_load", packed, out, lengths, cu_seqlens, max_length, stream)
+        if known:
+            return out
+    asked = max_length
     view = _arrays.view(packed, argument="packed")
     _check_rank("packed", view, 2)
     rows, *row = view.shape
@@ -139,7 +148,7 @@ def ragged_load(
         owner: Any = target.owner
         owner[...] = 0
     elif not target.is_empty:
-        plan_for("ragged_load", view, target).run(view, target, sums, stream)
+        launch("ragged_load", view, target, sums, asked, stream)
     return out
 
 
