@@ -464,7 +464,7 @@ def _extents_of(args: Sequence[object], views: Sequence[_View]) -> list[tuple[Ex
 def _extents_behind(view: _Placed | TMATensorTileArray) -> tuple[Extent, ...]:
     if not isinstance(view, TMATensorTileArray):
         return (_extent(view),)
-    low, high = view.memory_bounds
+    low, high = view.byte_bounds
     return (Extent(low, 0, high - low), *map(_extent, view))
 
 
