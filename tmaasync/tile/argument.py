@@ -36,6 +36,11 @@ class KernelArgument:
         raise NotImplementedError
 
     @property
+    def address(self) -> int:
+        """What the parameter's first word says: a ragged map starts below its array."""
+        return int.from_bytes(self.argument[:8], "little")
+
+    @property
     def array(self) -> object:
         """The array behind it, which stays alive as long as this does."""
         return self._view.owner
@@ -157,6 +162,11 @@ class MapTile(KernelArgument, CutSizes):
         return self.descriptor
 
     # A launch asks for these of every tile: without making a view.
+
+    @property
+    def address(self) -> int:
+        """Where the map says the array is."""
+        return self._address
 
     @property
     def array(self) -> object:
