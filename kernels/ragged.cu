@@ -60,6 +60,7 @@ struct Batch {
     // array has no rows.
     __device__ RaggedSequence sequence(const Packed& packed, i32 index) const {
         auto sequence = RaggedSequence::of(cu_seqlens, index);
+        check_range("sequence.length", sequence.length, 0, packed.max_length);
         sequence.length = min(sequence.length, packed.max_length);
         if (sequence.end() > total_rows) sequence.length = 0;
         return sequence;

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
-from tmaasync._arrays import ArrayView, fingerprint
-from tmaasync._elements import Element
+from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import Im2colSpec
+from tmaasync.tile.argument import MapForm, MapTile
 from tmaasync.tile.cut import (
     Cut,
     cut_violations,
@@ -44,15 +44,12 @@ class Im2colStart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Form:
-    cut: Cut
-    view: ArrayView  # without its owner
+class _Form(MapForm):
     window: Window
     spec: Im2colSpec
-    descriptor: bytes
 
 
-class TMATensorTileIm2col:
+class TMATensorTileIm2col(MapTile):
     """An im2col tensor map over images, and the tile of their patch matrix that one call loads.
 
     Made by `create_tma_tile_im2col`. Pass it to a kernel for a ``const __grid_constant__``
@@ -62,14 +59,9 @@ class TMATensorTileIm2col:
     one tap side by side); `matrix_shape` tells how many.
     """
 
-    __slots__ = ("_address", "_form", "_lease", "_owner")
+    __slots__ = ()
 
-    def __init__(self, form: _Form, address: int, owner: object, lease: object = None) -> None:
-        """Use `create_tma_tile_im2col`."""
-        self._form = form
-        self._address = address
-        self._owner = owner
-        self._lease = lease
+    _form: _Form
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self._form.view.shape))
@@ -79,11 +71,6 @@ class TMATensorTileIm2col:
             f"<TMATensorTileIm2col {sides} of {self.element} [{shape}] under {taps} filters at "
             f"{self._address:#x}, {self._form.cut.swizzle}, {self.tile_bytes} bytes>"
         )
-
-    @property
-    def descriptor(self) -> bytes:
-        """The 128 bytes of the ``CUtensorMap``; the first eight are the images' address."""
-        return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
 
     @property
     def argument(self) -> bytes:
@@ -104,36 +91,6 @@ class TMATensorTileIm2col:
     def spec(self) -> Im2colSpec:
         """What the 128 bytes say."""
         return replace(self._form.spec, address=self._address)
-
-    @property
-    def element(self) -> Element:
-        """The element type, as NumPy, the tensor map and the kernel name it."""
-        return self._form.cut.element
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Rows and columns of the patch matrix that one call brings to shared memory."""
-        return self._form.cut.tile_shape
-
-    @property
-    def box_shape(self) -> tuple[int, ...]:
-        """Pixels and channels that one instruction brings to shared memory."""
-        return self._form.cut.box_shape
-
-    @property
-    def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
-        return self._form.cut.boxes
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load."""
-        return self._form.cut.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return self._form.cut.swizzle.alignment
 
     @property
     def cuda_type(self) -> str:
@@ -171,26 +128,6 @@ class TMATensorTileIm2col:
         """How many tiles cover the patch matrix: along its rows, along its columns."""
         pairs = zip(self.matrix_shape, self.tile_shape, strict=True)
         return tuple(-(-extent // side) for extent, side in pairs)
-
-    @property
-    def array(self) -> object:
-        """The images."""
-        return self._owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the images, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the images are on; None for host memory."""
-        return self._form.view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._form.view.framework
 
     def load_coordinates(self, row: int, column: int) -> Im2colStart:
         """Where a load of the tile at this row and column of the patch matrix starts.
@@ -240,26 +177,6 @@ class TMATensorTileIm2col:
             raise TensorMapError((Violation("array", what, rule, remedy),))
         replace(self._form.spec, address=view.address).check()
         return TMATensorTileIm2col(self._form, view.address, view.owner, view.lease)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the images are still where the map says."""
-        seen = fingerprint(self._owner)
-        if seen is not None:
-            return seen[0] == self._address
-        return _arrays.current_address(self._view) == self._address
-
-    def check_alive(self, argument: str = "tile") -> None:
-        """Check that the images are still where the map says.
-
-        Raises:
-            StaleTileError: They were freed, resized or moved since the tile was made.
-        """
-        _arrays.require_current(self._view, argument)
-
-    @property
-    def _view(self) -> ArrayView:
-        return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
 
 
 def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
@@ -343,7 +260,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     own = _im2col_violations(view, cut, window)
     raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut), *own])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
-    form = _Form(cut, view._replace(owner=None, lease=None), window, spec, descriptor)
+    form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
 
 

@@ -2,6 +2,7 @@
 
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
 #include <tmaasync/tile.cuh>
@@ -108,6 +109,8 @@ struct TMATensorTileIm2col {
         Coordinates<2> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
             load_box(shared, barrier, column_of(at, box), box, policy);
         }
@@ -131,6 +134,9 @@ struct TMATensorTileIm2col {
         u16 cta_mask,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_start(at);
+        check_cta_mask(cta_mask);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
             ptx::cp_async_bulk_tensor_load_im2col_multicast<kMapRank>(
@@ -144,6 +150,7 @@ struct TMATensorTileIm2col {
     __device__ __forceinline__ void prefetch(
         Coordinates<2> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
             ptx::cp_async_bulk_prefetch_tensor_im2col<kMapRank>(
@@ -178,6 +185,12 @@ private:
 
     __device__ __forceinline__ static u32 box_address(Shared& shared, int box) {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
+    }
+
+    __device__ __forceinline__ static void check_start(Coordinates<2> at) {
+        check(at.values[0] >= 0, "at[0]", at.values[0], "it must be at least", 0);
+        check(at.values[1] >= 0, "at[1]", at.values[1], "it must be at least", 0);
+        check_multiple("at[0]", at.values[0], kChannels);
     }
 
     // Boxes lie pixels first, then chunks, as those of TMATensorTile do.
