@@ -20,7 +20,7 @@ struct FilterMatrix : BTile {
     __device__ static constexpr int side(int dim) { return BTile::side(dim == 0 ? 0 : 3); }
 };
 
-using OperandA = WgmmaOperand<ATile, Major::kK>;
+using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
 using OperandB = WgmmaOperand<FilterMatrix, Major::kK>;
 
 #include "product.cuh"
