@@ -3,6 +3,7 @@
 // Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/cp_async.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>

@@ -235,6 +235,22 @@ void bulk_wait_read(uint32_t pending) {
     wait_for_group(TMAASYNC_EMULATE_CALLER(), pending, false);
 }
 
+void thread_copy(uint32_t shared, const void* global, uint32_t bytes, uint32_t source_bytes) {
+    issue_thread_copy(TMAASYNC_EMULATE_CALLER(), {shared, global, bytes, source_bytes});
+}
+
+void thread_copies_commit() {
+    commit_thread_copies(TMAASYNC_EMULATE_CALLER());
+}
+
+void thread_copies_wait(uint32_t pending) {
+    wait_for_thread_copies(TMAASYNC_EMULATE_CALLER(), pending);
+}
+
+void thread_copies_arrive(uint32_t barrier, bool raises) {
+    arrive_after_thread_copies(TMAASYNC_EMULATE_CALLER(), barrier, raises);
+}
+
 // --- edits of tensor maps ------------------------------------------------------------------------
 
 void* map_in_shared(uint32_t shared_map) {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
-#include "mbarrier.hpp"
+#include "thread_copies.hpp"
 
 namespace tmaasync_emulate {
 
@@ -23,6 +23,8 @@ inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
             );
         case Flight::Kind::kBulk:
             return bulk_load(flight.global, flight.bytes, window, flight.shared, observer);
+        case Flight::Kind::kArrival:
+            break;
     }
     __builtin_unreachable();
 }
@@ -44,6 +46,10 @@ inline void Cluster::land(const Flight& flight) {
     try {
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
         if (!barrier) return report_fault(*flight.issuer, reason);
+        if (flight.kind == Flight::Kind::kArrival) {
+            land_thread_copies(*flight.issuer, flight.epoch);
+            return arrive_for_copies(*this, flight, *barrier);
+        }
         const Epoch epoch = static_cast<Epoch>(barrier->phase) + 1;
         const Actor actor = flight.issued.as(barrier->agent, epoch, Operation::kTmaLoad);
         const Actor* seen = detector() ? &actor : nullptr;

@@ -2,8 +2,8 @@
 
 #include <tmaasync/ptx/integers.cuh>
 
-// What tensor instructions take besides addresses. No instruction is here, so that this header
-// serves every implementation of the others.
+// What instructions take besides addresses. No instruction is here, so that this header serves
+// every implementation of the others.
 namespace tmaasync::ptx {
 
 // The 128 opaque bytes of a CUtensorMap. As a kernel parameter it must be a
@@ -29,5 +29,11 @@ struct Coordinates {
 
 // The arithmetic is that of the map's element type, not of the kernel's.
 enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
+
+// Where cp.async leaves what it read: in all caches (.ca), or not in L1 (.cg).
+enum class CacheLevels { kAll, kL2 };
+
+// How much around what cp.async reads is brought into L2: a hint.
+enum class L2Prefetch { kNone, k64B, k128B, k256B };
 
 }  // namespace tmaasync::ptx

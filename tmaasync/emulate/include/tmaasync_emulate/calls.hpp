@@ -134,6 +134,15 @@ TMAASYNC_EMULATE_CALL void bulk_commit();
 TMAASYNC_EMULATE_CALL void bulk_wait(uint32_t pending);
 TMAASYNC_EMULATE_CALL void bulk_wait_read(uint32_t pending);
 
+// cp.async: of `bytes` the first `source_bytes` are read, the rest become zeros.
+TMAASYNC_EMULATE_CALL void thread_copy(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t source_bytes
+);
+TMAASYNC_EMULATE_CALL void thread_copies_commit();
+TMAASYNC_EMULATE_CALL void thread_copies_wait(uint32_t pending);
+// Arrives when they have landed; first it may raise the pending count.
+TMAASYNC_EMULATE_CALL void thread_copies_arrive(uint32_t barrier, bool raises);
+
 // --- edits of tensor maps ------------------------------------------------------------------------
 
 // The fields that tensormap.replace sets.
