@@ -12,4 +12,5 @@
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
+#include <tmaasync/tma.cuh>
 #include <tmaasync/warp.cuh>
