@@ -1,4 +1,4 @@
-"""CTAs of a cluster that feed each other: pushes round a ring, shares sent to all, sums in one."""
+"""CTAs of a cluster that feed each other: by pushes, shares sent to all, sums and stores."""
 
 from __future__ import annotations
 
@@ -401,3 +401,70 @@ def test_reductions_into_the_shared_memory_of_one_cta(backend: Any, name: str, c
             if mask >> rank & 1:
                 result = COMBINE[op](result, given[rank])
         assert np.array_equal(backend.host(held).view(kind), result), (op, mask)
+
+
+# --- ordinary stores into a peer ------------------------------------------------------------------
+
+TRADE = """
+#include <tmaasync/tmaasync.cuh>
+
+using namespace tmaasync;
+
+enum Defect { kNone, kNoWait, kRelaxedArrival };
+
+struct SharedMemory {
+    u32 inbox[64];
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int trade_shared_bytes = sizeof(SharedMemory);
+
+// Each thread writes its value into the next CTA, and reads it back from there.
+extern "C" __global__ void trade(const u32* values, u32* received, u32* echoed, Defect defect) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const u32 rank = block_rank_in_cluster(), right = (rank + 1) % blocks_in_cluster();
+    const u32 index = rank * 64 + threadIdx.x;
+    if (threadIdx.x == 0) {
+        shared.full.init(64);
+        fence_barrier_init();
+    }
+    cluster_sync();
+    u32* inbox = map_shared_rank(shared.inbox, right);
+    inbox[threadIdx.x] = values[index];
+    if (defect == kRelaxedArrival) {
+        shared.full.arrive_cluster_relaxed(right);
+    } else {
+        shared.full.arrive_cluster(right);
+    }
+    if (defect != kNoWait) shared.full.wait_acquire<Scope::kCluster>(0);
+    received[index] = shared.inbox[63 - threadIdx.x];
+    echoed[index] = inbox[threadIdx.x];
+    cluster_sync();
+}
+"""
+
+
+@functools.cache
+def _trade() -> Kernel:
+    return Kernel(TRADE, "trade")
+
+
+def traded(backend: Any, ctas: int, defect: int = 0) -> tuple[Any, Any, Any]:
+    values = np.random.default_rng(ctas).integers(0, 2**32, (ctas, 64), np.uint32)
+    received, echoed = (backend.array(np.zeros_like(values)) for _ in range(2))
+    _trade()(ctas, 64, (backend.array(values), received, echoed, defect), cluster=ctas)
+    return values, backend.host(received), backend.host(echoed)
+
+
+@pytest.mark.parametrize("ctas", [1, 2, 5, 8])
+def test_threads_store_into_the_next_cta(backend: Any, ctas: int) -> None:
+    values, received, echoed = traded(backend, ctas)
+
+    assert np.array_equal(received, np.roll(values, 1, axis=0)[:, ::-1])
+    assert np.array_equal(echoed, values)
+
+
+@pytest.mark.parametrize("defect", [1, 2], ids=["no wait", "a relaxed arrival"])
+def test_what_nothing_publishes_is_a_race(defect: int) -> None:
+    for policy, seed in ORDERS:
+        with emulate.scheduled(policy, seed=seed), pytest.raises(_LOST, match="inbox"):
+            traded(_Host(), 2, defect)

@@ -4,6 +4,7 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/cp_async.cuh>
+#include <tmaasync/global.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
