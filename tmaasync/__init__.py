@@ -39,6 +39,7 @@ from tmaasync.ragged import (
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
 )
+from tmaasync.registers import RegisterSplit
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
@@ -85,6 +86,7 @@ __all__ = [
     "RaggedTensorMap",
     "RaggedWork",
     "ReduceOp",
+    "RegisterSplit",
     "SharedMemBarrier",
     "SplitLastDimTMATensorTile",
     "StaleTileError",
