@@ -1,6 +1,7 @@
 """Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
 
 from tmaasync import emulate, ops
+from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.errors import (
     ArgumentError,
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "ArrayAccess",
     "ArrayTypeError",
     "BackendError",
     "BulkTile",
