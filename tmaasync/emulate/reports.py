@@ -40,10 +40,15 @@ _OPERATIONS = (
     "mbarrier operation",
     "use of registers",
     "TMA's read of a tensor map",
+    "cp.async",
+    "TMA copy between CTAs",
+    "TMA reduction between CTAs",
 )
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"
+_THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
+_PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 _BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
 _OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
 
@@ -255,6 +260,18 @@ _RULES = (
         "two loads write the same bytes. Give each its own stage or share, and wait for the first "
         "before the second",
     ),
+    _Rule(
+        _THREAD_COPY,
+        _THREAD_COPY,
+        "two copies write the same bytes. Give each its own, or wait for one before the next",
+    ),
+    _Rule(
+        _THREAD_COPY,
+        None,
+        "the copy may not have landed. The thread that issued it waits with cp_async_wait<N>() and "
+        "then meets the others, or all arrive on an mbarrier with mbarrier_cp_async_arrive() and "
+        "wait on it",
+    ),
     _Rule(_LOAD, None, "the data may not have landed. Wait on the barrier that the load credits"),
     *(
         _Rule(
@@ -275,6 +292,30 @@ _RULES = (
         )
         for store in _STORES
     ),
+    *(
+        _Rule(
+            push,
+            None,
+            "the bytes may not have landed. Wait on the barrier that the copy credits",
+            first_writes=True,
+        )
+        for push in _PUSHES
+    ),
+    _Rule(
+        _PUSHES[0],
+        None,
+        "the copy may still be reading its source. Let the receiver tell, after its wait on the "
+        "barrier, before the source is written again",
+    ),
+    *(
+        _Rule(
+            None,
+            push,
+            "the place is written before its readers are done. Let them arrive on a barrier of the "
+            "pushing CTA, and let it wait there",
+        )
+        for push in _PUSHES
+    ),
     _Rule(
         "wgmma",
         None,
@@ -285,6 +326,12 @@ _RULES = (
         _LOAD,
         "the buffer is loaded before its readers are done. Let them arrive on an empty barrier, "
         "and let the producer wait on it",
+    ),
+    _Rule(
+        None,
+        _THREAD_COPY,
+        "the buffer is copied into before its readers are done. Let them meet the copying threads "
+        "first",
     ),
     _Rule(
         None,

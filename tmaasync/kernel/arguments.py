@@ -13,7 +13,9 @@ from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
+from tmaasync.ragged.base import RaggedMap
 from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
+from tmaasync.tile.argument import MapTile
 
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 
@@ -164,7 +166,7 @@ def _remedy(parameter: Parameter) -> str:
 
 def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
     if isinstance(view, KernelArgument):
-        return view.argument if parameter.is_struct else None
+        return _tile_bytes(parameter, view) if parameter.is_struct else None
     if view is not None:
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
@@ -176,6 +178,16 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
         data = arg if isinstance(arg, bytes) else arg.tobytes()
         return data if parameter.is_struct else None
     return _number(parameter, arg)
+
+
+_MAP_BYTES = 128
+
+
+def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
+    """What a tile passes: to a parameter of a map's size the map alone."""
+    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == _MAP_BYTES:
+        return tile.descriptor
+    return tile.argument
 
 
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}

@@ -4,6 +4,8 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/cp_async.cuh>
+#include <tmaasync/global.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
@@ -12,4 +14,5 @@
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
+#include <tmaasync/tma.cuh>
 #include <tmaasync/warp.cuh>

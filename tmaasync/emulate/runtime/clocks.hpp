@@ -2,7 +2,8 @@
 //
 // An agent is whoever makes accesses that are in order among themselves: a CUDA thread; the TMA
 // loads that one phase of an mbarrier counts; a thread's bulk groups, once as readers of shared and
-// once as writers of global memory; a warpgroup's wgmma groups. An epoch numbers what it has done.
+// once as writers of global memory; a thread's cp.async groups; a warpgroup's wgmma groups. An
+// epoch numbers what it has done.
 #pragma once
 
 #include <algorithm>

@@ -23,7 +23,23 @@ namespace tmaasync_emulate {
 
 inline void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights()) {
+        if (flight.source == fiber.cta) {
+            fiber.cluster->fail(
+                fiber, "the CTA ends while TMA still copies its shared offset " +
+                           std::to_string(flight.source_offset) +
+                           " to another CTA. Let the receiver tell that the bytes have landed: "
+                           "cluster_sync() at the end, after its wait"
+            );
+        }
         if (flight.target != fiber.cta) continue;
+        if (flight.kind == Flight::Kind::kArrival) {
+            fiber.cluster->fail(
+                fiber, "the CTA ends while the mbarrier at shared offset " +
+                           std::to_string(flight.barrier) +
+                           " has yet to hear of copies that a thread issued with cp.async. Wait "
+                           "on it before the end"
+            );
+        }
         fiber.cluster->fail(
             fiber, "the CTA ends while a TMA load to shared offset " +
                        std::to_string(flight.shared) +
@@ -69,6 +85,7 @@ inline void Cluster::give_up() {
 
 inline void Cluster::end(Fiber& fiber) {
     finish_stores(fiber);
+    check_thread_copies_are_awaited(fiber);
     check_mmas_are_done(fiber);
     if (fiber.cta->live == 1) {
         check_nothing_lands(fiber);

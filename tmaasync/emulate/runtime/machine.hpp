@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -129,9 +130,16 @@ struct Meeting {
 
 // --- asynchronous work ---------------------------------------------------------------------------
 
-// A copy into shared memory that was issued and has not landed.
+// What a bulk reduction without a map does.
+struct BulkReduction {
+    ReduceOp op;
+    ElementType type;
+};
+
+// A copy into shared memory that was issued and has not landed; or the arrival of a thread's own
+// copies on an mbarrier.
 struct Flight {
-    enum class Kind : uint8_t { kTiled, kIm2col, kBulk } kind;
+    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;
@@ -144,14 +152,30 @@ struct Flight {
     uintptr_t map_address;  // 0 for a parameter, which nobody writes
     Issued issued;
     uint32_t sequence = kNothing;
+    Epoch epoch = 0;  // of an arrival: of the last copies of its thread that it counts
+    // Of a push: from where in which CTA.
+    Cta* source = nullptr;
+    uint32_t source_offset = 0;
+    std::optional<BulkReduction> reduction;
+};
+
+// A cp.async that was issued and has not landed.
+struct ThreadCopy {
+    uint32_t shared;
+    const void* global;
+    uint32_t bytes;
+    uint32_t source_bytes;  // the rest becomes zeros
+    Epoch epoch = 0;
+    Issued issued;
 };
 
 // A copy out of shared memory, as part of a bulk group.
 struct Store {
-    enum class Kind : uint8_t { kTiled, kReduce, kBulk } kind;
+    enum class Kind : uint8_t { kTiled, kReduce, kBulk, kBulkReduce } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     ReduceOp op;
+    ElementType type;  // of a reduction without a map
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;
@@ -236,6 +260,10 @@ struct Fiber : Thread {
     Epoch bulk_commits = 0;
     Agent bulk_reads = kNoAgent;
     Agent bulk_writes = kNoAgent;
+    std::vector<ThreadCopy> copies;
+    std::vector<Epoch> copy_groups;  // the last epoch of each
+    Epoch copies_epoch = 1;
+    Agent copies_agent = kNoAgent;
     std::deque<IssuedMma> mmas;
     uint64_t mmas_issued = 0;
     Epoch mma_commits = 0;

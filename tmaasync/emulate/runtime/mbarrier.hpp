@@ -170,6 +170,12 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     if (!reason.empty()) fiber.cluster->fail(fiber, reason);
 }
 
+inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
+           std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
+           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init says";
+}
+
 // Expects bytes, then arrives; returns the state token, which is the phase.
 inline uint64_t arrive(
     Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases
@@ -194,14 +200,7 @@ inline uint64_t arrive(
                        "; one instruction arrives 1 to 1048575 times. Arrive, or leave it out"
         );
     }
-    if (count > barrier.pending) {
-        fiber.cluster->fail(
-            fiber, barrier_name(barrier) + " gets " + std::to_string(count) +
-                       " arrivals in phase " + std::to_string(phase) + " and waits for " +
-                       std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) +
-                       ". Arrive as often per phase as init says"
-        );
-    }
+    if (count > barrier.pending) fiber.cluster->fail(fiber, too_many_arrivals(barrier, count));
     fiber.cluster->record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
     complete_phase(*fiber.cluster, *place.cta, barrier);

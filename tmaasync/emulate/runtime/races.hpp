@@ -303,7 +303,9 @@ private:
             const auto other = others_.find(old.cluster);
             return other != others_.end() && other->second.at(old.agent) >= old.epoch;
         }
-        if (!actor.is_async && old.agent == actor.agent) return true;
+        // A thread is in order with itself, which its own copies are not.
+        const bool is_thread = actor.agent < threads_;
+        if (!actor.is_async && is_thread && old.agent == actor.agent) return true;
         const Clock& clock = actor.is_async ? actor.view->issued_after : actor.view->seen;
         return clock.at(old.agent) >= old.epoch;
     }

@@ -120,7 +120,29 @@ struct Box {
 TMAASYNC_EMULATE_CALL void bulk_load(
     uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier
 );
+TMAASYNC_EMULATE_CALL void bulk_load_multicast(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier, uint32_t cta_mask
+);
+TMAASYNC_EMULATE_CALL void bulk_prefetch(const void* global, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void bulk_store(void* global, uint32_t shared, uint32_t bytes);
+
+// In the orders of tmaasync::ptx::ReduceOp and tmaasync::ptx::ElementType.
+struct Reduction {
+    int op;
+    int type;
+};
+
+TMAASYNC_EMULATE_CALL void bulk_reduce(
+    Reduction reduction, void* global, uint32_t shared, uint32_t bytes
+);
+// Out of this CTA's shared memory into another's; a null reduction overwrites.
+TMAASYNC_EMULATE_CALL void bulk_push(
+    uint32_t remote_shared,
+    uint32_t shared,
+    uint32_t bytes,
+    uint32_t remote_barrier,
+    const Reduction* reduction
+);
 TMAASYNC_EMULATE_CALL void tensor_load(uint32_t shared, const Box& box, uint32_t barrier);
 TMAASYNC_EMULATE_CALL void tensor_load_multicast(
     uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask
@@ -133,6 +155,15 @@ TMAASYNC_EMULATE_CALL void check_map(const void* map);
 TMAASYNC_EMULATE_CALL void bulk_commit();
 TMAASYNC_EMULATE_CALL void bulk_wait(uint32_t pending);
 TMAASYNC_EMULATE_CALL void bulk_wait_read(uint32_t pending);
+
+// cp.async: of `bytes` the first `source_bytes` are read, the rest become zeros.
+TMAASYNC_EMULATE_CALL void thread_copy(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t source_bytes
+);
+TMAASYNC_EMULATE_CALL void thread_copies_commit();
+TMAASYNC_EMULATE_CALL void thread_copies_wait(uint32_t pending);
+// Arrives when they have landed; first it may raise the pending count.
+TMAASYNC_EMULATE_CALL void thread_copies_arrive(uint32_t barrier, bool raises);
 
 // --- edits of tensor maps ------------------------------------------------------------------------
 
