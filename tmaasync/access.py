@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from tmaasync import _arrays
@@ -53,7 +53,7 @@ class ArrayAccess:
     alignment: int
     shape: tuple[int, ...]
     strides_bytes: tuple[int, ...]
-    _view: ArrayView
+    _view: ArrayView = field(repr=False)
 
     @classmethod
     def from_array(cls, array: object, mode: Mode = "r", *, argument: str = "array") -> Self:
