@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,10 @@ def broken(case: str, build: str) -> list[str]:
 def test_a_debug_build_says_what_is_wrong_and_traps(case: str) -> None:
     line, outcome, after = broken(case, "debug")
 
-    assert line == f"tmaasync: block (1, 0, 0), thread 5: {CASES[case][1]}."
+    place, said = "tmaasync: block (1, 0, 0), thread 5: ", CASES[case][1]
+    if "0x" in said:  # addresses start elsewhere on the chip
+        line, said = (re.sub("0x[0-9a-f]+", "0x", text) for text in (line, said))
+    assert line == f"{place}{said}."
     assert outcome == "trapped"
     assert after.startswith("DriverError: an earlier kernel died")
     assert "TMAASYNC_DEBUG=1" in after

@@ -94,7 +94,7 @@ CASES = {
         "bytes is 1048576; it must be at most 1048575",
     ),
     "a barrier without arrivals": (
-        "shared.empty.init(0);",
+        "shared.empty.init(two - 2);",
         "count is 0; it must be at least 1",
     ),
     "a phase that is no parity": (
