@@ -43,11 +43,7 @@ extern "C" __global__ void multiply(const u32* a, const __grid_constant__ BTile 
         }
         ptx::wgmma_fence();
         const u64 descriptor = OperandB::descriptor(shared.b, 0) + OperandB::step_offset(step);
-        if constexpr (kSameType<BTile::Element, bfloat16>) {
-            ptx::wgmma_mma_async_bf16_rs<0>(sums, held, descriptor, step > 0);
-        } else {
-            ptx::wgmma_mma_async_f16_rs<0>(sums, held, descriptor, step > 0);
-        }
+        wgmma_rs_atom<BTile::Element>(sums, held, descriptor, step > 0);
         ptx::wgmma_commit_group();
         ptx::wgmma_wait_group<0>();
     }

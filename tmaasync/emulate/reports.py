@@ -40,6 +40,7 @@ _OPERATIONS = (
     "mbarrier operation",
     "use of registers",
     "TMA's read of a tensor map",
+    "ldmatrix",
 )
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"

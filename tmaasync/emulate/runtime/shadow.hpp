@@ -25,6 +25,7 @@ enum class Operation : uint8_t {
     kBarrierUse,
     kRegisters,
     kMapRead,
+    kLdmatrix,
 };
 
 // One access to one cell.
