@@ -24,13 +24,13 @@ template <typename Register>
 struct MmaSums;
 template <>
 struct MmaSums<float> {
-    static constexpr int kPerRegister = 1;
+    __device__ static constexpr int per_register() { return 1; }
     __device__ static constexpr bool takes(MmaType type) { return !is_integer(type); }
     __device__ static constexpr bool has_columns(int n) { return n % 8 == 0 && 8 <= n && n <= 256; }
 };
 template <>
 struct MmaSums<u32> {
-    static constexpr int kPerRegister = 2;
+    __device__ static constexpr int per_register() { return 2; }
     __device__ static constexpr bool takes(MmaType type) {
         return type == MmaType::kF16 || is_float8(type);
     }
@@ -38,7 +38,7 @@ struct MmaSums<u32> {
 };
 template <>
 struct MmaSums<int> {
-    static constexpr int kPerRegister = 1;
+    __device__ static constexpr int per_register() { return 1; }
     __device__ static constexpr bool takes(MmaType type) { return is_integer(type); }
     __device__ static constexpr bool has_columns(int n) {
         return n == 24 || (n % 16 == 0 && 16 <= n && n <= 256) || n == 8;
@@ -48,7 +48,7 @@ struct MmaSums<int> {
 // Columns of the sums of which every thread holds so many registers.
 template <typename Register>
 __device__ constexpr int mma_columns(int registers) {
-    return 2 * registers * MmaSums<Register>::kPerRegister;
+    return 2 * registers * MmaSums<Register>::per_register();
 }
 
 // Letters that become part of an instruction, for the constraint "C" of inline assembly.
