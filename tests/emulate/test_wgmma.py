@@ -17,13 +17,17 @@ struct SharedMemory {
 };
 extern "C" __device__ const int misuse_shared_bytes = sizeof(SharedMemory);
 
-extern "C" __global__ void misuse(int what, float* out) {
+extern "C" __global__ void misuse(int what, int place, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
     float sums[4] = {};
     u32 held[4] = {};
     const u32 base = ptx::shared_address(shared.bytes);
     const u32 row = base + threadIdx.x % 32 * 16;
     const u64 operand = initialize_wgmma_descriptor<Swizzle::kNone>(base, 1024, 128);
+    if (what == 4) {
+        if (threadIdx.x == 0) shared.bytes[place] = 1;
+        __syncthreads();
+    }
     if (what == 0) {
         for (int i = threadIdx.x; i < 8192; i += 128) shared.bytes[i] = 0;
         fence_async_view_proxy();
@@ -37,6 +41,12 @@ extern "C" __global__ void misuse(int what, float* out) {
     } else if (what == 2) {
         shared.bytes[threadIdx.x] = 1;
         ptx::ldmatrix_x4(row, held[0], held[1], held[2], held[3]);
+    } else if (what == 4) {
+        int bytes[4];
+        const u64 b = increase_descriptor_offset(operand, 4096);
+        wgmma_ss_atom<signed char>(bytes, operand, b, false);
+        ptx::wgmma_commit_group();
+        ptx::wgmma_wait_group<0>();
     } else if (threadIdx.x == 5) {
         wgmma_ss_atom<bfloat16, bfloat16, Major::kK, Major::kK, -1>(sums, operand, operand, false);
     } else {
@@ -66,13 +76,28 @@ def test_misuse_is_reported(what: int, error: type[Exception], said: str) -> Non
     out = np.zeros(512, np.float32)
 
     with pytest.raises(error, match=said):
-        Kernel(SOURCE, "misuse")(1, 128, (what, out))
+        Kernel(SOURCE, "misuse")(1, 128, (what, 0, out))
+
+
+@pytest.mark.parametrize(
+    ("place", "is_read"),
+    [(2047, True), (2048, False), (4223, True), (4224, False), (5247, True), (5248, False)],
+)
+def test_the_bytes_of_both_operands_are_watched_and_no_others(place: int, is_read: bool) -> None:
+    """64 rows of A and 8 of B, of two core matrices along K, without a proxy fence."""
+    launch = Kernel(SOURCE, "misuse").prepare(1, 128, (4, place, np.zeros(512, np.float32)))
+
+    if is_read:
+        with pytest.raises(EmulatedRace, match="fence_async_view_proxy"):
+            launch()
+    else:
+        launch()
 
 
 def test_an_operand_that_the_chip_does_not_have_is_refused_on_the_cpu_too() -> None:
     source = SOURCE.replace("<bfloat16>", "<signed char>")
 
     with pytest.raises(CompileError) as caught:
-        Kernel(source, "misuse")(1, 128, (0, np.zeros(512, np.float32)))
+        Kernel(source, "misuse")(1, 128, (0, 0, np.zeros(512, np.float32)))
 
     assert "sums are float, u32 (pairs of fp16)" in caught.value.log
