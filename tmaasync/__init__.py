@@ -2,6 +2,7 @@
 
 from tmaasync import emulate, ops
 from tmaasync.barrier import SharedMemBarrier
+from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -65,6 +66,7 @@ __all__ = [
     "BulkTile",
     "CachePolicy",
     "CompileError",
+    "CopyPlan",
     "DataType",
     "DriverError",
     "EmulatedAccess",
@@ -110,4 +112,5 @@ __all__ = [
     "emulate",
     "gather4_tile_bytes",
     "ops",
+    "plan_copy",
 ]

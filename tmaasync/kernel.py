@@ -20,11 +20,13 @@ from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._elements import ELEMENTS, element
 from tmaasync._sources import find_kernel
 from tmaasync._streams import stream_of
+from tmaasync.copy_plan import CopyPlan
 from tmaasync.emulate import EmulatedLaunch, EmulatedProgram, Extent
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, LaunchError
 from tmaasync.ragged import RaggedMap
 from tmaasync.tile import (
     BulkTile,
+    StridedTensor,
     TMATensorTile,
     TMATensorTileArray,
     TMATensorTileIm2col,
@@ -38,7 +40,7 @@ _NEEDS_SM_90A = re.compile(
     r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
     r"|edit_in_(?:shared_mem|gmem)"
 )
-_FASTER_ON_SM_90A = re.compile(r"multicast")  # by the assembler's own advice
+_FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
 _PORTABLE_CLUSTER = 8
 _MAX_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024
@@ -224,7 +226,7 @@ class Kernel:
         major, minor = capability
         special = _NEEDS_SM_90A.search(self._source.text)
         if special is None:
-            is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(self._source.text)
+            is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(self._source.whole_text)
             return f"sm_{major}{minor}{'a' if is_faster else ''}"
         if capability != (9, 0):
             raise BackendError(
@@ -375,7 +377,15 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = ArrayView | TMATensorTile | TMATensorTileIm2col | BulkTile | RaggedMap
+_Placed = (
+    ArrayView
+    | TMATensorTile
+    | TMATensorTileIm2col
+    | BulkTile
+    | StridedTensor
+    | RaggedMap
+    | CopyPlan
+)
 _View = _Placed | TMATensorTileArray | None
 
 
@@ -398,7 +408,15 @@ def _placed(views: Iterable[_View]) -> Iterator[_Placed]:
             yield view
 
 
-_TILES = (TMATensorTile, TMATensorTileIm2col, BulkTile, RaggedMap, TMATensorTileArray)
+_TILES = (
+    TMATensorTile,
+    TMATensorTileIm2col,
+    BulkTile,
+    StridedTensor,
+    RaggedMap,
+    TMATensorTileArray,
+    CopyPlan,
+)
 _PLAIN = (int, float, bytes, np.generic)
 
 

@@ -3,12 +3,14 @@
 // Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/copy.cuh>
 #include <tmaasync/cp_async.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
+#include <tmaasync/strided.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
