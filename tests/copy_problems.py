@@ -203,7 +203,7 @@ def _offsets(problem: Problem) -> np.ndarray[Any, Any]:
 
 
 def box_of(problem: Problem) -> tuple[int, ...]:
-    """The box that docs/copies.md promises: TMA's where there can be one, else the tile."""
+    """The box that docs/planned_copies.md promises: TMA's where there can be one, else the tile."""
     last = problem.tile[-1]
     if problem.swizzle is not Swizzle.NONE:
         last = min(last, problem.swizzle.span_bytes // problem.itemsize)

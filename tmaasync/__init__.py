@@ -1,6 +1,7 @@
 """Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
 
 from tmaasync import emulate, ops
+from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import (
@@ -40,6 +41,7 @@ from tmaasync.ragged import (
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
 )
+from tmaasync.registers import RegisterSplit
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
@@ -61,6 +63,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "ArrayAccess",
     "ArrayTypeError",
     "BackendError",
     "BulkTile",
@@ -87,6 +90,7 @@ __all__ = [
     "RaggedTensorMap",
     "RaggedWork",
     "ReduceOp",
+    "RegisterSplit",
     "SharedMemBarrier",
     "SplitLastDimTMATensorTile",
     "StaleTileError",

@@ -377,15 +377,11 @@ _LEGACY_DEFAULT_STREAM = 1
 
 # --- arguments --------------------------------------------------------------------------------
 
-_Placed = (
-    ArrayView
-    | TMATensorTile
-    | TMATensorTileIm2col
-    | BulkTile
-    | StridedTensor
-    | RaggedMap
-    | CopyPlan
+_PlacedTile = (
+    TMATensorTile | TMATensorTileIm2col | BulkTile | StridedTensor | RaggedMap | CopyPlan
 )
+_Placed = ArrayView | _PlacedTile
+_Tile = _PlacedTile | TMATensorTileArray
 _View = _Placed | TMATensorTileArray | None
 
 
@@ -542,7 +538,7 @@ def _remedy(parameter: Parameter) -> str:
 
 def _bytes_of(parameter: Parameter, arg: object, view: _View) -> bytes | None:
     if isinstance(view, _TILES):
-        return view.argument if parameter.is_struct else None
+        return _tile_bytes(parameter, view) if parameter.is_struct else None
     if view is not None:
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
@@ -554,6 +550,16 @@ def _bytes_of(parameter: Parameter, arg: object, view: _View) -> bytes | None:
         data = arg if isinstance(arg, bytes) else arg.tobytes()
         return data if parameter.is_struct else None
     return _number(parameter, arg)
+
+
+_MAP_BYTES = 128
+
+
+def _tile_bytes(parameter: Parameter, tile: _Tile) -> bytes:
+    """What a tile passes: to a parameter of a map's size the map alone."""
+    if isinstance(tile, BulkTile | TMATensorTileArray) or parameter.size_bytes != _MAP_BYTES:
+        return tile.argument
+    return tile.descriptor
 
 
 _FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}

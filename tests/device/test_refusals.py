@@ -24,6 +24,16 @@ extern "C" __global__ void refused(const __grid_constant__ Tile tile) {{
         ("tile.async_copy<2>(shared, full, {0, 0})", "cta_group 2 needs sm_100"),
         ("tile.async_copy_gather4(shared, full, 0, {1, 2, 3, 4})", "boxes of one row"),
         ("tile.async_copy(shared, full, {0, 0, 0})", "one coordinate per dimension"),
+        ("cp_async_gs<12>(&shared, &tile)", "cp.async copies 4, 8 or 16 bytes"),
+        ("cp_async_gs<4, CacheLevels::kL2>(&shared, &tile)", "past L1 cp.async copies 16 bytes"),
+        (
+            "tma_reduce_1d<ReduceOp::kAdd, ElementType::kS64>(nullptr, &shared, 16)",
+            "no such reduction into global memory",
+        ),
+        (
+            "tma_reduce_cluster<ReduceOp::kMax, ElementType::kU64>(&shared, full, &shared, 16, 1)",
+            "no such reduction into shared memory",
+        ),
     ],
 )
 def test_a_call_that_the_tile_does_not_have_is_refused(call: str, said: str) -> None:

@@ -42,7 +42,7 @@ __device__ void load_in_steps(
         fence_async_view_proxy();
         sync_receivers<Source>();
         const u32 last_warp = threads_in_block() / 32 - 1;
-        if (thread_in_block() / 32 == last_warp) {
+        if (thread_index<3>() / 32 == last_warp) {
             tma_copy<32>(shared.tile, source, at, shared.full);
         }
         shared.full.wait(load & 1);
@@ -61,7 +61,7 @@ __device__ void load_in_steps(
 __device__ void store_in_steps(const Target& target, Shared& shared, Coordinates<kRank> at) {
     if constexpr (Target::kIsTma) {
         tma_copy(target, shared.tile, at);
-        if (thread_in_block() == 0) wait_group_read<0>();
+        if (thread_index<3>() == 0) wait_group_read<0>();
         __syncthreads();
     } else {
         copy(target, shared.tile, at);
@@ -79,14 +79,14 @@ __device__ Source::Element& element(Shared& shared, u32 index) {
 
 // The elements of the tile, in the order of the array.
 __device__ void show(Source::Element* image, Shared& shared) {
-    for (u32 i = thread_in_block(); i < kElements; i += threads_in_block()) {
+    for (u32 i = thread_index<3>(); i < kElements; i += threads_in_block()) {
         image[i] = element(shared, i);
     }
 }
 
 // Turns the tile around.
 __device__ void reverse(Shared& shared) {
-    for (u32 i = thread_in_block(); i < kElements / 2; i += threads_in_block()) {
+    for (u32 i = thread_index<3>(); i < kElements / 2; i += threads_in_block()) {
         const auto first = element(shared, i);
         element(shared, i) = element(shared, kElements - 1 - i);
         element(shared, kElements - 1 - i) = first;
@@ -94,7 +94,7 @@ __device__ void reverse(Shared& shared) {
 }
 
 __device__ void scribble(Shared& shared) {
-    for (u32 i = thread_in_block(); i < Source::kBytes; i += threads_in_block()) {
+    for (u32 i = thread_index<3>(); i < Source::kBytes; i += threads_in_block()) {
         shared.tile.bytes[i] = 0xEE;
     }
 }
@@ -113,7 +113,7 @@ extern "C" __global__ void block_copy(
     auto& shared = dynamic_shared<Shared>();
     source.prefetch_descriptor();
     target.prefetch_descriptor();
-    if (in_steps && thread_in_block() == 0) {
+    if (in_steps && thread_index<3>() == 0) {
         shared.full.init(1);
         fence_barrier_init();
     }

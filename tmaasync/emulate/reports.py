@@ -41,11 +41,14 @@ _OPERATIONS = (
     "use of registers",
     "TMA's read of a tensor map",
     "cp.async",
+    "TMA copy between CTAs",
+    "TMA reduction between CTAs",
 )
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
+_PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 _BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
 _OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
 
@@ -288,6 +291,30 @@ _RULES = (
             "buffer is written again",
         )
         for store in _STORES
+    ),
+    *(
+        _Rule(
+            push,
+            None,
+            "the bytes may not have landed. Wait on the barrier that the copy credits",
+            first_writes=True,
+        )
+        for push in _PUSHES
+    ),
+    _Rule(
+        _PUSHES[0],
+        None,
+        "the copy may still be reading its source. Let the receiver tell, after its wait on the "
+        "barrier, before the source is written again",
+    ),
+    *(
+        _Rule(
+            None,
+            push,
+            "the place is written before its readers are done. Let them arrive on a barrier of the "
+            "pushing CTA, and let it wait there",
+        )
+        for push in _PUSHES
     ),
     _Rule(
         "wgmma",

@@ -6,6 +6,7 @@ import math
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync.access import bulk_violations
 from tmaasync.errors import Violation
 from tmaasync.tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
 
@@ -92,25 +93,7 @@ class BulkTile:
 
 
 def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:
-    found = []
-    if not _arrays.is_contiguous(view):
-        found.append(
-            Violation(
-                "array.strides",
-                view.strides_bytes,
-                "a bulk copy moves contiguous memory",
-                "Use create_tma_tile, which honours strides",
-            )
-        )
-    if view.address % _BULK_GRANULE_BYTES:
-        found.append(
-            Violation(
-                "array's address",
-                f"{view.address:#x}",
-                "it must be a multiple of 16",
-                "Slice the array at a multiple of 16 bytes",
-            )
-        )
+    found = list(bulk_violations(view))
     if not is_positive_integer(tile_bytes) or tile_bytes % _BULK_GRANULE_BYTES:
         found.append(
             Violation(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cluster.cuh>
 
 namespace tmaasync {
@@ -18,6 +19,14 @@ __device__ __forceinline__ u32 blocks_in_cluster() {
 __device__ __forceinline__ void cluster_sync() {
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
+}
+
+// Where the same shared object lies in the CTA of this rank, for ordinary loads and stores. What is
+// written there is seen behind a cluster_sync(), or an arrive_cluster() on a barrier there and a
+// wait_acquire<Scope::kCluster> on it.
+template <typename T>
+__device__ __forceinline__ T* map_shared_rank(T* shared, u32 cta_rank) {
+    return reinterpret_cast<T*>(ptx::mapa(reinterpret_cast<u64>(shared), cta_rank));
 }
 
 }  // namespace tmaasync

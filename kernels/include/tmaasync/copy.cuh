@@ -6,9 +6,8 @@
 
 // Copies of a tile by a whole block. `Source` and `Target` are types that the host's plan_copy
 // chose, and one text serves every choice: TMA, cp.async or a loop. Where a tile reaches beyond the
-// array, loads leave zeros and stores write nothing. Coordinates are those that the plan was told
-// of
-// (`starts`), elements, innermost first.
+// array, loads leave zeros and stores write nothing. Coordinates are elements, innermost first, and
+// among those that the plan knows of (`starts`).
 namespace tmaasync {
 
 // The barrier of `copy`, which lives for one call.
@@ -22,9 +21,9 @@ template <int kScope>
 __device__ __forceinline__ bool leads() {
     static_assert(kScope % 32 == 0, "whole warps");
     if constexpr (kScope == 0) {
-        return thread_in_block() == 0;
+        return thread_index<3>() == 0;
     } else {
-        return thread_in_block() % kScope == 0;
+        return thread_index<3>() % kScope == 0;
     }
 }
 

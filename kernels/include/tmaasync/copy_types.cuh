@@ -4,17 +4,14 @@
 #include <tmaasync/cp_async.cuh>
 #include <tmaasync/strided.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tma.cuh>
 #include <tmaasync/units.cuh>
+#include <tmaasync/warp.cuh>
 
 // The types that the host's plan_copy gives to kernels (plan.cuda_type), one per way to move a
 // tile. All leave it in the same places of shared memory. As a kernel parameter:
 // `const __grid_constant__ Source source`.
 namespace tmaasync {
-
-// This thread's number in its block, and how many there are, whatever the block's shape.
-__device__ __forceinline__ u32 thread_in_block() {
-    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
 
 __device__ __forceinline__ u32 threads_in_block() {
     return blockDim.x * blockDim.y * blockDim.z;
@@ -103,17 +100,12 @@ struct BulkCopy : CopiedTile<TileType> {
     __device__ __forceinline__ void load(
         Shared& shared, SharedMemBarrier& barrier, Coordinates<kRank> at
     ) const {
-        ptx::cp_async_bulk_load(
-            ptx::shared_address(shared.bytes), array.bytes() + array.offset_bytes(at), kBytes,
-            barrier.address(), static_cast<u64>(kPolicy)
-        );
+        const void* global = array.bytes() + array.offset_bytes(at);
+        tma_load_1d(global, barrier, shared.bytes, kBytes, kPolicy);
     }
 
     __device__ __forceinline__ void store(const Shared& shared, Coordinates<kRank> at) const {
-        ptx::cp_async_bulk_store(
-            array.bytes() + array.offset_bytes(at), ptx::shared_address(shared.bytes), kBytes,
-            static_cast<u64>(kPolicy)
-        );
+        tma_store_1d(array.bytes() + array.offset_bytes(at), shared.bytes, kBytes, kPolicy);
     }
 };
 
@@ -136,7 +128,7 @@ struct CpAsyncCopy : CopiedTile<TileType> {
         // Where nothing is read the address must be aligned all the same.
         const unsigned char* nothing =
             array.bytes() - reinterpret_cast<u64>(array.bytes()) % kAccessBytes;
-        for (u32 unit = thread_in_block(); unit < Units::kUnits; unit += threads_in_block()) {
+        for (u32 unit = thread_index<3>(); unit < Units::kUnits; unit += threads_in_block()) {
             const TileUnit to = Units::at(array, at, unit);
             const unsigned char* from = to.inside > 0 ? array.bytes() + to.global_bytes : nothing;
             const int inside_bytes = to.inside * kItemBytes;
@@ -171,7 +163,7 @@ struct LoopCopy : CopiedTile<TileType> {
     StridedTensor<Global, kRank> array;
 
     __device__ __forceinline__ void load(Shared& shared, Coordinates<kRank> at) const {
-        for (u32 first = thread_in_block(); first < Units::kUnits;
+        for (u32 first = thread_index<3>(); first < Units::kUnits;
              first += kBatch * threads_in_block()) {
             TileUnit units[kBatch];
             typename Mover::Value values[kBatch];
@@ -187,7 +179,7 @@ struct LoopCopy : CopiedTile<TileType> {
     }
 
     __device__ __forceinline__ void store(const Shared& shared, Coordinates<kRank> at) const {
-        for (u32 unit = thread_in_block(); unit < Units::kUnits; unit += threads_in_block()) {
+        for (u32 unit = thread_index<3>(); unit < Units::kUnits; unit += threads_in_block()) {
             const TileUnit to = Units::at(array, at, unit);
             const unsigned char* from = shared.bytes + to.shared_bytes;
             unsigned char* global = array.bytes() + to.global_bytes;

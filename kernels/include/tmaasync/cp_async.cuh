@@ -78,9 +78,9 @@ __device__ __forceinline__ void cp_async_wait_all() {
     ptx::cp_async_wait_all();
 }
 
-// Arrives once all copies that this thread issued before have landed. The pending count is raised
-// for it, so that init() does not count this arrival, and some other arrival must keep the phase
-// open until the last thread has got here.
+// Arrives once all copies that this thread issued before have landed, and publishes them, but
+// nothing else that it wrote. The pending count is raised for it, so that init() does not count
+// this arrival, and some other arrival must keep the phase open until the last thread has got here.
 __device__ __forceinline__ void mbarrier_cp_async_arrive(SharedMemBarrier& barrier) {
     ptx::cp_async_mbarrier_arrive(barrier.address());
 }

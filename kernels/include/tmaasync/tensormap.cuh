@@ -8,24 +8,9 @@
 
 namespace tmaasync {
 
+using ptx::ElementType;
 using ptx::TensorMap;
 
-// What a map says of its elements, under the PTX ISA's numbers, which differ from cuda.h's.
-enum class ElementType : int {
-    kU8,
-    kU16,
-    kU32,
-    kS32,
-    kU64,
-    kS64,
-    kF16,
-    kF32,
-    kF32Ftz,
-    kF64,
-    kBf16,
-    kTf32,
-    kTf32Ftz,
-};
 enum class Interleave : int { kNone, k16B, k32B };
 enum class OobFill : int { kZero, kNan };
 

@@ -5,6 +5,7 @@
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/copy.cuh>
 #include <tmaasync/cp_async.cuh>
+#include <tmaasync/global.cuh>
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
@@ -14,4 +15,5 @@
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
+#include <tmaasync/tma.cuh>
 #include <tmaasync/warp.cuh>

@@ -184,12 +184,16 @@ inline void check_peers_are_done(Fiber& fiber) {
             is_seen |= detector.knows(thread, remote.agent, remote.epoch);
         }
         if (is_seen) continue;
+        const std::string peer = remote.operation == Operation::kTmaPush
+                                     ? "TMA had copied its shared memory to another CTA"
+                                     : "CTA " + std::to_string(remote.agent / threads) +
+                                           " had reached into its shared memory";
         fiber.cluster->fail(
             fiber, "CTA " + std::to_string(fiber.cta->rank) +
-                       " of the cluster has ended, and nothing kept it from doing so before CTA " +
-                       std::to_string(remote.agent / threads) +
-                       " had reached into its shared memory. Let no CTA leave before its peers are "
-                       "done: cluster_sync() at the end of the kernel"
+                       " of the cluster has ended, and nothing kept it from doing so before " +
+                       peer +
+                       ". Let no CTA leave before its peers are done: cluster_sync() at the end of "
+                       "the kernel"
         );
     }
 }

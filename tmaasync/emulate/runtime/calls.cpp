@@ -19,6 +19,11 @@ Fiber& caller(uintptr_t site) {
     return fiber;
 }
 
+BulkReduction decoded(const Reduction& given) {
+    const auto code = static_cast<uint64_t>(given.type);
+    return {static_cast<ReduceOp>(given.op), detail::type_of_code(code)};
+}
+
 }  // namespace
 
 // --- the thread that runs ------------------------------------------------------------------------
@@ -183,6 +188,44 @@ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t bar
     flight.global = global;
     flight.bytes = bytes;
     issue_load(TMAASYNC_EMULATE_CALLER(), flight, shared, barrier);
+}
+
+void bulk_load_multicast(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier, uint32_t cta_mask
+) {
+    Flight flight{.kind = Flight::Kind::kBulk};
+    flight.global = global;
+    flight.bytes = bytes;
+    issue_multicast(TMAASYNC_EMULATE_CALLER(), flight, shared, barrier, cta_mask);
+}
+
+void bulk_prefetch(const void* global, uint32_t bytes) {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    CopyObserver observer(*fiber.cluster, fiber.cta->rank, nullptr, nullptr);
+    or_fail(fiber, [&] { bulk_prefetch(global, bytes, observer); });
+}
+
+void bulk_push(
+    uint32_t remote_shared,
+    uint32_t shared,
+    uint32_t bytes,
+    uint32_t remote_barrier,
+    const Reduction* reduction
+) {
+    Flight flight{.kind = Flight::Kind::kPush};
+    flight.bytes = bytes;
+    if (reduction) flight.reduction = decoded(*reduction);
+    issue_push(TMAASYNC_EMULATE_CALLER(), std::move(flight), shared, remote_shared, remote_barrier);
+}
+
+void bulk_reduce(Reduction reduction, void* global, uint32_t shared, uint32_t bytes) {
+    const BulkReduction wanted = decoded(reduction);
+    Store store{.kind = Store::Kind::kBulkReduce};
+    store.op = wanted.op;
+    store.type = wanted.type;
+    store.global = global;
+    store.bytes = bytes;
+    issue_store(TMAASYNC_EMULATE_CALLER(), store, shared);
 }
 
 void bulk_store(void* global, uint32_t shared, uint32_t bytes) {

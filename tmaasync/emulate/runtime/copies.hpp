@@ -3,18 +3,63 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include "thread_copies.hpp"
 
 namespace tmaasync_emulate {
 
+// What the engine finds wrong ends the launch, but not before its exception is handled.
+template <typename Act>
+void or_fail(Fiber& fiber, Act act) {
+    try {
+        return act();
+    } catch (const Fault& fault) {
+        fiber.cluster->report_fault(fiber, fault.reason);
+    }
+    fiber.cluster->fail(fiber, "");
+}
+
 // --- loads ---------------------------------------------------------------------------------------
+
+// From one CTA's shared memory to another's.
+inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
+    uint8_t* to = flight.target->window + flight.shared;
+    const uint8_t* from = flight.source->window + flight.source_offset;
+    if (flight.reduction) {
+        bulk_reduction(flight.reduction->op, flight.reduction->type)(to, from, flight.bytes);
+    } else {
+        std::memmove(to, from, flight.bytes);
+    }
+    target.shared(flight.shared, flight.bytes, true);
+    return flight.bytes;
+}
+
+// Only the target's barrier tells that the source has been read.
+inline void read_push(Cluster& cluster, const Flight& flight, const Actor& writer) {
+    Actor reader = writer;
+    reader.operation = Operation::kTmaPush;
+    CopyObserver source(cluster, flight.source->rank, &reader, nullptr);
+    source.shared(flight.source_offset, flight.bytes, false);
+    flight.source->remote.push_back(
+        {.agent = reader.agent,
+         .epoch = reader.epoch,
+         .thread = reader.thread,
+         .site = reader.site,
+         .operation = reader.operation}
+    );
+}
+
+inline Operation operation_of(const Flight& flight) {
+    if (flight.kind != Flight::Kind::kPush) return Operation::kTmaLoad;
+    return flight.reduction ? Operation::kTmaPushReduce : Operation::kTmaPush;
+}
 
 // Writes the bytes, and returns how many the barrier is credited.
 inline uint32_t write_flight(const Flight& flight, CopyObserver& observer) {
     uint8_t* window = flight.target->window;
     switch (flight.kind) {
+        case Flight::Kind::kPush:
+            return write_push(flight, observer);
         case Flight::Kind::kTiled:
             return tiled_load(flight.map, flight.at.data(), window, flight.shared, observer);
         case Flight::Kind::kIm2col:
@@ -51,13 +96,14 @@ inline void Cluster::land(const Flight& flight) {
             return arrive_for_copies(*this, flight, *barrier);
         }
         const Epoch epoch = static_cast<Epoch>(barrier->phase) + 1;
-        const Actor actor = flight.issued.as(barrier->agent, epoch, Operation::kTmaLoad);
+        const Actor actor = flight.issued.as(barrier->agent, epoch, operation_of(flight));
         const Actor* seen = detector() ? &actor : nullptr;
         if (seen && flight.map_address) {
             detector_->read_map(
                 flight.issued, barrier->agent, epoch, flight.map_address, kMapBytes
             );
         }
+        if (seen && flight.kind == Flight::Kind::kPush) read_push(*this, flight, actor);
         CopyObserver observer(*this, flight.target->rank, seen, seen);
         const uint32_t bytes = write_flight(flight, observer);
         if (detector()) {
@@ -180,17 +226,29 @@ inline void issue_multicast(
     }
 }
 
-// --- stores --------------------------------------------------------------------------------------
-
-// Reductions of several clusters meet in one array.
-inline std::mutex& reduction_lock() {
-    static std::mutex lock;
-    return lock;
+// Out of this CTA into another, or into itself.
+inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, uint32_t barrier) {
+    const Place source = resolve(fiber, from);
+    if (source.cta != fiber.cta) {
+        fiber.cluster->fail(
+            fiber,
+            "a copy between shared memories reads that of another CTA; it must read its "
+            "own. Let the other one push"
+        );
+    }
+    check_inside_shared(fiber, source.offset, flight.bytes, "a copy out of shared memory");
+    or_fail(fiber, [&] { check_push(source.offset, to & kOffsetMask, flight.bytes); });
+    flight.source = source.cta;
+    flight.source_offset = source.offset;
+    issue_load(fiber, std::move(flight), to, barrier);
 }
 
+// --- stores --------------------------------------------------------------------------------------
+
 inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
-    const Operation operation =
-        store.kind == Store::Kind::kReduce ? Operation::kTmaReduce : Operation::kTmaStore;
+    const bool reduces =
+        store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
+    const Operation operation = reduces ? Operation::kTmaReduce : Operation::kTmaStore;
     const Actor reader = store.issued.as(fiber.bulk_reads, store.epoch, operation);
     const Actor writer = store.issued.as(fiber.bulk_writes, store.epoch, operation);
     const bool is_seen = fiber.cluster->detector() != nullptr;
@@ -200,14 +258,17 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
     switch (store.kind) {
         case Store::Kind::kTiled:
             return tiled_store(store.map, store.at.data(), window, store.shared, observer);
-        case Store::Kind::kReduce: {
-            const std::lock_guard guard(reduction_lock());
+        case Store::Kind::kReduce:
             return tiled_reduce(
                 store.op, store.map, store.at.data(), window, store.shared, observer
             );
-        }
         case Store::Kind::kBulk:
             bulk_store(store.global, store.bytes, window, store.shared, observer);
+            return;
+        case Store::Kind::kBulkReduce:
+            bulk_reduce(
+                store.op, store.type, store.global, store.bytes, window, store.shared, observer
+            );
     }
 }
 
@@ -248,17 +309,6 @@ inline void finish_store(Fiber& fiber, Store& store) {
     write_from(fiber, store, window.data());
     store.is_written = true;
     record_store(fiber, EventKind::kStoreWritten, store);
-}
-
-// What the engine finds wrong ends the launch, but not before its exception is handled.
-template <typename Act>
-void or_fail(Fiber& fiber, Act act) {
-    try {
-        return act();
-    } catch (const Fault& fault) {
-        fiber.cluster->report_fault(fiber, fault.reason);
-    }
-    fiber.cluster->fail(fiber, "");
 }
 
 template <typename Act>

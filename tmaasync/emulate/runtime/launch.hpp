@@ -23,6 +23,14 @@ namespace tmaasync_emulate {
 
 inline void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights()) {
+        if (flight.source == fiber.cta) {
+            fiber.cluster->fail(
+                fiber, "the CTA ends while TMA still copies its shared offset " +
+                           std::to_string(flight.source_offset) +
+                           " to another CTA. Let the receiver tell that the bytes have landed: "
+                           "cluster_sync() at the end, after its wait"
+            );
+        }
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
             fiber.cluster->fail(

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -129,10 +130,16 @@ struct Meeting {
 
 // --- asynchronous work ---------------------------------------------------------------------------
 
+// What a bulk reduction without a map does.
+struct BulkReduction {
+    ReduceOp op;
+    ElementType type;
+};
+
 // A copy into shared memory that was issued and has not landed; or the arrival of a thread's own
 // copies on an mbarrier.
 struct Flight {
-    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kArrival } kind;
+    enum class Kind : uint8_t { kTiled, kIm2col, kBulk, kPush, kArrival } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     std::array<uint16_t, kMaxSpatial> offsets;
@@ -146,6 +153,10 @@ struct Flight {
     Issued issued;
     uint32_t sequence = kNothing;
     Epoch epoch = 0;  // of an arrival: of the last copies of its thread that it counts
+    // Of a push: from where in which CTA.
+    Cta* source = nullptr;
+    uint32_t source_offset = 0;
+    std::optional<BulkReduction> reduction;
 };
 
 // A cp.async that was issued and has not landed.
@@ -160,10 +171,11 @@ struct ThreadCopy {
 
 // A copy out of shared memory, as part of a bulk group.
 struct Store {
-    enum class Kind : uint8_t { kTiled, kReduce, kBulk } kind;
+    enum class Kind : uint8_t { kTiled, kReduce, kBulk, kBulkReduce } kind;
     TensorMapView map;
     std::array<int32_t, kMaxRank> at;
     ReduceOp op;
+    ElementType type;  // of a reduction without a map
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;

@@ -26,6 +26,8 @@ enum class Operation : uint8_t {
     kRegisters,
     kMapRead,
     kThreadCopy,
+    kTmaPush,
+    kTmaPushReduce,
 };
 
 // One access to one cell.
@@ -42,7 +44,8 @@ struct Access {
     Operation operation = Operation::kRead;
 
     bool is_atomic() const {
-        return operation == Operation::kAtomic || operation == Operation::kTmaReduce;
+        return operation == Operation::kAtomic || operation == Operation::kTmaReduce ||
+               operation == Operation::kTmaPushReduce;
     }
     bool conflicts_with(const Access& other) const {
         return (bytes & other.bytes) && (is_write || other.is_write) &&

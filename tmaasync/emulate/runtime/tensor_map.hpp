@@ -141,18 +141,24 @@ private:
     );
 }
 
-inline ElementType decoded_type(const MapBits& bits) {
+// By the numbers of the PTX ISA, up to bfloat16.
+inline ElementType type_of_code(uint64_t code) {
     using enum ElementType;
     static constexpr ElementType kOfCode[] = {
         kUint8,   kUint16,  kUint32,     kInt32,   kUint64,   kInt64,
         kFloat16, kFloat32, kFloat32Ftz, kFloat64, kBfloat16,
     };
+    return kOfCode[code];
+}
+
+inline ElementType decoded_type(const MapBits& bits) {
+    using enum ElementType;
     const uint64_t code = bits.unsigned_at(71, 4);
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
     if (tf32 || code > 10) not_a_map("it says element type " + std::to_string(code));
-    return kOfCode[code];
+    return type_of_code(code);
 }
 
 // Bits that no map sets, and the derived word that says after how many bytes the swizzle repeats.

@@ -22,7 +22,10 @@ inline void land_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
     if (!detector) return;
     Actor actor = copy.issued.as(fiber.copies_agent, copy.epoch, Operation::kThreadCopy);
     actor.is_async = false;
-    detector->global(actor, reinterpret_cast<uintptr_t>(copy.global), copy.source_bytes, false);
+    if (copy.source_bytes) {
+        const auto address = reinterpret_cast<uintptr_t>(copy.global);
+        detector->global(actor, address, copy.source_bytes, false);
+    }
     detector->shared(actor, fiber.cta->rank, copy.shared, copy.bytes, true);
 }
 

@@ -742,6 +742,17 @@ void access_bulk(Observer& observer, const void* global, uint32_t bytes, bool is
     observer.global(global, bytes, is_write);
 }
 
+// Between shared memories, and of reductions: not measured, so that the rest of such a size is not
+// taken to be dropped, as that of a load is.
+inline void check_bulk_size(const char* what, uint32_t bytes) {
+    if (bytes % kUnitBytes == 0) return;
+    fault(
+        what, " moves ", bytes,
+        " bytes; it must be a multiple of 16. Round the size, and let the "
+        "buffers be that long"
+    );
+}
+
 // Measured: the rest of a size that is no multiple of 16 is neither moved nor credited.
 inline uint32_t bulk_bytes(uint32_t bytes) {
     return bytes / kUnitBytes * kUnitBytes;
@@ -783,6 +794,46 @@ uint32_t bulk_store(
     std::memcpy(global, cta_shared_base + shared_offset, moved);
     observer.shared(shared_offset, moved, false);
     return moved;
+}
+
+// Without a map the instruction says the type, and of operations on bits their number only.
+inline detail::RowReduction bulk_reduction(ReduceOp op, ElementType type) {
+    const bool takes_bits = op == ReduceOp::kAnd || op == ReduceOp::kOr || op == ReduceOp::kXor;
+    const bool is_long = takes_bits && type == ElementType::kInt64;
+    return detail::reduction(op, is_long ? ElementType::kUint64 : type);
+}
+
+// Shared into global.
+template <class Observer = NoObserver>
+void bulk_reduce(
+    ReduceOp op,
+    ElementType type,
+    void* global,
+    uint32_t bytes,
+    const uint8_t* cta_shared_base,
+    uint32_t shared_offset,
+    Observer&& observer = Observer{}
+) {
+    detail::check_bulk_addresses(global, shared_offset);
+    detail::check_bulk_size("a bulk reduction", bytes);
+    detail::access_bulk(observer, global, bytes, true);
+    bulk_reduction(op, type)(static_cast<uint8_t*>(global), cta_shared_base + shared_offset, bytes);
+    observer.shared(shared_offset, bytes, false);
+}
+
+// Global to L2: what would be loaded must be there.
+template <class Observer = NoObserver>
+void bulk_prefetch(const void* global, uint32_t bytes, Observer&& observer = Observer{}) {
+    detail::check_bulk_addresses(global, 0);
+    detail::check_bulk_size("a bulk prefetch", bytes);
+    detail::access_bulk(observer, global, bytes, false);
+}
+
+// From one place in shared memory to another.
+inline void check_push(uint32_t source, uint32_t target, uint32_t bytes) {
+    detail::check_shared_alignment(source, kUnitBytes);
+    detail::check_shared_alignment(target, kUnitBytes);
+    detail::check_bulk_size("a copy between shared memories", bytes);
 }
 
 }  // namespace tmaasync_emulate

@@ -16,4 +16,11 @@ __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     return remote;
 }
 
+// The same between generic addresses.
+__device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
+    u64 remote;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(address), "r"(cta_rank));
+    return remote;
+}
+
 }  // namespace tmaasync::ptx

@@ -17,6 +17,39 @@ __device__ __forceinline__ void cp_async_bulk_load(
     );
 }
 
+// Global to the same shared offset of every CTA in the mask; each one's own barrier at the same
+// offset is credited.
+__device__ __forceinline__ void cp_async_bulk_load_multicast(
+    u32 shared, const void* global, u32 bytes, u32 barrier, u16 cta_mask, u64 policy
+) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::"
+        "cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(shared),
+        "l"(global), "r"(bytes), "r"(barrier), "h"(cta_mask), "l"(policy)
+        : "memory"
+    );
+}
+
+// Global to L2. Nothing waits for it.
+__device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 bytes, u64 policy) {
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global),
+                 "r"(bytes), "l"(policy)
+                 : "memory");
+}
+
+// This CTA's shared memory to that of a CTA of the cluster, whose barrier is credited: two mapa
+// addresses of the same CTA.
+__device__ __forceinline__ void cp_async_bulk_push(
+    u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
+) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(remote_shared),
+        "r"(shared), "r"(bytes), "r"(remote_barrier)
+        : "memory"
+    );
+}
+
 // Shared to global, as part of this thread's current bulk group.
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy

@@ -27,8 +27,46 @@ struct Coordinates {
     }
 };
 
-// The arithmetic is that of the map's element type, not of the kernel's.
+// What a map says of its elements, or a reduction without a map of its own, under the PTX ISA's
+// numbers, which differ from cuda.h's.
+enum class ElementType : int {
+    kU8,
+    kU16,
+    kU32,
+    kS32,
+    kU64,
+    kS64,
+    kF16,
+    kF32,
+    kF32Ftz,
+    kF64,
+    kBf16,
+    kTf32,
+    kTf32Ftz,
+};
+
+// Through a map the arithmetic is that of the map's element type, not of the kernel's.
 enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
+
+// Whether a bulk reduction without a map exists: what ptxas assembles for sm_90.
+__device__ constexpr bool reduces_in_global(ReduceOp op, ElementType type) {
+    const bool is_word = type == ElementType::kU32 || type == ElementType::kS32;
+    const bool is_long = type == ElementType::kU64 || type == ElementType::kS64;
+    const bool is_half = type == ElementType::kF16 || type == ElementType::kBf16;
+    if (op == ReduceOp::kAdd) {
+        const bool is_float = type == ElementType::kF32 || type == ElementType::kF64;
+        return is_word || type == ElementType::kU64 || is_half || is_float;
+    }
+    if (op == ReduceOp::kMin || op == ReduceOp::kMax) return is_word || is_long || is_half;
+    if (op == ReduceOp::kInc || op == ReduceOp::kDec) return type == ElementType::kU32;
+    return is_word || is_long;
+}
+
+// The same into the shared memory of a CTA of the cluster: integers of 32 bits, and sums of u64.
+__device__ constexpr bool reduces_in_shared(ReduceOp op, ElementType type) {
+    if (type == ElementType::kU64) return op == ReduceOp::kAdd;
+    return (type == ElementType::kU32 || type == ElementType::kS32) && reduces_in_global(op, type);
+}
 
 // Where cp.async leaves what it read: in all caches (.ca), or not in L1 (.cg).
 enum class CacheLevels { kAll, kL2 };

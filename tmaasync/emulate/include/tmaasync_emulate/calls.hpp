@@ -120,7 +120,29 @@ struct Box {
 TMAASYNC_EMULATE_CALL void bulk_load(
     uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier
 );
+TMAASYNC_EMULATE_CALL void bulk_load_multicast(
+    uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier, uint32_t cta_mask
+);
+TMAASYNC_EMULATE_CALL void bulk_prefetch(const void* global, uint32_t bytes);
 TMAASYNC_EMULATE_CALL void bulk_store(void* global, uint32_t shared, uint32_t bytes);
+
+// In the orders of tmaasync::ptx::ReduceOp and tmaasync::ptx::ElementType.
+struct Reduction {
+    int op;
+    int type;
+};
+
+TMAASYNC_EMULATE_CALL void bulk_reduce(
+    Reduction reduction, void* global, uint32_t shared, uint32_t bytes
+);
+// Out of this CTA's shared memory into another's; a null reduction overwrites.
+TMAASYNC_EMULATE_CALL void bulk_push(
+    uint32_t remote_shared,
+    uint32_t shared,
+    uint32_t bytes,
+    uint32_t remote_barrier,
+    const Reduction* reduction
+);
 TMAASYNC_EMULATE_CALL void tensor_load(uint32_t shared, const Box& box, uint32_t barrier);
 TMAASYNC_EMULATE_CALL void tensor_load_multicast(
     uint32_t shared, const Box& box, uint32_t barrier, uint32_t cta_mask

@@ -16,4 +16,14 @@ __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     return (shared & kOffsetMask) | (cta_rank + 1) << kRankShift;
 }
 
+// The windows of a cluster lie one behind the other.
+__device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
+    using namespace tmaasync_emulate;
+    const Thread& thread = current_thread();
+    if (cta_rank >= thread.ctas) fail("mapa names a CTA that the cluster does not have");
+    const u32 offset = shared_address(reinterpret_cast<const void*>(address));
+    const i64 ranks = i64{cta_rank} - i64{thread.rank};
+    return reinterpret_cast<u64>(thread.window + ranks * i64{kWindowBytes} + offset);
+}
+
 }  // namespace tmaasync::ptx

@@ -11,6 +11,24 @@ __device__ __forceinline__ void cp_async_bulk_load(
     tmaasync_emulate::bulk_load(shared, global, bytes, barrier);
 }
 
+__device__ __forceinline__ void cp_async_bulk_load_multicast(
+    u32 shared, const void* global, u32 bytes, u32 barrier, u16 cta_mask, u64 policy
+) {
+    (void)policy;
+    tmaasync_emulate::bulk_load_multicast(shared, global, bytes, barrier, cta_mask);
+}
+
+__device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 bytes, u64 policy) {
+    (void)policy;
+    tmaasync_emulate::bulk_prefetch(global, bytes);
+}
+
+__device__ __forceinline__ void cp_async_bulk_push(
+    u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
+) {
+    tmaasync_emulate::bulk_push(remote_shared, shared, bytes, remote_barrier, nullptr);
+}
+
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {

@@ -1,0 +1,234 @@
+#pragma once
+
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/cache_policy.cuh>
+#include <tmaasync/ptx/address.cuh>
+#include <tmaasync/ptx/cp_async_bulk.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
+#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
+
+// TMA without tiles: one instruction a call, through a raw tensor map or between plain addresses.
+//
+// A map is a `const __grid_constant__ TensorMap` parameter, for which the host passes a tile, or
+// lies in global memory. Global memory comes first among the arguments, then the barrier, then
+// shared memory. Coordinates are elements, innermost first. One thread issues each copy; a barrier
+// must expect the bytes of a load, whole boxes at the edges too; ordinary writes to shared memory
+// need fence_async_view_proxy() by every writer, and then a barrier, before TMA reads them.
+//
+// Through a map shared memory is aligned to 128 bytes, and more with a swizzle. Without one all
+// addresses and sizes are multiples of 16, and nothing is clipped.
+namespace tmaasync {
+
+using ptx::Coordinates;
+using ptx::ElementType;
+using ptx::ReduceOp;
+using ptx::TensorMap;
+
+// --- through a tensor map ------------------------------------------------------------------------
+
+// Fetches the map itself, so that the first copy does not wait for it. Once, at the start.
+__device__ __forceinline__ void prefetch_tma_descriptor(const TensorMap& map) {
+    ptx::prefetch_tensormap(&map);
+}
+
+template <int kRank>
+__device__ __forceinline__ void tma_load(
+    const TensorMap& map,
+    SharedMemBarrier& barrier,
+    void* shared,
+    Coordinates<kRank> at,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_tensor_load<kRank>(
+        ptx::shared_address(shared), &map, at, barrier.address(), static_cast<u64>(policy)
+    );
+}
+
+// Into the same place of every CTA in the mask. Each must expect the bytes.
+template <int kRank>
+__device__ __forceinline__ void tma_load_multicast(
+    const TensorMap& map,
+    SharedMemBarrier& barrier,
+    void* shared,
+    Coordinates<kRank> at,
+    u16 cta_mask,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+        ptx::shared_address(shared), &map, at, barrier.address(), cta_mask, static_cast<u64>(policy)
+    );
+}
+
+// Through an im2col map: the pixels from these coordinates on, each moved by the offsets.
+template <int kRank>
+__device__ __forceinline__ void tma_load_im2col(
+    const TensorMap& map,
+    SharedMemBarrier& barrier,
+    void* shared,
+    Coordinates<kRank> at,
+    const u16 (&offsets)[kRank - 2],
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_tensor_load_im2col<kRank>(
+        ptx::shared_address(shared), &map, at, offsets, barrier.address(), static_cast<u64>(policy)
+    );
+}
+
+template <int kRank>
+__device__ __forceinline__ void tma_load_im2col_multicast(
+    const TensorMap& map,
+    SharedMemBarrier& barrier,
+    void* shared,
+    Coordinates<kRank> at,
+    const u16 (&offsets)[kRank - 2],
+    u16 cta_mask,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_tensor_load_im2col_multicast<kRank>(
+        ptx::shared_address(shared), &map, at, offsets, barrier.address(), cta_mask,
+        static_cast<u64>(policy)
+    );
+}
+
+// What lies beyond the array is dropped; no coordinate may be negative.
+template <int kRank>
+__device__ __forceinline__ void tma_store(
+    const TensorMap& map,
+    const void* shared,
+    Coordinates<kRank> at,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_tensor_store<kRank>(
+        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
+    );
+}
+
+template <ReduceOp kOp, int kRank>
+__device__ __forceinline__ void tma_reduce(
+    const TensorMap& map,
+    const void* shared,
+    Coordinates<kRank> at,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
+        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
+    );
+}
+
+// Into L2.
+template <int kRank>
+__device__ __forceinline__ void tma_prefetch(
+    const TensorMap& map, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_prefetch_tensor<kRank>(&map, at, static_cast<u64>(policy));
+}
+
+template <int kRank>
+__device__ __forceinline__ void tma_prefetch_im2col(
+    const TensorMap& map,
+    Coordinates<kRank> at,
+    const u16 (&offsets)[kRank - 2],
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_prefetch_tensor_im2col<kRank>(&map, at, offsets, static_cast<u64>(policy));
+}
+
+// --- between plain addresses ---------------------------------------------------------------------
+
+__device__ __forceinline__ void tma_load_1d(
+    const void* global,
+    SharedMemBarrier& barrier,
+    void* shared,
+    u32 bytes,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_load(
+        ptx::shared_address(shared), global, bytes, barrier.address(), static_cast<u64>(policy)
+    );
+}
+
+// Into the same place of every CTA in the mask. Each must expect the bytes.
+__device__ __forceinline__ void tma_load_1d_multicast(
+    const void* global,
+    SharedMemBarrier& barrier,
+    void* shared,
+    u32 bytes,
+    u16 cta_mask,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_load_multicast(
+        ptx::shared_address(shared), global, bytes, barrier.address(), cta_mask,
+        static_cast<u64>(policy)
+    );
+}
+
+__device__ __forceinline__ void tma_store_1d(
+    void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_store(global, ptx::shared_address(shared), bytes, static_cast<u64>(policy));
+}
+
+// Without a map the call says what the elements are. What sm_90 lacks does not compile.
+template <ReduceOp kOp, ElementType kType>
+__device__ __forceinline__ void tma_reduce_1d(
+    void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_reduce_async_bulk<kOp, kType>(
+        global, ptx::shared_address(shared), bytes, static_cast<u64>(policy)
+    );
+}
+
+// Into L2.
+__device__ __forceinline__ void tma_prefetch_1d(
+    const void* global, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    ptx::cp_async_bulk_prefetch(global, bytes, static_cast<u64>(policy));
+}
+
+// --- from CTA to CTA -----------------------------------------------------------------------------
+
+// Pushes this CTA's shared memory into that of the CTA of this rank, where `barrier` and `target`
+// lie at the same place as here, and credits that barrier. It must expect the bytes: let the pusher
+// say so with arrive_and_expect_bytes(bytes, rank), or the receiver itself. Only the receiver
+// learns that `source` has been read: it tells, before `source` is written again or its CTA leaves.
+__device__ __forceinline__ void tma_store_cluster(
+    void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
+) {
+    ptx::cp_async_bulk_push(
+        ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
+        ptx::mapa(barrier.address(), cta_rank)
+    );
+}
+
+// The same, combining with what lies there. What sm_90 lacks does not compile.
+template <ReduceOp kOp, ElementType kType>
+__device__ __forceinline__ void tma_reduce_cluster(
+    void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
+) {
+    ptx::cp_reduce_async_bulk_push<kOp, kType>(
+        ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
+        ptx::mapa(barrier.address(), cta_rank)
+    );
+}
+
+// --- the end of stores and reductions ------------------------------------------------------------
+
+// Closes the group of what this thread has stored and reduced into global memory.
+__device__ __forceinline__ void tma_store_arrive() {
+    ptx::cp_async_bulk_commit_group();
+}
+
+// Waits until at most kPending of this thread's groups still read shared memory, which may be
+// written again then; without kRead, until they are written to global memory.
+template <int kPending = 0, bool kRead = true>
+__device__ __forceinline__ void tma_store_wait() {
+    if constexpr (kRead) {
+        ptx::cp_async_bulk_wait_group_read<kPending>();
+    } else {
+        ptx::cp_async_bulk_wait_group<kPending>();
+    }
+}
+
+}  // namespace tmaasync
