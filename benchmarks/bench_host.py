@@ -122,12 +122,18 @@ def operations() -> dict[str, Any]:
     """Whole public calls on matrices so small that the host decides."""
     a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
     out = torch.empty_like(a)
+    padded = torch.zeros(16, 16, 256, device="cuda").bfloat16()
+    sums = torch.arange(0, 17 * 8, 8, device="cuda", dtype=torch.int32)
+    packed, lengths = a[:128], [8] * 16
     return host_race(
         {
             "ops.matmul": lambda: ops.matmul(a, b, out=out),
             "torch.matmul": lambda: torch.matmul(a, b, out=out),
             "ops.copy": lambda: ops.copy(a, out),
             "torch copy_": lambda: out.copy_(a),
+            "ops.ragged_store sums": lambda: ops.ragged_store(padded, out=packed, cu_seqlens=sums),
+            "ops.ragged_store list": lambda: ops.ragged_store(padded, lengths, packed),
+            "ops.ragged_load sums": lambda: ops.ragged_load(packed, out=padded, cu_seqlens=sums),
         },
         reference="torch.matmul",
     )

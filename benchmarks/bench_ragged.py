@@ -16,8 +16,8 @@ import numpy as np
 from race import race, record
 
 from tmaasync import ops
-from tmaasync.ops import ragged
 from tmaasync.ops.copy import Ring
+from tmaasync.ops.ragged import plans
 
 LENGTHS: dict[str, Callable[[int, int], Any]] = {
     "all equal": lambda batch, longest: np.full(batch, longest),
@@ -108,8 +108,8 @@ def sweep(rounds: int) -> None:
     batches = [Batch(*case, "uniform") for case in CASES[:3]]
     results = []
     for ring in rings:
-        ragged.RAGGED_RING = ring
-        ragged._plan.cache_clear()
+        plans.RAGGED_RING = ring
+        plans._plan.cache_clear()
         ratios = [
             row["speed_over_ops.copy"]["tmaasync"]["median"]
             for batch in batches

@@ -1,13 +1,15 @@
 // C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
 //
 //   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
-//   CTile           64 rows x 128 bytes of the output
-//   CONSUMERS       warpgroups that multiply, 64 rows each
+//   CTile           64 rows of the output by 128 bytes of columns, or 64, with the swizzle of that
+//                   width; or, where its columns are contiguous, by all columns of a block
+//   CONSUMERS       warpgroups that multiply
+//   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
 //   CLUSTER         CTAs along M that share B by multicast
 //   GROUP_M         clusters along M that are walked before the next column of tiles
-//   A_IS_K_MAJOR, B_IS_K_MAJOR
+//   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //
 // Grid: a multiple of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the output.
 // Rows and columns beyond the arrays are TMA's zero fill on loads and its clipping on stores.
@@ -18,110 +20,17 @@ using namespace tmaasync;
 
 using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
 using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
-using Output = typename CTile::Element;
-using Ring = PipelineState<STAGES>;
 
-constexpr int kGroupRows = 64;
-constexpr int kGroupThreads = 128;
-constexpr int kBlockM = CONSUMERS * kGroupRows;
-constexpr int kBlockK = OperandA::kDepth;
-constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
-constexpr int kProducer = 0;
-constexpr int kWarps = kGroupThreads / 32;
-constexpr int kEpilogueBuffers = 2;
-constexpr int kChunkColumns = CTile::side(1);
-constexpr int kChunks = BLOCK_N / kChunkColumns;
-
-// Registers per thread: what a producer keeps and a consumer claims; their sum fits the CTA's 64
-// Ki.
-constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
-constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
-
-static_assert(CTile::side(0) == kGroupRows && kChunkColumns * sizeof(Output) == 128, "see above");
-static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
-
-struct SharedMemory {
-    struct Stage {
-        typename ATile::Shared a;
-        typename BTile::Shared b;
-    } stages[STAGES];
-    typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
-    SharedMemBarrier full[STAGES];
-    SharedMemBarrier empty[STAGES];
-};
-
-constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
+#include "product.cuh"
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
-__device__ int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
+__device__ Coordinates<2> a_start(int m, int k) {
+    return A_IS_K_MAJOR ? Coordinates<2>{k, m} : Coordinates<2>{m, k};
 }
 
-// The output tiles of one cluster, in an order that keeps the operands of a wave in L2: GROUP_M
-// rows of tiles are walked column by column.
-struct TileWalk {
-    int m_tiles;
-    int n_tiles;
-    int k_blocks;
-    int index;
-
-    __device__ TileWalk(int m, int n, int k)
-        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
-          n_tiles(ceil_div(n, BLOCK_N)),
-          k_blocks(ceil_div(k, kBlockK)),
-          index(blockIdx.x / CLUSTER) {}
-
-    __device__ bool done() const { return index >= m_tiles * n_tiles; }
-    __device__ void step() { index += gridDim.x / CLUSTER; }
-
-    struct Start {
-        int m;
-        int n;
-    };
-
-    __device__ Start start() const {
-        const int group = index / (GROUP_M * n_tiles);
-        const int within = index % (GROUP_M * n_tiles);
-        const int rows = min(GROUP_M, m_tiles - group * GROUP_M);
-        const int m_tile = group * GROUP_M + within % rows;
-        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-        return {(m_tile * CLUSTER + rank) * kBlockM, within / rows * BLOCK_N};
-    }
-};
-
-__device__ void open_ring(SharedMemory& shared) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-        shared.full[stage].init(1);
-        // One lane of every consumer warp of every CTA that our multicast writes into.
-        shared.empty[stage].init(CONSUMERS * kWarps * CLUSTER);
-    }
-    fence_barrier_init();
-}
-
-__device__ void load_a(
-    typename ATile::Shared& shared, SharedMemBarrier& full, const ATile& a, int m, int k
-) {
-    if constexpr (A_IS_K_MAJOR) {
-        a.async_copy(shared, full, {k, m});
-    } else {
-        a.async_copy(shared, full, {m, k});
-    }
-}
-
-// Each CTA of the cluster loads its share of B and sends it to all.
-__device__ void load_b(
-    typename BTile::Shared& shared, SharedMemBarrier& full, const BTile& b, int n, int k
-) {
-    const Coordinates<2> at = B_IS_K_MAJOR ? Coordinates<2>{k, n} : Coordinates<2>{n, k};
-    if constexpr (CLUSTER == 1) {
-        b.async_copy(shared, full, at);
-    } else {
-        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-        b.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, at, kEveryCta, block_rank_in_cluster()
-        );
-    }
+__device__ Coordinates<2> b_start(int n, int k) {
+    return B_IS_K_MAJOR ? Coordinates<2>{k, n} : Coordinates<2>{n, k};
 }
 
 __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk) {
@@ -134,138 +43,10 @@ __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b,
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
-            load_a(stage.a, full, a, start.m, block * kBlockK);
-            load_b(stage.b, full, b, start.n, block * kBlockK);
+            a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));
+            load_b(stage.b, full, b, b_start(start.n, block * kBlockK));
         }
     }
-}
-
-// The warp has read the stage: tells the producer of every CTA that wrote into it.
-__device__ void release_stage(SharedMemory& shared, u32 stage) {
-    if constexpr (CLUSTER == 1) {
-        if (lane_index() == 0) shared.empty[stage].arrive();
-    } else {
-        if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());
-    }
-}
-
-__device__ void multiply_tile(
-    SharedMemory& shared, Ring& place, float (&sums)[BLOCK_N / 2], int consumer, int k_blocks
-) {
-    u32 previous = 0;
-    for (int block = 0; block < k_blocks; ++block, place.step()) {
-        auto& stage = shared.stages[place.index];
-        const u64 a = OperandA::descriptor(stage.a, consumer * kGroupRows);
-        const u64 b = OperandB::descriptor(stage.b, 0);
-        // The operands of this stage have landed.
-        shared.full[place.index].wait(place.phase);
-        wgmma_fence_operands(sums);
-        ptx::wgmma_fence();
-        wgmma_tile<OperandA, OperandB>(sums, a, b, block > 0);
-        ptx::wgmma_commit_group();
-        // One group stays in flight, so the tensor cores never drain; the one before has finished.
-        ptx::wgmma_wait_group<1>();
-        wgmma_fence_operands(sums);
-        if (block > 0) release_stage(shared, previous);
-        previous = place.index;
-    }
-    ptx::wgmma_wait_group<0>();
-    wgmma_fence_operands(sums);
-    release_stage(shared, previous);
-}
-
-__device__ u32 pack(float low, float high) {
-    if constexpr (kSameType<Output, bfloat16>) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-        return reinterpret_cast<const u32&>(pair);
-    } else {
-        const __half2 pair = __floats2half2_rn(low, high);
-        return reinterpret_cast<const u32&>(pair);
-    }
-}
-
-// Where unit (16 bytes) of a row lies in a swizzled 128-byte-wide chunk.
-__device__ u32 unit_address(const typename CTile::Shared& chunk, int row, int unit) {
-    return ptx::shared_address(chunk.bytes) + swizzled<Swizzle::k128B>(row * 128 + unit * 16);
-}
-
-// 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
-__device__ void write_chunk_16bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
-) {
-    const int lane = lane_index();
-    const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
-#pragma unroll
-    for (int unit = 0; unit < 8; unit += 2) {
-        const float* s = sums + first + unit * 4;
-        ptx::stmatrix_x4(
-            unit_address(chunk, row, unit + lane / 16), pack(s[0], s[1]), pack(s[2], s[3]),
-            pack(s[4], s[5]), pack(s[6], s[7])
-        );
-    }
-}
-
-// 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
-__device__ void write_chunk_32bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
-) {
-    const int lane = lane_index();
-    const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int eight = 0; eight < 4; ++eight) {
-        const float* s = sums + first + eight * 4;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const u32 offset = (row + 8 * half) * 128 + eight * 32 + lane % 4 * 8;
-            auto* pair = reinterpret_cast<float2*>(chunk.bytes + swizzled<Swizzle::k128B>(offset));
-            *pair = float2{s[2 * half], s[2 * half + 1]};
-        }
-    }
-}
-
-// The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
-// them.
-__device__ void store_sums(
-    SharedMemory& shared,
-    u32& turn,
-    const float (&sums)[BLOCK_N / 2],
-    const CTile& c,
-    int consumer,
-    int m,
-    int n
-) {
-    const NamedBarrier<kGroupThreads> group{1u + consumer};
-    const bool leads = threadIdx.x % kGroupThreads == 0;
-#pragma unroll
-    for (int index = 0; index < kChunks; ++index, ++turn) {
-        auto& chunk = shared.epilogue[consumer][turn % kEpilogueBuffers];
-        // The store that read this buffer before has finished reading.
-        if (leads) wait_group_read<kEpilogueBuffers - 1>();
-        group.sync();
-        if constexpr (sizeof(Output) == 2) {
-            write_chunk_16bit(chunk, sums, index * kChunkColumns / 2);
-        } else {
-            write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);
-        }
-        fence_async_view_proxy();
-        group.sync();
-        if (leads) {
-            c.async_store(chunk, {n + index * kChunkColumns, m + consumer * kGroupRows});
-            commit_group();
-        }
-    }
-}
-
-__device__ void multiply_tiles(SharedMemory& shared, const CTile& c, TileWalk walk, int consumer) {
-    auto place = Ring::for_consumer();
-    u32 turn = 0;
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        float sums[BLOCK_N / 2];
-        multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        store_sums(shared, turn, sums, c, consumer, start.m, start.n);
-    }
-    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
@@ -280,6 +61,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const TileWalk walk(m, n, k);
     const int group = warpgroup_index();
 
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
     if (threadIdx.x == 0) {
         a.prefetch_descriptor();
         b.prefetch_descriptor();
@@ -300,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
         }
     } else {
         claim_registers<kConsumerRegisters>();
-        multiply_tiles(shared, c, walk, group - 1);
+        multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
     if constexpr (CLUSTER > 1) cluster_sync();

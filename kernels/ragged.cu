@@ -3,11 +3,12 @@
 // copy.cu; the grid follows from the arrays' shapes alone, so that the lengths may be known to the
 // device only.
 //
-//   Packed       RaggedTensorMap of the packed array: (rows, ...)
-//   Padded       TMATensorTile of the padded array: (batch, rows, ...), a tile of one sequence
-//   STAGES       buffers in the ring
-//   LOADS_AHEAD  loads in flight; the other stages are being stored
-//   TILES        tiles of a block, one below the other
+//   Packed         RaggedTensorMap of the packed array: (rows, ...)
+//   Padded         TMATensorTile of the padded array: (batch, rows, ...), a tile of one sequence
+//   STAGES         buffers in the ring
+//   LOADS_AHEAD    loads in flight; the other stages are being stored
+//   TILES          tiles of a block, one below the other
+//   PADDING_TILES  the same of a block that writes padding
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -17,6 +18,7 @@ static_assert(Padded::kBytes == Packed::kBytes, "either side moves the same tile
 
 constexpr int kRank = Packed::kRank;
 constexpr i32 kBlockRows = TILES * Packed::kRows;
+constexpr i32 kPaddingRows = PADDING_TILES * Packed::kRows;
 
 struct Ring {
     typename Packed::Shared tiles[STAGES];
@@ -48,33 +50,58 @@ __device__ Coordinates<kRank> take_columns(u32& index, const Columns& columns) {
     return at;
 }
 
-// A sequence longer than the padded array's rows is cut there.
-__device__ RaggedSequence sequence_of(const Packed& packed, const i32* cu_seqlens, i32 index) {
-    auto sequence = RaggedSequence::of(cu_seqlens, index);
-    sequence.length = min(sequence.length, packed.max_length);
-    return sequence;
-}
+// A batch of sequences in the packed array.
+struct Batch {
+    const i32* cu_seqlens;
+    i32 size;
+    i32 total_rows;
 
-// The blocks of rows of sequence i are numbered from here on. As many numbers as its rows may need
-// lie between it and the next, whatever the lengths, and nothing has to be added up.
-__device__ i32 first_block(const i32* cu_seqlens, i32 index) {
-    return cu_seqlens[index] / kBlockRows + index;
-}
-
-// The sequence to which a block of rows belongs: the last that starts at or before it. All lanes
-// probe at once, so that a thousand sequences take two steps.
-__device__ i32 sequence_of_block(const i32* cu_seqlens, i32 batch, i32 block) {
-    i32 low = 0, count = batch;
-    while (count > 1) {
-        const i32 step = (count + 31) / 32;
-        const i32 probe = low + static_cast<i32>(lane_index()) * step;
-        const bool starts = probe < low + count && first_block(cu_seqlens, probe) <= block;
-        const i32 skipped = (__popc(__ballot_sync(0xffffffff, starts)) - 1) * step;
-        low += skipped;
-        count = min(step, count - skipped);
+    // A sequence longer than the padded array's rows is cut there; one that ends behind the packed
+    // array has no rows.
+    __device__ RaggedSequence sequence(const Packed& packed, i32 index) const {
+        auto sequence = RaggedSequence::of(cu_seqlens, index);
+        check_range("sequence.length", sequence.length, 0, packed.max_length);
+        sequence.length = min(sequence.length, packed.max_length);
+        if (sequence.end() > total_rows) sequence.length = 0;
+        return sequence;
     }
-    return low;
-}
+
+    // The blocks of rows of a sequence are numbered from here on. As many numbers as its rows may
+    // need lie between it and the next, whatever the lengths, and nothing has to be added up.
+    __device__ i32 first_block(i32 index) const { return cu_seqlens[index] / kBlockRows + index; }
+
+    __device__ u32 blocks() const { return total_rows / kBlockRows + size; }
+
+    // The sequence to which a block of rows belongs: the last that starts at or before it. All
+    // lanes probe at once, so that a thousand sequences take two steps.
+    __device__ i32 sequence_of_block(i32 block) const {
+        i32 low = 0, count = size;
+        while (count > 1) {
+            const i32 step = (count + 31) / 32;
+            const i32 probe = low + static_cast<i32>(lane_index()) * step;
+            const bool starts = probe < low + count && first_block(probe) <= block;
+            const i32 skipped = (__popc(__ballot_sync(0xffffffff, starts)) - 1) * step;
+            low += skipped;
+            count = min(step, count - skipped);
+        }
+        return low;
+    }
+};
+
+// The rows that a block moves, of one sequence; none, where its number is one too many.
+struct BlockRows {
+    i32 index;
+    RaggedSequence sequence;
+    i32 first;
+    i32 end;
+
+    __device__ static BlockRows of(const Packed& packed, const Batch& batch, i32 block) {
+        const i32 index = batch.sequence_of_block(block);
+        const auto sequence = batch.sequence(packed, index);
+        const i32 first = (block - batch.first_block(index)) * kBlockRows;
+        return {index, sequence, first, min(first + kBlockRows, sequence.length)};
+    }
+};
 
 // --- rows --------------------------------------------------------------------------------------
 
@@ -127,59 +154,92 @@ __device__ void open_ring(Ring& ring) {
     fence_barrier_init();
 }
 
+// The tiles of zeros behind a sequence that the block of this number stores.
+__device__ void store_padding(
+    Ring& ring,
+    const Packed& packed,
+    const Padded& padded,
+    const Batch& batch,
+    const Coordinates<kRank>& at,
+    u32 block
+) {
+    const u32 blocks_each = (packed.max_length + kPaddingRows - 1) / kPaddingRows;
+    const i32 index = block / blocks_each;
+    const i32 first = block % blocks_each * kPaddingRows;
+    const i32 end = min(first + kPaddingRows, packed.max_length);
+    const i32 length = batch.sequence(packed, index).length;
+    i32 row = max(first, (length + Packed::kRows - 1) / Packed::kRows * Packed::kRows);
+    if (row >= end) return;
+
+    auto& zeros = ring.tiles[0];
+    for (u32 byte = lane_index() * 16; byte < Packed::kBytes; byte += 32 * 16) {
+        *reinterpret_cast<uint4*>(zeros.bytes + byte) = uint4{0, 0, 0, 0};
+    }
+    fence_async_view_proxy();
+    __syncwarp();
+    if (!elect()) return;
+    for (; row < end; row += Packed::kRows) padded.async_store(zeros, in_padded(at, index, row));
+    commit_group();
+    wait_group_read<0>();
+}
+
 // --- entries -----------------------------------------------------------------------------------
 
-// Padded to packed. The grid has a block of rows for every kBlockRows rows of the packed array and
-// one more for every sequence, each as often as there are columns.
+// Padded to packed. The grid has Batch::blocks() as often as there are columns.
 extern "C" __global__ void __launch_bounds__(32) ragged_store(
     const __grid_constant__ Packed packed,
     const __grid_constant__ Padded padded,
     const i32* cu_seqlens,
-    i32 batch,
+    i32 sequences,
+    i32 total_rows,
     const Columns columns
 ) {
+    const Batch batch{cu_seqlens, sequences, total_rows};
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
-    const i32 index = sequence_of_block(cu_seqlens, batch, block);
-    const auto sequence = sequence_of(packed, cu_seqlens, index);
-    const i32 row = (static_cast<i32>(block) - first_block(cu_seqlens, index)) * kBlockRows;
-    if (row >= sequence.length || !elect()) return;
+    const auto rows = BlockRows::of(packed, batch, block);
+    if (rows.first >= rows.end || !elect()) return;
 
     auto& ring = dynamic_shared<Ring>();
     open_ring(ring);
     copy_rows(
-        ring, row, min(row + kBlockRows, sequence.length),
+        ring, rows.first, rows.end,
         [&](auto& tile, auto& full, i32 next) {
-            padded.async_copy(tile, full, in_padded(at, index, next));
+            padded.async_copy(tile, full, in_padded(at, rows.index, next));
         },
-        [&](const auto& tile, i32 now) { packed.async_store(tile, sequence, in_packed(at, now)); }
+        [&](const auto& tile, i32 now) {
+            packed.async_store(tile, rows.sequence, in_packed(at, now));
+        }
     );
 }
 
-// Packed to padded, zeros behind every sequence. The grid has the blocks of rows that cover one
-// sequence of the padded array, for every sequence, each as often as there are columns.
+// Packed to padded, zeros behind every sequence. The grid has Batch::blocks() for the rows, then
+// the blocks of kPaddingRows that cover a sequence of the padded array, for every sequence; each as
+// often as there are columns. The zeros come last because DRAM that is only written is faster than
+// DRAM that is read in between: 4 to 25 % in all on an H200.
 extern "C" __global__ void __launch_bounds__(32) ragged_load(
     const __grid_constant__ Packed packed,
     const __grid_constant__ Padded padded,
     const i32* cu_seqlens,
-    i32 batch,
+    i32 sequences,
+    i32 total_rows,
     const Columns columns
 ) {
-    if (!elect()) return;
-    const u32 blocks_each = (packed.max_length + kBlockRows - 1) / kBlockRows;
+    const Batch batch{cu_seqlens, sequences, total_rows};
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
-    const i32 index = block / blocks_each;
-    const i32 row = block % blocks_each * kBlockRows;
-    const auto sequence = sequence_of(packed, cu_seqlens, index);
-
     auto& ring = dynamic_shared<Ring>();
+    if (block >= batch.blocks()) {
+        return store_padding(ring, packed, padded, batch, at, block - batch.blocks());
+    }
+    const auto rows = BlockRows::of(packed, batch, block);
+    if (rows.first >= rows.end || !elect()) return;
     open_ring(ring);
     copy_rows(
-        ring, row, min(row + kBlockRows, packed.max_length),
+        ring, rows.first, rows.end,
         [&](auto& tile, auto& full, i32 next) {
-            packed.async_copy(tile, full, sequence, in_packed(at, next));
+            packed.async_copy(tile, full, rows.sequence, in_packed(at, next));
         },
-        [&](const auto& tile, i32 now) { padded.async_store(tile, in_padded(at, index, now)); }
+        [&](const auto& tile, i32 now) { padded.async_store(tile, in_padded(at, rows.index, now)); }
     );
 }

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,64 @@ class Exporter:
         array = (ctypes.c_int64 * len(values))(*values)
         self._kept.append(array)
         return ctypes.addressof(array)
+
+
+class CupyArray:
+    """A CuPy array over a NumPy array's memory, said to be on device 0."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(self.array.strides)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    def astype(self, dtype: Any, *, copy: bool) -> CupyArray:
+        return self if dtype == self.dtype and not copy else CupyArray(self.array.astype(dtype))
+
+    def __setitem__(self, key: Any, value: CupyArray) -> None:
+        self.array[key] = value.array
+
+
+CupyArray.__module__, CupyArray.__name__ = "cupy", "ndarray"
+
+
+class Cupy(ModuleType):
+    """As much of CuPy as brings numbers to a device, which ``uploads`` keeps, and adds them up."""
+
+    int32 = np.int32
+
+    def __init__(self) -> None:
+        super().__init__("cupy")
+        self.uploads: list[list[int]] = []
+        stream = SimpleNamespace(ptr=7)
+        self.cuda = SimpleNamespace(
+            Device=lambda _: nullcontext(),
+            ExternalStream=lambda _: nullcontext(),
+            get_current_stream=lambda *_: stream,
+        )
+
+    def asarray(self, values: np.ndarray[Any, Any]) -> CupyArray:
+        self.uploads.append(values.tolist())
+        return CupyArray(values.copy())
+
+    def from_dlpack(self, array: CupyArray) -> CupyArray:
+        return array
+
+    def ascontiguousarray(self, array: CupyArray) -> CupyArray:
+        return CupyArray(np.ascontiguousarray(array.array))
+
+    def zeros(self, count: int, dtype: Any) -> CupyArray:
+        return CupyArray(np.zeros(count, dtype))
+
+    def cumsum(self, array: CupyArray, dtype: Any) -> CupyArray:
+        return CupyArray(np.cumsum(array.array, dtype=dtype))

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tmaasync import Im2colSpec, StaleTileError, Swizzle, TensorMapError, create_tma_tile_im2col
+from tmaasync import (
+    ArgumentError,
+    Im2colSpec,
+    StaleTileError,
+    Swizzle,
+    TensorMapError,
+    create_tma_tile_im2col,
+)
 
 IMAGES = np.zeros((4, 14, 18, 64), np.float16)
 
@@ -36,6 +43,7 @@ def test_the_outputs_are_those_of_a_convolution(
         for start in range(-before, extent + after, stride)
         if start + (taps - 1) * dilation < extent + after
     ]
+    assume(positions)
 
     tile = make(
         np.zeros((2, extent, 64), np.float16),
@@ -70,6 +78,65 @@ def test_the_map_is_the_drivers_im2col_map() -> None:
     assert tile.spec.element_strides == (1, 2, 3, 1)
     assert (tile.spec.pixels_per_column, tile.spec.channels_per_pixel) == (64, 64)
     assert tile.descriptor == tile.spec.encode()
+
+
+@given(
+    extents=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    channels=st.sampled_from([32, 64, 96]),
+    taps=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    dilations=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(*[st.tuples(st.integers(0, 9), st.integers(0, 9))] * 2),
+    steps=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)
+def test_loads_start_where_an_im2col_loop_reads(
+    extents: tuple[int, int],
+    channels: int,
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    padding: tuple[tuple[int, int], tuple[int, int]],
+    steps: tuple[int, int],
+) -> None:
+    """The loop: for each place of the column, which pixel of the images is read there."""
+    (high, wide), block_m, block_k = extents, 16, 32
+    out_h, out_w = (
+        (extent + sum(pad) - dilation * (tap - 1) - 1) // stride + 1
+        for extent, pad, dilation, tap, stride in zip(
+            extents, padding, dilations, taps, strides, strict=True
+        )
+    )
+    assume(out_h > 0 and out_w > 0)
+    tile = make(
+        np.zeros((3, high, wide, channels), np.float16),
+        (block_m, block_k),
+        filter_shape=taps,
+        stride=strides,
+        dilation=dilations,
+        padding=padding,
+        swizzle=Swizzle.B64,
+    )
+    nhw_step, c_step = steps
+    m, k = nhw_step * block_m, c_step * block_k
+    tap_h, tap_w = k // channels // taps[1], k // channels % taps[1]
+
+    (image, h, w, channel), offsets = tile.load_coordinates(m, k)
+
+    assert image == m // (out_h * out_w)
+    if tap_h >= taps[0]:
+        assert channel >= channels
+        return
+    assert channel == k % channels
+    assert h + offsets[0] == (
+        m // out_w % out_h * strides[0] + tap_h * dilations[0] - padding[0][0]
+    )
+    assert w + offsets[1] == m % out_w * strides[1] + tap_w * dilations[1] - padding[1][0]
+
+
+@pytest.mark.parametrize("place", [(-1, 0), (0, -64), (0, 32)])
+def test_a_load_starts_in_the_matrix_at_a_whole_box(place: tuple[int, int]) -> None:
+    with pytest.raises(ArgumentError, match="multiple of the 64 channels of a box"):
+        make().load_coordinates(*place)
 
 
 def test_the_kernels_parameter_is_the_map_and_the_window_innermost_first() -> None:
@@ -119,8 +186,10 @@ def test_images_that_went_away_are_noticed() -> None:
         ({"stride": (1, 9)}, r"element_strides\[2\] is 9"),
         ({"stride": 0}, r"stride\[0\] is 0"),
         ({"dilation": (1, 1, 1)}, "dilation is"),
-        ({"padding": -1}, "padding is -1.*Crop with lower_corner"),
+        ({"padding": -1}, "padding is -1.*slice the array"),
         ({"padding": (1, 2, 3)}, "padding is"),
+        ({"padding": 1.5}, "padding is 1.5"),
+        ({"padding": "same"}, "padding is same"),
         ({"lower_corner": (0, 0)}, "the bounding box has both"),
         ({"lower_corner": (0,), "upper_corner": (0, 0)}, "lower_corner is"),
         ({"filter_shape": (3, 300)}, r"filter_shape\[1\] is 300; .* allow 255"),

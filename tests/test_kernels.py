@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync.ops import gemm, ragged
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
+from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
+from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
 
@@ -31,6 +37,10 @@ def gemm_with(
     b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
     columns = 128 // element(output).itemsize
     c = tile_type(output, (64, columns), (64, columns))
+    if n % columns and not blocking.by_columns:
+        c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
+    if blocking.by_columns:
+        c = tile_type(output, (n, 64), (n, columns))
     return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
 
 
@@ -50,16 +60,56 @@ BLOCKINGS = [
     for (consumers, n), cluster in itertools.product(gemm._RATE, (1, 2))
     if cluster == 1 or n % gemm._SHARED_COLUMNS == 0
 ]
+FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
 
 
-@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+@pytest.mark.parametrize(
+    ("blocking", "layout"),
+    [
+        (blocking, layout)
+        for blocking, layout in itertools.product(
+            [*BLOCKINGS, *FEW_COLUMNS], ["nn", "nt", "tn", "tt"]
+        )
+        if layout[1] == "t" or blocking.block_n % gemm._LINE_COLUMNS == 0
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("output", list(_TYPES))
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+
+
+def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue) -> Kernel:
+    images, filters = (np.zeros(shape, np.float16) for shape in ((1, 4, 4, 64), (8, 3, 3, 64)))
+    kind = "float16" if output == "float32" else output
+    out = np.zeros((16, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
+    window = window_of(2, (3, 3), 1, 1, 1)
+    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, blocking)
+    return conv2d_kernel(*(tile.cuda_type for tile in tiles), "float", epilogue, blocking)
+
+
+PLAIN, BIASED = Epilogue(), Epilogue(has_bias=True, relu=True)
+CONV2D_BLOCKINGS = [
+    Blocking(consumers, n, 1 + index % 2, rows=rows)
+    for index, (consumers, rows, n) in enumerate(RATE)
+]
+
+
+@pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
+def test_conv2d_compiles_clean(blocking: Blocking) -> None:
+    assert_clean(conv2d_with(blocking, "bfloat16", BIASED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
+def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, output: str) -> None:
+    for cluster, epilogue in itertools.product((1, 2), (PLAIN, BIASED)):
+        assert_clean(conv2d_with(replace(blocking, cluster=cluster), output, epilogue))
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

@@ -1,13 +1,18 @@
-"""Packing and spreading out without a GPU: what is refused, and what costs nothing."""
+"""Packing and spreading out without a GPU: what is refused, and what costs little or nothing."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_arrays import Cupy, CupyArray
 
-from tmaasync import ArgumentError, TensorMapError, ops
+from tmaasync import ArgumentError, TensorMapError, _arrays, _driver, ops
+from tmaasync.ops._plans import PlanCache
+from tmaasync.ops.ragged import plans
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -65,3 +70,162 @@ def test_empty_batches_cost_nothing() -> None:
     assert ops.ragged_store(aligned((2, 8, 32)), [0, 0]).shape == (0, 32)
     assert ops.ragged_load(aligned((5, 32)), []).shape == (0, 0, 32)
     assert (ops.ragged_load(aligned((0, 32)), [0, 0], max_length=3) == 0).all()
+
+
+# --- calls that were made before --------------------------------------------------------------
+
+
+class Launches:
+    """In place of the driver: where each launch was aimed, and on which stream."""
+
+    def __init__(self) -> None:
+        self.aimed: list[tuple[int, ...]] = []
+        self.streams: list[int] = []
+        self.prepared = 0
+
+    def prepare(self, *_: object) -> Launches:
+        self.prepared += 1
+        return self
+
+    def aim(self, addresses: tuple[int, ...], stream: int) -> None:
+        self.aimed.append(tuple(addresses))
+        self.streams.append(stream)
+
+    def __call__(self) -> None:
+        pass
+
+
+class Device:
+    """A device with CuPy, where launches do nothing but be noted."""
+
+    def __init__(self, cupy: Cupy, launches: Launches) -> None:
+        self.uploads = cupy.uploads
+        self.launches = launches
+
+    def array(self, shape: tuple[int, ...], dtype: Any = np.float32, shift: int = 0) -> Any:
+        size = int(np.prod(shape))
+        whole = aligned((size + 64,), dtype)
+        return CupyArray(whole[shift : shift + size].reshape(shape))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    cupy, launches = Cupy(), Launches()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(_driver, "current_device", lambda: 0)
+    monkeypatch.setattr(plans.Plan, "_prepare", launches.prepare)
+    monkeypatch.setattr(plans, "_KNOWN", PlanCache())
+    plans._plan.cache_clear()
+    yield Device(cupy, launches)
+    plans._plan.cache_clear()
+
+
+def address(array: Any) -> int:
+    return int(array.data.ptr)
+
+
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes looking at an array an error from now on."""
+
+    def refuse() -> None:
+        monkeypatch.setattr(_arrays, "view", lambda *_, **__: pytest.fail("looked at an array"))
+
+    return refuse
+
+
+@pytest.mark.parametrize("entry", ["ragged_store", "ragged_load"])
+def test_a_call_like_an_earlier_one_looks_at_no_array(
+    device: Device, unseen: Any, entry: str
+) -> None:
+    def arrays() -> tuple[Any, Any, Any]:
+        sums = device.array((4,), np.int32)
+        sums.array[:] = 0, 3, 3, 9
+        return device.array((3, 8, 32)), device.array((20, 32)), sums
+
+    def call(padded: Any, packed: Any, sums: Any) -> Any:
+        if entry == "ragged_store":
+            return ops.ragged_store(padded, out=packed, cu_seqlens=sums)
+        return ops.ragged_load(packed, out=padded, cu_seqlens=sums)
+
+    call(*arrays())
+    again = arrays()
+    unseen()
+
+    out = call(*again)
+
+    padded, packed, sums = again
+    assert device.launches.aimed[-1] == (address(packed), address(padded), address(sums))
+    assert device.launches.prepared == 1
+    assert out is (packed if entry == "ragged_store" else padded)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_lengths_in_host_memory_are_checked_and_uploaded_where_they_differ(
+    device: Device, kind: Any
+) -> None:
+    padded, packed = device.array((3, 8, 32)), device.array((20, 32))
+    sums = [0, 3, 3, 9]
+    ops.ragged_store(padded, kind([3, 0, 6]), packed)
+    device.uploads.clear()
+
+    for _ in range(3):
+        ops.ragged_store(padded, kind([3, 0, 6]), packed)
+    assert device.uploads == [sums]
+    ops.ragged_store(padded, kind([3, 0, 7]), packed)
+    assert device.uploads == [sums, [0, 3, 3, 10]]
+
+    with pytest.raises(ArgumentError, match="no sequence may have more than max_length, 8 rows"):
+        ops.ragged_store(padded, kind([3, 0, 9]), packed)
+    with pytest.raises(ArgumentError, match="lengths describes 2 sequences; padded has 3"):
+        ops.ragged_store(padded, kind([3, 0]), packed)
+    with pytest.raises(ArgumentError, match="rows are counted in integers"):
+        ops.ragged_store(padded, kind([3.0, 0.0, 7.0]), packed)
+    assert len(device.uploads) == 2
+
+
+def test_lengths_that_were_changed_in_place_are_noticed(device: Device) -> None:
+    padded, packed = device.array((3, 8, 32)), device.array((20, 32))
+    lengths = [1, 2, 3]
+    for _ in range(2):
+        ops.ragged_store(padded, lengths, packed)
+
+    lengths[0] = 8
+    ops.ragged_store(padded, lengths, packed)
+
+    assert device.uploads[-1] == [0, 8, 10, 13]
+
+
+def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
+    device: Device,
+) -> None:
+    padded, packed = device.array((3, 8, 32)), device.array((20, 32))
+    sums, wide = device.array((4,), np.int32, shift=1), device.array((4,), np.int64)
+    for given in (sums, wide):
+        for stream in (None, 9):
+            for _ in range(2):
+                ops.ragged_store(padded, out=packed, cu_seqlens=given, stream=stream)
+    places = [places[2] for places in device.launches.aimed]
+
+    assert places[1] == address(sums)
+    assert address(wide) not in places
+    assert device.launches.streams == [7, 7, 9, 9, 7, 7, 9, 9]
+    assert device.launches.prepared == 1
+
+
+def test_other_arguments_are_looked_at_as_the_first_time(device: Device) -> None:
+    memory = device.array((24 * 32 + 20 * 32,))
+    packed = CupyArray(memory.array[: 20 * 32].reshape(20, 32))
+    for _ in range(2):
+        ops.ragged_load(packed, [1, 2, 3], device.array((3, 8, 32)))
+    overlapping = CupyArray(memory.array[-24 * 32 - 32 : -32].reshape(3, 8, 32))
+
+    with pytest.raises(ArgumentError, match="out overlaps the other array"):
+        ops.ragged_load(packed, [1, 2, 3], overlapping)
+    with pytest.raises(ArgumentError, match="max_length is True"):
+        ops.ragged_load(packed, [1, 2, 3], device.array((3, 8, 32)), max_length=True)
+    with pytest.raises(ArgumentError, match="neither given"):
+        ops.ragged_load(packed, out=device.array((3, 8, 32)))
+
+    ops.ragged_load(packed, [1, 2, 3], device.array((3, 8, 32), shift=2))
+    assert device.launches.prepared == 2  # off 16 bytes, which the real one refuses

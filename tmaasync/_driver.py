@@ -60,13 +60,38 @@ def _call(name: str, *arguments: Any) -> Any:
     """Call the driver; returns what it returns besides the status."""
     result, *values = getattr(_driver(), name)(*arguments)
     if int(result) != 0:
-        raise DriverError(f"{name} failed: {result.name}. {_explanation(result)}")
+        raise _fatal(result) or DriverError(f"{name} failed: {_said(result)}")
     return values[0] if values else None
 
 
-def _explanation(result: Any) -> str:
+def _said(result: Any) -> str:
     _, text = _driver().cuGetErrorString(result)
-    return text.decode() if text else ""
+    return f"{result.name}. {text.decode() if text else ''}"
+
+
+# What is left of a context whose kernel trapped, or reached for an address that is not there.
+_FATAL = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_LAUNCH_FAILED",
+}
+
+
+def _fatal(result: Any) -> DriverError | None:
+    """The error of every call after a kernel died; None for others."""
+    if result.name not in _FATAL:
+        return None
+    return DriverError(
+        f"an earlier kernel died, and the CUDA context with it: {_said(result)}. Start a new "
+        "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
+        "wrong, or run the kernel on NumPy arrays."
+    )
 
 
 @functools.cache
@@ -275,12 +300,11 @@ class PreparedLaunch:
 
         Raises:
             LaunchError: The driver refused the launch.
+            DriverError: A kernel before it died, and the CUDA context with it.
         """
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
-            raise LaunchError(
-                f"the driver refused the launch: {result.name}. {_explanation(result)}"
-            )
+            raise _fatal(result) or LaunchError(f"the driver refused the launch: {_said(result)}")
 
     def release(self) -> None:
         """Keep nothing alive any longer, for a launch that is aimed before each call."""

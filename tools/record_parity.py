@@ -1,4 +1,4 @@
-"""Keep what the chip does with im2col loads, edits of maps and a rare barrier.
+"""Keep what the chip does with whole tiles, im2col loads, edits of maps and a rare barrier.
 
 Writes tests/data/parity_<gpu>.json. Run it on the GPU; tests compare the emulator with the file on
 any machine.
@@ -18,12 +18,9 @@ from tmaasync import _driver
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from parity import map_edits, random_columns  # noqa: E402 - after its folder is on the path
-
-
-class _Cuda:
-    array = staticmethod(cupy.asarray)
-    host = staticmethod(cupy.asnumpy)
+# Only now is their folder on the path.
+from parity import map_edits, random_columns, tile_digests  # noqa: E402
+from parity.backends import Cuda  # noqa: E402
 
 
 def _columns(count: int) -> str:
@@ -46,13 +43,15 @@ def main() -> None:
     name = _driver.device_limits(0).name.lower().replace(" ", "_")
     facts = {
         "gpu": name,
-        "landed_first": map_edits.landed_first(_Cuda()),
-        "maps": map_edits.edited(_Cuda()),
+        "landed_first": map_edits.landed_first(Cuda()),
+        "maps": map_edits.edited(Cuda()),
+        "tiles": tile_digests.digests(Cuda()),
         "columns": _columns(options.count),
     }
     path = options.folder / f"parity_{name}.json"
     path.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"{options.count} columns and {len(facts['maps'])} edits in {path}")
+    counts = f"{options.count} columns, {len(facts['maps'])} edits, {len(facts['tiles'])} tiles"
+    print(f"{counts} in {path}")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def test_a_header_includes_only_the_project_or_the_element_types(header: str) ->
 def test_assembly_lies_below_the_waist_only() -> None:
     above = [name for name in HEADERS if "/ptx/" not in name]
     sources = [*(text_of(name) for name in above)]
-    sources += [path.read_text() for path in include_dir().parent.glob("*.cu")]
+    sources += [path.read_text() for path in include_dir().parent.glob("*.cu*")]
 
     assert not [text for text in sources if re.search(r"\basm\b", text)]
 

@@ -48,15 +48,17 @@ _LANES_ARRIVE = (
 _PRODUCER_LOOP = "for (int block = 0; block < walk.k_blocks; ++block, place.step()) {"
 _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
 _RELEASE = "if (block > 0) release_stage(shared, previous);"
-_LAST_RELEASE = "wgmma_fence_operands(sums);\n    release_stage(shared, previous);"
+_LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, start.n, block * kBlockK);"
+_LOAD_B = "load_b(stage.b, full, b, b_start(start.n, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        if constexpr"
-_SECOND_SYNC = "group.sync();\n        if (leads) {\n            c.async_store"
+_STORE_BEGINS = "if (leads) {\n            const int row"
+_SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
+_MULTIPLY = "multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1) cluster_sync();"
@@ -209,7 +211,7 @@ MUTATIONS = (
         "the last stage is not released",
         "product",
         _LAST_RELEASE,
-        "wgmma_fence_operands(sums);",
+        "fence_sums(sums);",
         "deadlock",
         r"empty\[0\], phase 1: 8 arrivals and 0 bytes are missing",
     ),
@@ -338,16 +340,16 @@ MUTATIONS = (
     Mutation(
         "one warp does not multiply",
         "product",
-        "multiply_tiles(shared, c, walk, group - 1);",
-        "if (warp_index() != 6) multiply_tiles(shared, c, walk, group - 1);",
+        _MULTIPLY,
+        "if (warp_index() != 6) " + _MULTIPLY,
         "deadlock",
         r"threads 128-191, 224-255 at .*: wgmma.wait_group",
     ),
     Mutation(
         "lanes give wgmma other rows",
         "product",
-        "OperandA::descriptor(stage.a, consumer * kGroupRows)",
-        "OperandA::descriptor(stage.a, consumer * kGroupRows + lane_index() % 2 * 8)",
+        "OperandA::descriptor(stage.a, row)",
+        "OperandA::descriptor(stage.a, row + lane_index() % 2 * 8)",
         "fault",
         r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
     ),
@@ -379,8 +381,7 @@ MUTATIONS = (
         "two sizes of one named barrier",
         "product",
         _SECOND_SYNC,
-        "NamedBarrier<2 * kGroupThreads>{1}.sync();\n        if (leads) {\n"
-        "            c.async_store",
+        f"NamedBarrier<2 * kGroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
         "fault",
         r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
         some_orders=True,
@@ -455,8 +456,8 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "load_a(stage.a, full, a, start.m, block * kBlockK);",
-        "load_a(stage.a, full, a, start.m, block);",
+        "a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));",
+        "a.async_copy(stage.a, full, a_start(start.m, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
@@ -471,8 +472,8 @@ MUTATIONS = (
     Mutation(
         "the output starts above the matrix",
         "product",
-        "m + consumer * kGroupRows}",
-        "m - consumer * kGroupRows}",
+        "m + row}",
+        "m - row}",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),
@@ -846,7 +847,7 @@ MUTATIONS = (
         "no barrier before the store",
         "product",
         _SECOND_SYNC,
-        "if (leads) {\n            c.async_store",
+        _STORE_BEGINS,
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
     ),
@@ -929,10 +930,10 @@ MUTATIONS = (
         "the empty barriers are invalidated early",
         "product",
         "for (; !walk.done(); walk.step()) {\n        const auto start = walk.start();\n"
-        "        float sums",
+        "        Sums sums",
         "if (threadIdx.x == kGroupThreads) shared.empty[0].invalidate();\n"
         "    for (; !walk.done(); walk.step()) {\n        const auto start = walk.start();\n"
-        "        float sums",
+        "        Sums sums",
         "fault",
         r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait",
     ),

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulate.shipped import whole_text
 from emulate.test_mutations import product, tiled
 
 from tmaasync import Kernel, create_tma_tile
-from tmaasync._sources import find_kernel, include_dir
+from tmaasync._sources import include_dir, kernels_dir
 from tmaasync.emulate import EmulatedLaunch, toolchain
 from tmaasync.emulate.debug_info import DebugInfo, Frame, debug_info, source_frame
 
@@ -189,7 +190,7 @@ def test_a_static_barrier_is_named_by_where_its_thread_local_lies(own: EmulatedL
 @pytest.mark.parametrize("job", ["product", "tiled"])
 def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
     prepare, file = {"product": (product, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]
-    prepared = prepare(find_kernel(file).read_text())
+    prepared = prepare(whole_text(file))
     with compiled_with("-O0", "-g"):
         found = information(prepared.build())
 
@@ -287,6 +288,14 @@ def test_the_innermost_frame_in_the_kernels_own_source_is_told() -> None:
     outer = Frame("pass", SOURCE_NAME, 30)
 
     assert source_frame((HEADER, THEIRS, OWN, outer), SOURCE_NAME) == OWN
+
+
+def test_a_header_beside_the_shipped_kernels_is_a_piece_of_their_source() -> None:
+    piece = Frame("multiply", f"{kernels_dir()}/product.cuh", 9)
+
+    told = source_frame((HEADER, piece, OWN), SOURCE_NAME)
+
+    assert told == Frame("multiply", "product.cuh", 9)
 
 
 def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:

@@ -33,9 +33,10 @@ __device__ void load(const Tile& tile, SharedMemory& shared) {
 extern "C" __global__ void edited(TMATensorTileArray<Tile> tiles, float* array) {
     auto& shared = dynamic_shared<SharedMemory>();
     Tile& tile = tiles.at(0);
+    Tile& other = tiles.at(1);
     auto& scratch = shared.scratch;
     const int thread = threadIdx.x;
-    (void)scratch;
+    (void)other, (void)scratch;
     if (thread == 0) {
         shared.full.init(1);
         fence_barrier_init();
@@ -54,6 +55,9 @@ COPY = "if (thread < 32) tile.tensormap_cp_fence_release(scratch);"
 LOAD = "load(tile, shared);"
 STORE = "tile.async_store(shared.tile, {0, 0}); commit_group();"
 WAIT = "shared.full.wait(0);"
+PREFETCH = "tile.prefetch({0, 0});"
+OTHER_EDIT = EDIT.replace("tile.", "other.")
+OTHER_ACQUIRE = ACQUIRE.replace("tile.", "other.")
 
 ORDERED = {
     "by one thread": f"if (thread == 0) {{ {EDIT} {RELEASE} {ACQUIRE} {LOAD} }} {WAIT}",
@@ -69,6 +73,18 @@ ORDERED = {
     f"__syncthreads(); if (thread == 40) {{ {ACQUIRE} {LOAD} }} {WAIT}",
     "after the load has landed": f"if (thread == 0) {LOAD} {WAIT} "
     f"if (thread == 40) {{ {EDIT} {RELEASE} }}",
+    "acquired for a prefetch": (
+        f"if (thread == 0) {{ {EDIT} {RELEASE} {ACQUIRE} {PREFETCH} {EDIT} }}"
+    ),
+    "acquired after its own prefetch": (
+        f"if (thread == 0) {{ {EDIT} {RELEASE} tile.prefetch_descriptor(); {ACQUIRE} {LOAD} }} "
+        f"{WAIT}"
+    ),
+    "two maps released at once": (
+        f"if (thread == 0) {{ {EDIT} {OTHER_EDIT} {RELEASE} {OTHER_ACQUIRE} {ACQUIRE} {LOAD} }} "
+        f"{WAIT}"
+    ),
+    "another map edited": f"if (thread == 0) {{ {OTHER_EDIT} {LOAD} }} {WAIT}",
     "after the store has read": f"if (thread == 0) {{ {LOAD} {WAIT} {STORE} wait_group_read<0>(); "
     f"{EDIT} {RELEASE} wait_group<0>(); }}",
 }
@@ -100,6 +116,11 @@ RACES = {
         ),
         STALE,
     ),
+    "another map acquired": (
+        (f"if (thread == 0) {{ {EDIT} {OTHER_EDIT} {RELEASE} {OTHER_ACQUIRE} {LOAD} }} {WAIT}"),
+        STALE,
+    ),
+    "a prefetch": (f"if (thread == 0) {{ {EDIT} {RELEASE} {PREFETCH} }}", STALE),
     "copied and not acquired": (
         f"if (thread == 0) {{ {SHARED_EDIT} }} __syncwarp(); {COPY} if (thread == 0) {LOAD} {WAIT}",
         STALE,
@@ -129,7 +150,7 @@ RACES = {
 def run(body: str, *, elsewhere: bool = False) -> Any:
     """Run with a map over one array, which the kernel may aim at another."""
     array, other = np.ones((8, 32), np.float32), np.full((8, 32), 2, np.float32)
-    tiles = TMATensorTileArray([create_tma_tile(array, (8, 32))])
+    tiles = TMATensorTileArray([create_tma_tile(array, (8, 32))] * 2)
     kernel = Kernel(SOURCE.replace("BODY", body), "edited", types={"Tile": tiles[0]})
     kernel(1, 64, (tiles, other if elsewhere else array))
     return tiles
@@ -165,7 +186,7 @@ def test_maps_and_the_arrays_behind_them_are_within_reach_and_nothing_else_is() 
     with pytest.raises(EmulatedFault, match="lies in none of the launch's arrays"):
         run("if (thread == 0) array[8 * 32] = 1;")
     with pytest.raises(EmulatedFault, match="lies in none of the launch's arrays"):
-        run("if (thread == 0) array[0] = float(tiles.tiles[1].map.words[0]);")
+        run("if (thread == 0) array[0] = float(tiles.tiles[2].map.words[0]);")
 
 
 AIM = """

@@ -16,9 +16,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulate.mutations import MUTATIONS, Job, Mutation
+from emulate.shipped import whole_text
 
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
-from tmaasync._sources import find_kernel
 from tmaasync.emulate import EmulatedLaunch, scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops import gemm
@@ -92,15 +92,7 @@ def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={
-            "CONSUMERS": blocking.consumers,
-            "BLOCK_N": blocking.block_n,
-            "STAGES": STAGES,
-            "CLUSTER": cluster,
-            "GROUP_M": 8,
-            "A_IS_K_MAJOR": not transposed[0],
-            "B_IS_K_MAJOR": transposed[1],
-        },
+        constants={**gemm.gemm_constants(*transposed, blocking), "STAGES": STAGES},
     )
     operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
     return Prepared(
@@ -165,7 +157,7 @@ JOBS: dict[Job, Any] = {
 
 
 def planted(mutation: Mutation) -> Prepared:
-    text = find_kernel(mutation.kernel).read_text()
+    text = whole_text(mutation.kernel)
     assert text.count(mutation.old) == 1
     prepared: Prepared = JOBS[mutation.job](text.replace(mutation.old, mutation.new))
     return prepared
@@ -293,7 +285,7 @@ SHIPPED: dict[str, tuple[str, Any]] = {
 
 def assert_silent(job: str, orders: Iterable[tuple[Policy, int]]) -> None:
     file, prepare = SHIPPED[job]
-    prepared: Prepared = prepare(find_kernel(file).read_text())
+    prepared: Prepared = prepare(whole_text(file))
     launch = prepared.build()
     fresh = prepared.output.copy()
 

@@ -151,6 +151,12 @@ def test_unchecked_lengths_are_cut_and_checked_ones_refused() -> None:
     assert bool((packed[:8] == padded[0]).all())
     assert bool((packed[8:] == POISON).all())
 
+    spread = cupy.full_like(padded, POISON)
+    ops.ragged_load(packed[:12], cu_seqlens=beyond, out=spread)
+
+    assert bool((spread[0] == padded[0]).all())
+    assert not bool(spread[1].any())
+
 
 def test_what_cannot_be_known_without_waiting_is_asked_for() -> None:
     padded, packed = random_words((2, 8, 64), 5), random_words((16, 64), 6)

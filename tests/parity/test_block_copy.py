@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from copy_problems import Problem, buffer_of, drawn
+from parity.backends import Backend
 
 from tmaasync import ArgumentError, CachePolicy, CopyPlan, Kernel, Swizzle
 
@@ -104,7 +105,7 @@ def kernel_for(source: str, target: str, cluster: int) -> Kernel:
 class Leg:
     """An array on a back end, with its memory, and the plan for it."""
 
-    def __init__(self, backend: Any, case: Case, way: Way, problem: Problem, seed: int) -> None:
+    def __init__(self, backend: Backend, case: Case, way: Way, problem: Problem, seed: int) -> None:
         self.problem = problem
         self.host = buffer_of(problem.buffer_bytes)
         self.host[:] = POISON if problem.is_store else _random_bytes(problem, seed)
@@ -131,7 +132,7 @@ class Leg:
         return found
 
 
-def kernel_of(backend: Any, case: Case) -> Kernel:
+def kernel_of(backend: Backend, case: Case) -> Kernel:
     """The kernel that a case is for."""
     load = next(_legs(backend, case, case.load, is_store=False, seed=1))
     target = next(_legs(backend, case, case.store, is_store=True, seed=2))
@@ -154,7 +155,7 @@ def _random_bytes(problem: Problem, seed: int) -> Any:
     return host
 
 
-def _placed(backend: Any, host: Any, problem: Problem) -> tuple[Any, Any]:
+def _placed(backend: Backend, host: Any, problem: Problem) -> tuple[Any, Any]:
     """The bytes at a multiple of 256 in the back end's memory, and the array in them."""
     if backend.module is np:
         memory = buffer_of(host.size)
@@ -166,7 +167,7 @@ def _placed(backend: Any, host: Any, problem: Problem) -> tuple[Any, Any]:
     return memory, array
 
 
-def _legs(backend: Any, case: Case, way: Way, *, is_store: bool, seed: int) -> Iterator[Leg]:
+def _legs(backend: Backend, case: Case, way: Way, *, is_store: bool, seed: int) -> Iterator[Leg]:
     """Random arrays for which the plan is the one that the case wants."""
     rng = random.Random(seed)
     dtype = case.dtype if way.dtype is None else way.dtype
@@ -219,7 +220,7 @@ def _inside(
     return within, tuple(slice(low, max(high, low)) for low, high, _ in bounds)
 
 
-def run(backend: Any, case: Case, load: Leg, target: Leg, number: int) -> list[str]:
+def run(backend: Backend, case: Case, load: Leg, target: Leg, number: int) -> list[str]:
     """One launch; returns what is wrong."""
     loads, stores = load.places, target.places
     tiles, in_steps = max(len(loads), len(stores)), number % 2
@@ -251,7 +252,7 @@ def run(backend: Any, case: Case, load: Leg, target: Leg, number: int) -> list[s
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_random_tiles_get_in_and_out(backend: Any, case: Case) -> None:
+def test_random_tiles_get_in_and_out(backend: Backend, case: Case) -> None:
     count = COUNTS[type(backend).__name__]
     pairs = zip(
         _legs(backend, case, case.load, is_store=False, seed=1),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parity.backends import Cuda, Emulate
 from parity.tile_oracle import loaded
 
 from tmaasync import Kernel, Swizzle, TMATensorTile, create_tma_tile, emulate
@@ -96,21 +97,32 @@ def relay(backend: Any, tile: TMATensorTile, ctas: int, partitioned: bool, tiles
     return backend.host(images)
 
 
+ROWS, COLUMNS = 24, 96
+
+
+def relayed_rows(tiles: int) -> np.ndarray[Any, Any]:
+    """The last tile lacks five rows."""
+    return np.random.default_rng(tiles).random((tiles * ROWS - 5, COLUMNS), np.float32)
+
+
+def relay_rows(backend: Any, ctas: int, partitioned: bool, tiles: int) -> Any:
+    """What every CTA sees of every tile of the rows."""
+    array = backend.array(relayed_rows(tiles))
+    tile = create_tma_tile(array, (ROWS, COLUMNS), swizzle=Swizzle.B128, box_shape=(8, 32))
+    return relay(backend, tile, ctas, partitioned, tiles)
+
+
 # Boxes per tile: shared out evenly, unevenly, and fewer than there are CTAs.
 @pytest.mark.parametrize("ctas", [2, 4, 8, pytest.param(16, id="16-non-portable")])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["shares", "turns"])
 def test_every_cta_sees_every_tile(backend: Any, ctas: int, partitioned: bool) -> None:
-    tiles = 1000 if is_device(backend) else 12
-    rows, columns = 24, 96
-    host = np.random.default_rng(ctas).random((tiles * rows - 5, columns), np.float32)
-    tile = create_tma_tile(
-        backend.array(host), (rows, columns), swizzle=Swizzle.B128, box_shape=(8, 32)
-    )
+    tiles = 1000 if isinstance(backend, Cuda) else 12
 
-    got = relay(backend, tile, ctas, partitioned, tiles)
+    got = relay_rows(backend, ctas, partitioned, tiles)
 
+    host = relayed_rows(tiles)
     for index in range(tiles):
-        wanted = loaded(host, (index * rows, 0), (rows, columns), (8, 32), span_bits=3)
+        wanted = loaded(host, (index * ROWS, 0), (ROWS, COLUMNS), (8, 32), span_bits=3)
         assert (got[:, index] == wanted).all(), index
 
 
@@ -121,7 +133,7 @@ def test_any_interleaving_of_the_handshake_is_right() -> None:
 
     for seed in range(20):
         with emulate.scheduled("random", seed=seed):
-            got = relay(_Host(), tile, 4, True, 4)
+            got = relay(Emulate(), tile, 4, True, 4)
 
         assert all(np.array_equal(cta[index], wanted[index]) for cta in got for index in range(4))
 
@@ -170,35 +182,25 @@ extern "C" __global__ void both(
 """
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
-def test_multicast_of_every_rank(backend: Any, rank: int) -> None:
-    shape = (2, 3, 4, 5, 100)[5 - rank :]
-    sides = (1, 2, 3, 4, 96)[5 - rank :]
+SHAPE, SIDES, PLACE = (2, 3, 4, 5, 100), (1, 2, 3, 4, 96), (1, 2, 2, 3, 32)
+
+
+def multicast(backend: Any, rank: int) -> tuple[Any, Any]:
+    """What both CTAs see of a tile, loaded whole and by shares, and what they must."""
+    shape, sides, place = (numbers[5 - rank :] for numbers in (SHAPE, SIDES, PLACE))
     host = np.random.default_rng(rank).random(shape, np.float32)
-    box = (*sides[:-1], 32)
-    tile = create_tma_tile(
-        backend.array(host),
-        sides,
-        box_shape=box,
-        swizzle=Swizzle.B128 if rank > 1 else Swizzle.NONE,
-    )
-    place = (1, 2, 2, 3, 32)[5 - rank :]
+    box, swizzle = (*sides[:-1], 32), Swizzle.B128 if rank > 1 else Swizzle.NONE
+    tile = create_tma_tile(backend.array(host), sides, box_shape=box, swizzle=swizzle)
     images = backend.array(np.full((2, 2, tile.tile_bytes), 0xCC, np.uint8))
     kernel = Kernel(EVERY_RANK, "both", types={"Tile": tile})
 
     kernel(2, 32, (tile, backend.array(np.array(place[::-1], np.int32)), images), cluster=2)
 
-    wanted = loaded(host, place, sides, box, span_bits=3 if rank > 1 else 0)
-    assert (backend.host(images) == wanted).all()
+    return backend.host(images), loaded(host, place, sides, box, span_bits=int(swizzle))
 
 
-def is_device(backend: Any) -> bool:
-    return type(backend).__name__ == "Cuda"
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+def test_multicast_of_every_rank(backend: Any, rank: int) -> None:
+    got, wanted = multicast(backend, rank)
 
-
-class _Host:
-    def array(self, host: Any) -> Any:
-        return host.copy()
-
-    def host(self, array: Any) -> Any:
-        return array
+    assert (got == wanted).all()

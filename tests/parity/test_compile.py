@@ -17,7 +17,7 @@ from parity import (
     test_tile_edits,
     test_tiles,
 )
-from parity.conftest import Emulate
+from parity.backends import Emulate
 
 from tmaasync import Kernel, create_split_tma, create_tma_tile, create_tma_tile_im2col
 

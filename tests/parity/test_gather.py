@@ -58,34 +58,51 @@ extern "C" __global__ void gather(
 """
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tile_shape", "swizzle"),
-    [
-        ("float16", (8, 128), Swizzle.B128),
-        ("float16", (4, 100), Swizzle.B128),
-        ("float32", (16, 96), Swizzle.NONE),
-    ],
-)
-def test_rows_in_any_order(
-    backend: Any, dtype: str, tile_shape: tuple[int, int], swizzle: Swizzle
-) -> None:
+FORMS = [
+    ("float16", (8, 128), Swizzle.B128),
+    ("float16", (4, 100), Swizzle.B128),
+    ("float32", (16, 96), Swizzle.NONE),
+]
+CALLS = [(whole, column) for whole in (True, False) for column in (0, 64)]
+
+
+def inputs(form: Any) -> tuple[Any, Any]:
+    """A matrix, and rows of it of which two do not exist."""
+    dtype, sides, _ = form
     rng = np.random.default_rng(3)
     array = rng.integers(1, 100, (50, 136)).astype(dtype)
+    rows = rng.integers(0, 50, sides[0]).astype(np.int32)
+    rows[[1, 2]] = -1, 50
+    return array, rows
+
+
+def gather(backend: Any, form: Any) -> tuple[Any, list[Any]]:
+    """The tile, and its bytes in shared memory after each of `CALLS`."""
+    array, rows = inputs(form)
+    _, sides, swizzle = form
     tile = create_tma_tile_gather4(
-        backend.array(array), tile_shape, swizzle=swizzle, l2_promotion=L2Promotion.B128
+        backend.array(array), sides, swizzle=swizzle, l2_promotion=L2Promotion.B128
     )
     kernel = Kernel(SOURCE, "gather", types={"Tile": tile})
-    rows = rng.integers(0, 50, tile_shape[0]).astype(np.int32)
-    rows[[1, 2]] = -1, 50  # neither exists
+    got = []
+    for whole, column in CALLS:
+        image = backend.array(np.full(tile.tile_bytes, 0xCC, np.uint8))
+        kernel(1, 32, (tile, backend.array(rows), column, whole, image))
+        got.append(backend.host(image))
+    return tile, got
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_rows_in_any_order(backend: Any, form: Any) -> None:
+    array, rows = inputs(form)
     picked = np.where((rows >= 0)[:, None] & (rows < 50)[:, None], array[rows % 50], 0)
+    _, sides, swizzle = form
 
-    for whole in (True, False):
-        for column in (0, 64):
-            image = backend.array(np.full(tile.tile_bytes, 0xCC, np.uint8))
-            kernel(1, 32, (tile, backend.array(rows), column, whole, image))
+    tile, got = gather(backend, form)
 
-            chunk = (tile_shape[0], tile.box_shape[1])
-            wanted = loaded(
-                picked.astype(dtype), (0, column), tile_shape, chunk, span_bits=int(swizzle)
-            )
-            assert np.array_equal(backend.host(image), wanted), (whole, column)
+    chunk = (sides[0], tile.box_shape[1])
+    for image, (whole, column) in zip(got, CALLS, strict=True):
+        wanted = loaded(
+            picked.astype(array.dtype), (0, column), sides, chunk, span_bits=int(swizzle)
+        )
+        assert np.array_equal(image, wanted), (whole, column)

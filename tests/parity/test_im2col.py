@@ -29,6 +29,32 @@ struct SharedMemory {
 extern "C" __device__ const int patches_shared_bytes = sizeof(SharedMemory);
 
 // One tile a block; `places` are {k, m}. All CTAs of a cluster take the tile of the first.
+enum Way { kCoordinates, kSteps, kWalk };
+
+__device__ void load(SharedMemory& shared, const Tile& tile, Coordinates<2> at, Way way) {
+    const i32 k = at.values[0], m = at.values[1];
+    if (way == kSteps) {
+        c2d_im2col(shared.tile, shared.full, tile, m / Tile::side(0), k / Tile::side(1));
+        return;
+    }
+    if constexpr (Tile::kBoxes == 1) {
+        if (way == kWalk) {
+            auto column = tile.column({0, m});
+            for (i32 walked = 0; walked < k; walked += Tile::kChannels) tile.step(column);
+            tile.async_copy_column(shared.tile, shared.full, column);
+            return;
+        }
+    }
+    tile.async_copy(shared.tile, shared.full, at);
+}
+
+// The way of a place is that of its number; kSteps only reaches whole tiles.
+__device__ Way way_of(u32 index, Coordinates<2> at) {
+    const Way way = static_cast<Way>(index % 3);
+    const bool is_whole = at.values[0] % Tile::side(1) == 0 && at.values[1] % Tile::side(0) == 0;
+    return way == kSteps && !is_whole ? kCoordinates : way;
+}
+
 extern "C" __global__ void patches(
     const __grid_constant__ Tile tile, const i32* places, unsigned char* images
 ) {
@@ -44,8 +70,10 @@ extern "C" __global__ void patches(
     }
     cluster_sync();
     tile.prefetch(at);
-    if (ctas == 1) {
+    if (ctas == 1 && index % 4 == 0) {
         tile.async_copy_elect(shared.tile, shared.full, at, threadIdx.x == 3);
+    } else if (ctas == 1) {
+        if (threadIdx.x == 3) load(shared, tile, at, way_of(index, at));
     } else if (rank == ctas - 1 && threadIdx.x == 0) {
         tile.async_multicast_load(shared.tile, shared.full, at, (1 << ctas) - 1);
     }

@@ -34,7 +34,7 @@ def multiply(backend: Any, a: Any, b: Any, blocking: gemm.Blocking, layout: str)
         backend.array(np.ascontiguousarray(matrix.T if flip else matrix))
         for matrix, flip in zip((a, b), transposed, strict=True)
     ]
-    c = backend.array(np.full((m, n), np.nan, np.float32))
+    c = backend.array(np.full((m, -(-n // 8) * 8), np.nan, np.float32))[:, :n]
     views = [_arrays.view(array) for array in (*stored, c)]
     tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
     kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
@@ -50,6 +50,14 @@ def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, lay
     a, b = small_integers(200, 136, 1), small_integers(136, 144, 2)
 
     c = multiply(backend, a, b, gemm.Blocking(1, 128, cluster), layout)
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
+    a, b = small_integers(70, 72, 3), small_integers(72, 170, 4)
+
+    c = multiply(backend, a, b, gemm.Blocking(1, 160), "nt")
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
@@ -75,3 +83,36 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
     wanted = a.astype(np.float64) @ b.astype(np.float64)
     error = np.linalg.norm(c.astype(np.float64) - wanted)
     assert error < TOLERANCE[out] * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "layout", "dtype", "output"),
+    [
+        (1, "nt", "bfloat16", "bfloat16"),
+        (9, "nn", "float16", "float32"),
+        (33, "tn", "bfloat16", "float32"),
+        (64, "tt", "float16", "float16"),
+    ],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_few_rows_or_few_columns(
+    backend: Any, rows: int, layout: str, dtype: str, output: str, order: str
+) -> None:
+    """These go by way of the product of the transposes; the sums are as exact."""
+    a, b = (
+        drawn.astype(getattr(ml_dtypes, dtype, dtype))
+        for drawn in (small_integers(rows, 152, 21), small_integers(152, 200, 22))
+    )
+    given = [
+        backend.array(np.ascontiguousarray(matrix.T)).T if letter == "t" else backend.array(matrix)
+        for matrix, letter in zip((a, b), layout, strict=True)
+    ]
+    c = backend.array(np.full((rows, 200), np.nan, getattr(ml_dtypes, output, output)))
+
+    if order == "C":
+        ops.matmul(*given, out=c)
+    else:  # the transposes, into an array whose columns are contiguous
+        ops.matmul(given[1].T, given[0].T, out=c.T)
+
+    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(c.dtype)
+    assert np.array_equal(backend.host(c), wanted)

@@ -33,7 +33,8 @@ extern "C" __global__ void move(
     const __grid_constant__ Tile source,
     const __grid_constant__ Tile target,
     const int* sequences,
-    unsigned char* seen
+    unsigned char* seen,
+    int column
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
@@ -44,7 +45,7 @@ extern "C" __global__ void move(
     u32 phase = 0;
     for (int row = 0; row == 0 || row < sequence.length; row += Tile::kRows, phase ^= 1) {
         shared.full.expect_bytes(Tile::kBytes);
-        source.async_copy(shared.tile, shared.full, sequence, row, head);
+        source.async_copy(shared.tile, shared.full, sequence, row, head, column);
         shared.full.wait(phase);
         if (row == 0) {
             for (int i = 0; i < Tile::kBytes; ++i) seen[i] = shared.tile.bytes[i];
@@ -55,7 +56,7 @@ extern "C" __global__ void move(
     }
 }
 """
-_WHOLE = "target.async_store(shared.tile, sequence, row, head);"
+_WHOLE = "target.async_store(shared.tile, sequence, row, head, column);"
 _BY_CHUNK = """
         for (int chunk = 0; chunk < Tile::kBoxes; ++chunk) {
             target.async_store_chunk(shared.tile, chunk, sequence, row, head);
@@ -104,8 +105,8 @@ def in_chunks(tile: RaggedTMA3DTile, rows: Any, form: Any) -> Any:
     return image
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
+def move_heads(backend: Any, form: Any) -> tuple[RaggedTMA3DTile, Any, Any]:
+    """A tile, the array to which every head of every sequence was moved, and the tiles seen."""
     groups, _, chunk = form
     values = random_bits(groups)
     source, target = (backend.array(array) for array in (values, np.full_like(values, POISON)))
@@ -116,14 +117,44 @@ def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
     seen = backend.array(np.zeros(size, np.uint8))
     sequences = backend.array(np.array(SEQUENCES, np.int32))
 
-    kernel((len(SEQUENCES), HEADS), 1, (*tiles, sequences, seen))
+    kernel((len(SEQUENCES), HEADS), 1, (*tiles, sequences, seen, 0))
+
+    return tiles[1], backend.host(target), backend.host(seen).reshape(-1, tiles[0].tile_bytes)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_head_moves_and_nothing_else_does(backend: Any, form: Any) -> None:
+    values = random_bits(form[0])
+
+    tile, target, seen = move_heads(backend, form)
 
     expected = np.full_like(values, POISON)
     for start, length in SEQUENCES:
         expected[start : start + length] = values[start : start + length]
-    assert np.array_equal(backend.host(target), expected)
-    images = iter(backend.host(seen).reshape(-1, tiles[0].tile_bytes))
-    for (start, length), head in itertools.product(SEQUENCES, range(HEADS)):
+    assert np.array_equal(target, expected)
+    sequences_and_heads = itertools.product(SEQUENCES, range(HEADS))
+    for image, ((start, length), head) in zip(seen, sequences_and_heads, strict=True):
         rows = np.zeros((ROWS, *values.shape[2:]), np.uint16)
         rows[: min(ROWS, length)] = values[start : start + min(ROWS, length), head]
-        assert np.array_equal(next(images), in_chunks(tiles[0], rows, form))
+        assert np.array_equal(image, in_chunks(tile, rows, form))
+
+
+@pytest.mark.parametrize("columns", [64, 96])
+def test_one_instruction_moves_the_chunks_from_a_column_on(backend: Any, columns: int) -> None:
+    values = random_bits(())
+    source, target = (backend.array(array) for array in (values, np.full_like(values, POISON)))
+    tiles = [
+        create_ragged_tma_3d_tile(array, ROWS, columns, chunk_columns=32, max_length=LONGEST)
+        for array in (source, target)
+    ]
+    kernel = Kernel(_MOVE.replace("STORE", _WHOLE), "move", types={"Tile": tiles[0]})
+    seen = backend.array(np.zeros(len(SEQUENCES) * HEADS * tiles[0].tile_bytes, np.uint8))
+    sequences = backend.array(np.array(SEQUENCES, np.int32))
+
+    kernel((len(SEQUENCES), HEADS), 1, (*tiles, sequences, seen, 64))
+
+    expected = np.full_like(values, POISON)
+    for start, length in SEQUENCES:
+        expected[start : start + length, :, 64:] = values[start : start + length, :, 64:]
+    assert tiles[0].boxes_per_tile == 1
+    assert np.array_equal(backend.host(target), expected)

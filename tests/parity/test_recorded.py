@@ -1,4 +1,4 @@
-"""The emulator does what was kept of the chip: im2col loads, edits of maps, a rare barrier."""
+"""The emulator does what was kept of the chip: tiles, im2col loads, edits of maps, a barrier."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity import map_edits, random_columns
+from parity import map_edits, random_columns, tile_digests
+from parity.backends import Emulate
 from parity.random_copies import DIGEST_CHARACTERS
 
-from tmaasync import Im2colSpec
+from tmaasync import Im2colSpec, emulate
 
 KEPT = Path(__file__).parents[1] / "data" / "parity_nvidia_h200.json"
 EVERY = 10
@@ -39,11 +40,23 @@ def test_random_im2col_loads(kept: Any) -> None:
 
 
 def test_edited_maps(kept: Any) -> None:
-    assert map_edits.edited(_Host()) == kept["maps"]
+    assert map_edits.edited(Emulate()) == kept["maps"]
 
 
 def test_bytes_that_land_before_they_are_expected(kept: Any) -> None:
-    assert map_edits.landed_first(_Host()) == kept["landed_first"]
+    assert map_edits.landed_first(Emulate()) == kept["landed_first"]
+
+
+def test_whole_tiles(kept: Any) -> None:
+    assert "tiles" in kept, f"record it on an H200: tools/record_parity.py writes {KEPT.name}"
+
+    assert digests_of_tiles() == kept["tiles"]
+
+
+def digests_of_tiles() -> dict[str, str]:
+    # Races are looked for where the same cases meet their oracles.
+    with emulate.scheduled(races=False):
+        return tile_digests.digests(Emulate())
 
 
 def test_a_recording_can_be_made() -> None:
@@ -53,13 +66,6 @@ def test_a_recording_can_be_made() -> None:
     }
 
     assert len(digests) > 140
-    assert len(set(map_edits.edited(_Host()).values())) > 6
-    assert len(map_edits.landed_first(_Host())) == 3
-
-
-class _Host:
-    def array(self, host: Any) -> Any:
-        return host.copy()
-
-    def host(self, array: Any) -> Any:
-        return np.asarray(array)
+    assert len(set(map_edits.edited(Emulate()).values())) > 6
+    assert len(map_edits.landed_first(Emulate())) == 3
+    assert len(set(digests_of_tiles().values())) > 100

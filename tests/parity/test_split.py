@@ -10,7 +10,7 @@ import pytest
 from parity.test_tiles import LOAD, LOAD_ELECT, STORE, launch
 from parity.tile_oracle import loaded, stored
 
-from tmaasync import ReduceOp, Swizzle, create_split_tma
+from tmaasync import Swizzle, create_split_tma
 
 ROWS, HEADS, DEPTH = 21, 3, 128
 
@@ -30,72 +30,88 @@ def atoms(tile: np.ndarray[Any, Any], chunk: int, swizzle: Swizzle) -> np.ndarra
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize(
-    ("swizzle", "fold"), [(Swizzle.B128, 2), (Swizzle.B64, 4), (Swizzle.NONE, 16)]
-)
+FOLDS = [(Swizzle.B128, 2), (Swizzle.B64, 4), (Swizzle.NONE, 16)]
+FOLD_PLACES = [*itertools.product((0, 16, 24, -8), range(HEADS), (0,)), (8, 1, 64)]
+
+
+def load_folded(backend: Any, swizzle: Swizzle, fold_chunks: int) -> tuple[Any, Any]:
+    """The tile, and its bytes in shared memory at each of `FOLD_PLACES`."""
+    tile = create_split_tma(
+        backend.array(memory((ROWS + 9) * HEADS * DEPTH)),
+        (16, 1, DEPTH),
+        gmem_shape=(ROWS, HEADS, DEPTH),
+        swizzle=swizzle,
+        fold_chunks=fold_chunks,
+    )
+    images = backend.array(np.full((len(FOLD_PLACES), tile.tile_bytes), 0xCC, np.uint8))
+    launch(backend, tile, FOLD_PLACES, images, LOAD_ELECT)
+    return tile, backend.host(images)
+
+
+@pytest.mark.parametrize(("swizzle", "fold"), FOLDS)
 def test_folding_moves_the_same_bytes(backend: Any, swizzle: Swizzle, fold: int) -> None:
     whole = memory((ROWS + 9) * HEADS * DEPTH)
     array = whole[: ROWS * HEADS * DEPTH].reshape(ROWS, HEADS, DEPTH)
-    places = list(itertools.product((0, 16, 24, -8), range(HEADS), (0,)))
-    places.append((8, 1, 64))
-    chunk = swizzle.span_bytes // 2
-    on_backend = backend.array(whole)
+    box = (16, 1, swizzle.span_bytes // 2)
 
     for fold_chunks in (1, fold):
-        tile = create_split_tma(
-            on_backend,
-            (16, 1, DEPTH),
-            gmem_shape=(ROWS, HEADS, DEPTH),
-            swizzle=swizzle,
-            fold_chunks=fold_chunks,
-        )
-        images = backend.array(np.full((len(places), tile.tile_bytes), 0xCC, np.uint8))
-        launch(backend, tile, places, images, LOAD_ELECT)
+        tile, got = load_folded(backend, swizzle, fold_chunks)
 
-        got = backend.host(images)
-        for image, place in zip(got, places, strict=True):
-            box = (16, 1, chunk)
+        for image, place in zip(got, FOLD_PLACES, strict=True):
             wanted = loaded(array, place, (16, 1, DEPTH), box, span_bits=int(swizzle))
             assert np.array_equal(image, wanted), (fold_chunks, place)
     assert tile.boxes_per_tile == 1
 
 
+ATOM_PLACES = [*itertools.product((0, 8, 16), range(HEADS), (0,))]
+
+
+def load_atoms(backend: Any, swizzle: Swizzle) -> Any:
+    """A row-major tile's bytes in shared memory at each of `ATOM_PLACES`."""
+    tile = create_split_tma(
+        backend.array(memory(24 * HEADS * DEPTH).reshape(24, HEADS, DEPTH)),
+        (16, 1, DEPTH),
+        swizzle=swizzle,
+        fold_chunks=DEPTH // (swizzle.span_bytes // 2),
+        row_major=True,
+    )
+    images = backend.array(np.full((len(ATOM_PLACES), tile.tile_bytes), 0xCC, np.uint8))
+    launch(backend, tile, ATOM_PLACES, images, LOAD)
+    return backend.host(images)
+
+
 @pytest.mark.parametrize("swizzle", [Swizzle.B128, Swizzle.B32])
 def test_row_major_atoms(backend: Any, swizzle: Swizzle) -> None:
     array = memory(24 * HEADS * DEPTH).reshape(24, HEADS, DEPTH)
-    chunk = swizzle.span_bytes // 2
-    places = list(itertools.product((0, 8, 16), range(HEADS), (0,)))
-    tile = create_split_tma(
-        backend.array(array),
-        (16, 1, DEPTH),
-        swizzle=swizzle,
-        fold_chunks=DEPTH // chunk,
-        row_major=True,
-    )
 
-    images = backend.array(np.full((len(places), tile.tile_bytes), 0xCC, np.uint8))
-    launch(backend, tile, places, images, LOAD)
+    got = load_atoms(backend, swizzle)
 
-    got = backend.host(images)
-    for image, (row, head, _) in zip(got, places, strict=True):
+    for image, (row, head, _) in zip(got, ATOM_PLACES, strict=True):
         wanted = np.zeros((16, DEPTH), np.float16)
         wanted[: 24 - row] = array[row : row + 16, head]
-        assert np.array_equal(image, atoms(wanted, chunk, swizzle)), (row, head)
+        assert np.array_equal(image, atoms(wanted, swizzle.span_bytes // 2, swizzle)), (row, head)
+
+
+STORE_PLACES = [*itertools.product((0, 16), range(HEADS), (0,))]
+
+
+def store_folded(backend: Any) -> tuple[Any, Any]:
+    """The array after folded tiles of random bits were stored, and these."""
+    target = backend.array(memory(ROWS * HEADS * DEPTH).reshape(ROWS, HEADS, DEPTH))
+    tile = create_split_tma(target, (16, 1, DEPTH), swizzle=Swizzle.B128, fold_chunks=2)
+    shape = (len(STORE_PLACES), tile.tile_bytes)
+    images = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    launch(backend, tile, STORE_PLACES, backend.array(images), STORE)
+    return backend.host(target).view(np.uint16), images
 
 
 def test_a_folded_tile_is_stored_too(backend: Any) -> None:
-    before = memory(ROWS * HEADS * DEPTH).reshape(ROWS, HEADS, DEPTH)
-    places = list(itertools.product((0, 16), range(HEADS), (0,)))
-    target = backend.array(before)
-    tile = create_split_tma(target, (16, 1, DEPTH), swizzle=Swizzle.B128, fold_chunks=2)
-    images = np.random.default_rng(1).integers(0, 256, (len(places), tile.tile_bytes), np.uint8)
+    got, images = store_folded(backend)
 
-    launch(backend, tile, places, backend.array(images), STORE, ReduceOp.ADD)
-
-    wanted = before.copy()
-    for image, place in zip(images, places, strict=True):
+    wanted = memory(ROWS * HEADS * DEPTH).reshape(ROWS, HEADS, DEPTH).view(np.uint16)
+    for image, place in zip(images, STORE_PLACES, strict=True):
         stored(
-            wanted.view(np.uint16),
+            wanted,
             image,
             place,
             (16, 1, DEPTH),
@@ -103,7 +119,7 @@ def test_a_folded_tile_is_stored_too(backend: Any) -> None:
             lambda old, given: given,
             span_bits=3,
         )
-    assert np.array_equal(backend.host(target).view(np.uint16), wanted.view(np.uint16))
+    assert np.array_equal(got, wanted)
 
 
 def test_a_last_side_that_no_chunk_divides_is_padded_with_fill(backend: Any) -> None:

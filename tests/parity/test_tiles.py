@@ -28,6 +28,7 @@ from tmaasync._elements import element
 
 SOURCE = Path(__file__).with_name("tiles.cu")
 LOAD, LOAD_ELECT, LOAD_PREFETCHED, STORE, STORE_ELECT, REDUCE = range(6)
+POISON = 0xA5
 NAN_FILL = 0x7FF7  # per 16 bits, whatever the type (measured on an H200)
 
 
@@ -157,10 +158,24 @@ def launch(
     kernel_for(tile.cuda_type)(len(places), 32, arguments)
 
 
+def load(
+    backend: Any,
+    case: Case,
+    operation: int = LOAD,
+    policy: CachePolicy = CachePolicy.EVICT_NORMAL,
+) -> Any:
+    """What lay in shared memory after each place's load."""
+    tile = case.make_tile(case.window(backend.array(case.memory())))
+    places = places_of(case, tile, outside=True)
+    images = backend.array(np.full((len(places), tile.tile_bytes), 0xCC, np.uint8))
+    launch(backend, tile, places, images, operation, policy=policy)
+    return backend.host(images)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_loads(backend: Any, case: Case) -> None:
     memory = case.memory()
-    tile = case.make_tile(case.window(backend.array(memory)))
+    tile = case.make_tile(case.window(memory))
     places = places_of(case, tile, outside=True)
     wanted = [
         loaded(
@@ -180,10 +195,8 @@ def test_loads(backend: Any, case: Case) -> None:
         (LOAD_ELECT, CachePolicy.EVICT_FIRST),
         (LOAD_PREFETCHED, CachePolicy.EVICT_LAST),
     ):
-        images = backend.array(np.full((len(places), tile.tile_bytes), 0xCC, np.uint8))
-        launch(backend, tile, places, images, operation, policy=policy)
+        got = load(backend, case, operation, policy)
 
-        got = backend.host(images)
         assert [place for place, *pair in zip(places, got, wanted, strict=True)
                 if not np.array_equal(*pair)] == []  # fmt: skip
 
@@ -192,27 +205,37 @@ def test_loads(backend: Any, case: Case) -> None:
 STORED = [case for case in CASES if "element_strides" not in case.options]
 
 
+def store(
+    backend: Any,
+    case: Case,
+    operation: int = STORE,
+    policy: CachePolicy = CachePolicy.EVICT_NORMAL,
+) -> Any:
+    """The memory after tiles of random bits were stored all over it."""
+    memory = backend.array(np.full_like(case.memory(), POISON))
+    tile = case.make_tile(case.window(memory))
+    places = places_of(case, tile, outside=False)
+    images = backend.array(_images(len(places), tile.tile_bytes))
+    launch(backend, tile, places, images, operation, policy=policy)
+    return backend.host(memory)
+
+
 @pytest.mark.parametrize("case", STORED, ids=str)
 def test_stores(backend: Any, case: Case) -> None:
+    wanted = np.full_like(case.memory(), POISON)
+    tile = case.make_tile(case.window(wanted))
+    places = places_of(case, tile, outside=False)
+    for place, image in zip(places, _images(len(places), tile.tile_bytes), strict=True):
+        _store(case, wanted, image, place, tile, lambda old, given: given)
+
     for operation, policy in (
         (STORE, CachePolicy.EVICT_LAST),
         (STORE_ELECT, CachePolicy.EVICT_FIRST),
     ):
-        before = np.full_like(case.memory(), 0xA5)
-        memory = backend.array(before)
-        tile = case.make_tile(case.window(memory))
-        places = places_of(case, tile, outside=False)
-        images = _images(case, len(places), tile.tile_bytes)
-
-        launch(backend, tile, places, backend.array(images), operation, policy=policy)
-
-        wanted = before.copy()
-        for place, image in zip(places, images, strict=True):
-            _store(case, wanted, image, place, tile, lambda old, given: given)
-        _assert_stored(case, backend.host(memory), wanted)
+        _assert_stored(case, store(backend, case, operation, policy), wanted)
 
 
-def _images(case: Case, count: int, size: int) -> np.ndarray[Any, Any]:
+def _images(count: int, size: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(size).integers(0, 256, (count, size), np.uint8)
 
 
@@ -255,21 +278,27 @@ REDUCED = [
 ]
 
 
+def reduce(backend: Any, case: Case, op: ReduceOp) -> tuple[Any, Any]:
+    """The memory after small numbers were combined with others all over it, and as it must be."""
+    kind = np.dtype(getattr(ml_dtypes, case.dtype, case.dtype))
+    rng = np.random.default_rng(5 + op)
+    wanted = rng.integers(0, 64, case.shape).astype(kind)
+    memory = backend.array(wanted.view(case.stored_as))
+    tile = case.make_tile(memory)
+    places = places_of(case, tile, outside=False)
+    numbers = rng.integers(0, 64, (len(places), tile.tile_bytes // kind.itemsize)).astype(kind)
+    images = numbers.view(np.uint8)
+
+    launch(backend, tile, places, backend.array(images), REDUCE, op)
+
+    for place, image in zip(places, images, strict=True):
+        _store(case, wanted, image, place, tile, COMBINE[op])
+    return backend.host(memory).view(kind), wanted
+
+
 @pytest.mark.parametrize(("case", "ops"), REDUCED, ids=lambda value: str(value)[:40])
 def test_reductions(backend: Any, case: Case, ops: tuple[ReduceOp, ...]) -> None:
-    kind = np.dtype(getattr(ml_dtypes, case.dtype, case.dtype))
-    rng = np.random.default_rng(5)
     for op in ops:
-        before = rng.integers(0, 64, case.shape).astype(kind)
-        memory = backend.array(before.view(case.stored_as))
-        tile = case.make_tile(memory)
-        places = places_of(case, tile, outside=False)
-        images = rng.integers(0, 64, (len(places), tile.tile_bytes // kind.itemsize)).astype(kind)
+        got, wanted = reduce(backend, case, op)
 
-        launch(backend, tile, places, backend.array(images.view(np.uint8)), REDUCE, op)
-
-        wanted = before.copy()
-        for place, image in zip(places, images.view(np.uint8), strict=True):
-            _store(case, wanted, image, place, tile, COMBINE[op])
-        got = backend.host(memory).view(kind)
         assert np.array_equal(got.astype(np.float64), wanted.astype(np.float64)), op

@@ -12,6 +12,7 @@ from tmaasync import swizzle
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import DataType, Swizzle
+from tmaasync.ops.gemm import Blocking, gemm_kernel
 from tmaasync.tensormap import TensorMapSpec
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -107,19 +108,8 @@ def _gemm(array: np.ndarray) -> Kernel:
     # Two boxes: each CTA of a pair loads one and sends it to both.
     b = create_tma_tile(matrix, (256, 64), swizzle=Swizzle.B128, box_shape=(128, 64))
     c = create_tma_tile(matrix, (64, 64), swizzle=Swizzle.B128)
-    return Kernel(
-        "gemm.cu",
-        types={"ATile": a, "BTile": b, "CTile": c},
-        constants={
-            "CONSUMERS": 2,
-            "BLOCK_N": 256,
-            "STAGES": 4,
-            "CLUSTER": 2,
-            "GROUP_M": 8,
-            "A_IS_K_MAJOR": True,
-            "B_IS_K_MAJOR": True,
-        },
-    )
+    types = (tile.cuda_type for tile in (a, b, c))
+    return gemm_kernel(*types, False, True, Blocking(2, 256, cluster=2))
 
 
 def _compiled(configuration: str, kernel: Kernel) -> Compiled:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tmaasync._elements import Element
+from tmaasync._arrays import ArrayView
 from tmaasync.copy_plan.mechanism import Chosen, Mechanism, Refusal
 from tmaasync.copy_plan.request import Request
 from tmaasync.copy_plan.threads import elements_of
 from tmaasync.modes import CachePolicy, Swizzle
+from tmaasync.tile.argument import CutSizes, KernelArgument
+from tmaasync.tile.cut import Cut
 
 __all__ = ["CopyPair", "CopyPlan"]
 
@@ -30,7 +32,7 @@ _CUDA_TEMPLATE = {
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CopyPlan:
+class CopyPlan(KernelArgument, CutSizes):
     """How tiles get from an array to shared memory, or back; made by `plan_copy`.
 
     ``Kernel(types={"Source": plan})`` builds a kernel with it, and the launch takes it for a
@@ -41,6 +43,8 @@ class CopyPlan:
         possible: Every mechanism that could, in the order of preference.
         refused: What speaks against each of the others, and against wider accesses.
     """
+
+    _kind = "plan"
 
     _request: Request
     _chosen: Chosen
@@ -70,42 +74,10 @@ class CopyPlan:
         """``"load"`` from the array to shared memory, or ``"store"`` back."""
         return "store" if self._request.is_store else "load"
 
-    # --- shared memory ------------------------------------------------------------------------
-
-    @property
-    def element(self) -> Element:
-        """What the tile holds in shared memory."""
-        return self._request.cut.element
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Elements that one copy moves, outermost side first."""
-        return self._request.cut.tile_shape
-
-    @property
-    def box_shape(self) -> tuple[int, ...]:
-        """The dense parts of which the tile consists in shared memory, outermost side first."""
-        return self._request.cut.box_shape
-
-    @property
-    def boxes_per_tile(self) -> int:
-        """How many such parts there are, and how many tensor instructions a copy takes."""
-        return self._request.cut.boxes
-
     @property
     def swizzle(self) -> Swizzle:
         """How 16-byte chunks are permuted in shared memory."""
         return self._request.cut.swizzle
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory."""
-        return self._request.cut.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory, whatever moves it."""
-        return self._request.cut.swizzle.alignment
 
     @property
     def expected_bytes(self) -> int:
@@ -114,8 +86,6 @@ class CopyPlan:
         0 for stores, and for threads that copy themselves: those are not waited for by barriers.
         """
         return self.tile_bytes if self.mechanism.is_tma and not self._request.is_store else 0
-
-    # --- work ---------------------------------------------------------------------------------
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
@@ -143,8 +113,6 @@ class CopyPlan:
         """What was chosen and what it takes, and one line per reason against anything faster."""
         return "\n".join(_lines(self._request, self))
 
-    # --- what a kernel takes ------------------------------------------------------------------
-
     @property
     def cuda_type(self) -> str:
         """The type in CUDA C++ under which a kernel takes the plan."""
@@ -160,47 +128,17 @@ class CopyPlan:
         return f"tmaasync::{_CUDA_TEMPLATE[self.mechanism]}<{', '.join(arguments)}>"
 
     @property
-    def descriptor(self) -> bytes:
-        """The tensor map, or address, strides and extents; the first eight bytes are an address."""
-        return self._chosen.parameter.descriptor
-
-    @property
     def argument(self) -> bytes:
-        """The bytes of the kernel parameter."""
+        """The bytes of the kernel parameter: a tensor map, or address, strides and extents."""
         return self._chosen.parameter.argument
 
     @property
-    def array(self) -> object:
-        """The array behind the plan."""
-        return self._chosen.parameter.array
+    def _view(self) -> ArrayView:
+        return self._request.view
 
     @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._request.view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._chosen.parameter.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._chosen.parameter.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was."""
-        return self._chosen.parameter.is_current
-
-    def check_alive(self, argument: str = "plan") -> None:
-        """Check that the array is still where it was.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since the plan was made.
-        """
-        self._chosen.parameter.check_alive(argument)
+    def _cut(self) -> Cut:
+        return self._request.cut
 
 
 class CopyPair(NamedTuple):

@@ -9,11 +9,11 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tmaasync._sources import include_dir
+from tmaasync._sources import include_dir, kernels_dir
 
 if TYPE_CHECKING:
     from elftools.dwarf.compileunit import CompileUnit
@@ -127,11 +127,26 @@ def debug_info(path: Path) -> DebugInfo:
 
 
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
-    """The innermost frame in the kernel's own source, or else in no header of this library."""
+    """The innermost frame in the kernel's own source, or else in no header of this library.
+
+    The headers beside the shipped kernels are pieces of their source.
+    """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
-    own = (frame for frame in frames if frame.file == source_name)
+    frames = [_of_shipped(frame) for frame in frames]
+    own = (frame for frame in frames if frame.file in {source_name, *_shipped_headers()})
     others = (frame for frame in frames if not frame.file.startswith(ours))
     return next(own, None) or next(others, None)
+
+
+def _of_shipped(frame: Frame) -> Frame:
+    """With a header beside the shipped kernels called by its name alone."""
+    path = Path(frame.file)
+    return replace(frame, file=path.name) if path.parent == kernels_dir() else frame
+
+
+@functools.cache
+def _shipped_headers() -> frozenset[str]:
+    return frozenset(path.name for path in kernels_dir().glob("*.cuh"))
 
 
 # --- one translation unit ----------------------------------------------------------------------

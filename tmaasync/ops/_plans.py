@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from tmaasync._arrays import fingerprint
+from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._elements import Element
 
-__all__ = ["PlanCache"]
+__all__ = ["Layout", "PlanCache", "are_apart"]
 
 _MAX_PLANS = 4096
 _GRANULE_MASK = 15
 _Plan = TypeVar("_Plan")
+
+
+class Layout(NamedTuple):
+    """What a plan depends on: all of an `ArrayView` but its owner and address."""
+
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element: Element
+    device: int | None
+
+    @classmethod
+    def of(cls, view: ArrayView) -> Layout:
+        """The layout of an array."""
+        return cls(*view[1:5])
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to behind the last, for strides that are not negative."""
+        pairs = zip(self.shape, self.strides_bytes, strict=True)
+        return sum((size - 1) * stride for size, stride in pairs) + self.element.itemsize
+
+
+def are_apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
+    """Whether two arrays of these spans do not meet."""
+    first, second = addresses
+    return first + spans[0] <= second or second + spans[1] <= first
 
 
 class PlanCache(Generic[_Plan]):

@@ -12,7 +12,9 @@ from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 
-__all__ = ["copy_bytes", "empty"]
+__all__ = ["copy_bytes", "empty", "empty_rows", "padded_row_bytes"]
+
+_GRANULE_BYTES = 16
 
 
 def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
@@ -31,6 +33,19 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
 
     with cupy.cuda.Device(like.device):
         return cupy.empty(shape, dtype=element.dtype)
+
+
+def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
+    """The same, whose rows (the last dimension) are a multiple of 16 bytes apart for TMA."""
+    *outer, columns = shape
+    padded = padded_row_bytes(columns, element) // element.itemsize
+    whole = empty(like, (*outer, padded), element)
+    return whole if padded == columns else whole[..., :columns]
+
+
+def padded_row_bytes(columns: int, element: Element) -> int:
+    """How far apart such rows are."""
+    return -(-columns * element.itemsize // _GRANULE_BYTES) * _GRANULE_BYTES
 
 
 def copy_bytes(device: int | None, target: int, source: int, size_bytes: int, stream: int) -> None:

@@ -7,19 +7,18 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
-from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Kernel, wait_for_producers
-from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._plans import Layout, PlanCache, are_apart
 from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 from tmaasync.tile.cut import covering_tile
@@ -64,7 +63,7 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     """
     if target is not None and (found := _PLANS.find((source, target), None)) is not None:
         (plan, frameworks), addresses = found
-        if plan.is_apart(*addresses):
+        if are_apart(addresses, plan.spans):
             plan.start(addresses, frameworks, stream)
             return target
     view = _arrays.view(source, argument="source")
@@ -74,7 +73,7 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     _arrays.require_writable(target_view, "target")
     _check_apart(view, target_view)
     on_granule = (view.address | target_view.address) % _GRANULE_BYTES == 0
-    plan = _plan(_Layout(*view[1:5]), _Layout(*target_view[1:5]), on_granule)
+    plan = _plan(Layout.of(view), Layout.of(target_view), on_granule)
     plan.run(view, target_view, stream)
     if plan.is_direct:
         # The plan serves every framework; the stream is that of these arrays' frameworks.
@@ -91,19 +90,10 @@ def _check_apart(source: ArrayView, target: ArrayView) -> None:
         )
 
 
-class _Layout(NamedTuple):
-    """What a plan depends on: all of an `ArrayView` but its owner and address."""
-
-    shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...]
-    element: Element
-    device: int | None
-
-
 @functools.lru_cache(maxsize=1024)
-def _plan(source: _Layout, target: _Layout, on_granule: bool) -> _Plan:
+def _plan(source: Layout, target: Layout, on_granule: bool) -> _Plan:
     """All that a copy costs once per pair of layouts; the same plan serves any addresses."""
-    for what, expected, got in zip(_Layout._fields, source, target, strict=True):
+    for what, expected, got in zip(Layout._fields, source, target, strict=True):
         if what != "strides_bytes" and expected != got:
             raise ArgumentError(
                 f"target has {what} {got}; the source has {expected}. Pass a target like the "
@@ -115,11 +105,11 @@ def _plan(source: _Layout, target: _Layout, on_granule: bool) -> _Plan:
 class _Plan:
     """A copy between arrays of given layouts: everything but their addresses and the stream."""
 
-    def __init__(self, source: _Layout, target: _Layout, on_granule: bool) -> None:
+    def __init__(self, source: Layout, target: Layout, on_granule: bool) -> None:
         self._size_bytes = math.prod(source.shape) * source.element.itemsize
         self._in_bulk = on_granule and all(map(_arrays.is_contiguous, (source, target)))
         self._tail_bytes = self._size_bytes % _GRANULE_BYTES if self._in_bulk else 0
-        self._spans = tuple(map(_span_bytes, (source, target)))
+        self.spans = (source.span_bytes, target.span_bytes)
         self._device = source.device
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._lock = threading.Lock()
@@ -128,11 +118,6 @@ class _Plan:
     def is_direct(self) -> bool:
         """Whether a copy is one launch on the arrays as they are, and was launched before."""
         return self._launch is not None
-
-    def is_apart(self, source: int, target: int) -> bool:
-        """Whether arrays at these addresses do not meet."""
-        source_span, target_span = self._spans
-        return source + source_span <= target or target + target_span <= source
 
     def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
         """Copy."""
@@ -170,12 +155,6 @@ class _Plan:
         launch = kernel.prepare(grid, 32, (read, write, tile_grid))
         launch.release()
         return launch
-
-
-def _span_bytes(layout: _Layout) -> int:
-    """Bytes from the first element to behind the last, for strides that are not negative."""
-    pairs = zip(layout.shape, layout.strides_bytes, strict=True)
-    return sum((size - 1) * stride for size, stride in pairs) + layout.element.itemsize
 
 
 _PLANS: PlanCache[tuple[_Plan, tuple[str, ...]]] = PlanCache()

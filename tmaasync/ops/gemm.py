@@ -17,9 +17,9 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty
-from tmaasync.tensormap import MAX_SHARED_BYTES
+from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["Blocking", "gemm_kernel", "matmul"]
@@ -79,19 +79,7 @@ def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
     of = a.element if dtype is None else element(dtype)
     if of.name not in _OUTPUTS:
         raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return _padded_rows(a, (a.shape[0], b.shape[1]), of)
-
-
-def _padded_rows(like: ArrayView, shape: tuple[int, ...], of: Element) -> Any:
-    """A new matrix whose rows are a multiple of 16 bytes apart."""
-    rows, columns = shape
-    padded = _row_bytes(columns, of) // of.itemsize
-    whole = empty(like, (rows, padded), of)
-    return whole if padded == columns else whole[:, :columns]
-
-
-def _row_bytes(columns: int, of: Element) -> int:
-    return -(-columns * of.itemsize // _GRANULE_BYTES) * _GRANULE_BYTES
+    return empty_rows(a, (a.shape[0], b.shape[1]), of)
 
 
 # --- layouts ----------------------------------------------------------------------------------
@@ -118,7 +106,7 @@ class _Matrix(NamedTuple):
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
         (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
         if rows == 1:
-            row_bytes = _row_bytes(columns, self.element)
+            row_bytes = padded_row_bytes(columns, self.element)
         if columns == 1:
             item_bytes = self.element.itemsize
         is_dense = item_bytes == self.element.itemsize and self.starts_on_granule
@@ -132,7 +120,7 @@ class _Matrix(NamedTuple):
 
     def repacked(self) -> _Matrix:
         """What a copy into padded rows looks like."""
-        row_bytes = _row_bytes(self.shape[1], self.element)
+        row_bytes = padded_row_bytes(self.shape[1], self.element)
         strides = (row_bytes, self.element.itemsize)
         return self._replace(strides_bytes=strides, starts_on_granule=True)
 
@@ -186,10 +174,13 @@ def _plan(a: _Matrix, b: _Matrix, c: _Matrix, wanted: Element | None) -> _Plan:
     """All that a product costs once per layout; the same plan serves any addresses."""
     _check_operands(a, b)
     _check_output(c, a, b, wanted)
-    if c.in_rows() is None and c.transposed.in_rows() is not None:
-        # TMA writes rows: the columns of the product are the rows of the transposes' product.
-        return _Plan(b.transposed, a.transposed, c.transposed, swapped=True)
-    return _Plan(a, b, c)
+    # The columns of the product are the rows of the transposes' product.
+    swapped = c.in_rows() is None and c.transposed.in_rows() is not None
+    rows = c.transposed if swapped else c
+    by_columns = rows.shape[0] <= _FEW_ROWS
+    if swapped != by_columns:
+        a, b, c = b.transposed, a.transposed, c.transposed
+    return _Plan(a, b, c, swapped=swapped != by_columns, by_columns=by_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +201,7 @@ class _Operand:
 
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
         """The copy to read instead."""
-        part = _padded_rows(view, self.rows.shape, view.element)
+        part = empty_rows(view, self.rows.shape, view.element)
         owner: Any = view.owner
         part[...] = owner.T if swapped else owner
         return _arrays.view(part)
@@ -219,12 +210,17 @@ class _Operand:
 class _Plan:
     """A product of matrices of given layouts: everything but their addresses and the stream."""
 
-    def __init__(self, a: _Matrix, b: _Matrix, c: _Matrix, *, swapped: bool = False) -> None:
+    def __init__(
+        self, a: _Matrix, b: _Matrix, c: _Matrix, *, swapped: bool, by_columns: bool
+    ) -> None:
         self._a, self._b = _Operand.of(a), _Operand.of(b)
-        self._c = c.in_rows() or c.repacked()
-        self._is_staged = c.in_rows() is None
+        self._shape = c.shape
+        lines = c.transposed if by_columns else c
+        self._lines = lines.in_rows() or lines.repacked()
+        self._is_staged = lines.in_rows() is None
         self._depth = a.shape[1]
         self._swapped = swapped
+        self._by_columns = by_columns
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
         self._lock = threading.Lock()
@@ -252,7 +248,7 @@ class _Plan:
             a = self._a.copy(a, swapped=self._swapped)
         if self._b.copied:
             b = self._b.copy(b, swapped=self._swapped)
-        staged = _padded_rows(c, self._c.shape, c.element) if self._is_staged else None
+        staged = empty_rows(c, self._lines.shape, c.element) if self._is_staged else None
         target = c if staged is None else _arrays.view(staged)
         with self._lock, _driver.on_device(device):
             if self._launch is None:
@@ -276,23 +272,30 @@ class _Plan:
     def _prepare(
         self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
     ) -> PreparedLaunch | EmulatedLaunch:
-        m, n = self._c.shape
+        m, n = self._shape
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
         pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
         on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
-        blocking = choose_blocking(m, n, multiprocessors, on_lines=on_lines)
         transposed = (self._a.transposed, self._b.transposed)
+        if self._by_columns:
+            blocking = choose_few_columns(m, n, multiprocessors, b_is_k_major=transposed[1])
+        else:
+            blocking = choose_blocking(
+                m, n, multiprocessors, on_lines=on_lines, b_is_k_major=transposed[1]
+            )
         tiles = gemm_tiles(
-            self._a.rows.over(a), self._b.rows.over(b), self._c.over(c), blocking, *transposed
+            self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
         )
         kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
-        clusters = min(blocking.clusters(m, n), multiprocessors // blocking.cluster)
+        clusters = blocking.clusters(m, n)
+        at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
-            clusters * blocking.cluster,
-            128 * (1 + blocking.consumers),
+            min(clusters, at_once) * blocking.cluster,
+            blocking.threads,
             (*tiles, m, n, self._depth),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
+            pdl=blocking.starts_early(clusters, at_once),
         )
         launch.release()
         return launch
@@ -300,63 +303,35 @@ class _Plan:
 
 # --- the kernel -------------------------------------------------------------------------------
 
-_BLOCK_K = 64
-_ROWS_PER_CONSUMER = 64
-_MAX_STAGES = 8
-_BARRIER_BYTES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """How the output is cut: blocks of ``64 * consumers`` rows by ``block_n`` columns.
-
-    ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
-    walked before the next column of blocks.
-    """
-
-    consumers: int
-    block_n: int
-    cluster: int = 1
-    group_m: int = 8
-
-    @property
-    def block_m(self) -> int:
-        """Rows of a block."""
-        return _ROWS_PER_CONSUMER * self.consumers
-
-    @property
-    def stages(self) -> int:
-        """The most operand buffers that shared memory holds."""
-        stage_bytes = (self.block_m + self.block_n) * _BLOCK_K * 2
-        epilogue_bytes = self.consumers * 2 * _ROWS_PER_CONSUMER * 128
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
-        return min(_MAX_STAGES, room // stage_bytes)
-
-    def clusters(self, m: int, n: int) -> int:
-        """How many clusters cover the output."""
-        return -(-m // (self.block_m * self.cluster)) * -(-n // self.block_n)
-
-
 # Columns of B that a pair loads together: a box of 64 for each, however B lies.
 _SHARED_COLUMNS = 128
 _ROUNDS_TO_SHARE = 2
+
+# Columns of B that a line holds where N is contiguous.
+_LINE_COLUMNS = 64
 
 _WIDEST = (2, 256)
 
 # Share of the tensor cores' rate that a shape of block reaches when K is long (measured, H200).
 _RATE = {
     (2, 256): 1.0,
+    (2, 224): 0.985,
     (2, 192): 0.97,
+    (2, 160): 0.967,
     (2, 128): 0.965,
     (1, 256): 0.91,
+    (1, 224): 0.905,
     (1, 192): 0.9,
+    (1, 160): 0.88,
     (1, 128): 0.85,
     (2, 64): 0.83,
     (1, 64): 0.7,
 }
 
 
-def choose_blocking(m: int, n: int, multiprocessors: int, *, on_lines: bool = True) -> Blocking:
+def choose_blocking(
+    m: int, n: int, multiprocessors: int, *, on_lines: bool = True, b_is_k_major: bool = True
+) -> Blocking:
     """The blocking of least time: rounds of blocks, times the work of a block over its rate.
 
     From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
@@ -368,6 +343,7 @@ def choose_blocking(m: int, n: int, multiprocessors: int, *, on_lines: bool = Tr
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
             row of a box takes two requests, and the widest blocks, sharing loads, win.
+        b_is_k_major: Whether K is contiguous in B; where N is, it is loaded by whole lines of 64.
     """
 
     def cost(shape: tuple[int, int]) -> float:
@@ -375,12 +351,41 @@ def choose_blocking(m: int, n: int, multiprocessors: int, *, on_lines: bool = Tr
         rounds = -(-blocking.clusters(m, n) // multiprocessors)
         return rounds * blocking.block_m * blocking.block_n / _RATE[shape]
 
-    consumers, block_n = min(_RATE, key=cost)
+    shapes = [shape for shape in _RATE if b_is_k_major or shape[1] % _LINE_COLUMNS == 0]
+    consumers, block_n = min(shapes, key=cost)
     if not on_lines and Blocking(*_WIDEST).clusters(m, n) > multiprocessors:
         consumers, block_n = _WIDEST
     rounds = Blocking(consumers, block_n).clusters(m, n) / multiprocessors
     shares = block_n % _SHARED_COLUMNS == 0 and rounds > (_ROUNDS_TO_SHARE if on_lines else 1)
     return Blocking(consumers, block_n, cluster=2 if shares else 1)
+
+
+# Up to so many rows of output, the product of the transposes is taken: wgmma's 64 rows are then
+# all in use, and blocks are no wider than there is something to multiply.
+_FEW_ROWS = 64
+_FEW_COLUMNS = (8, 16, 32, 64)
+
+
+def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bool) -> Blocking:
+    """The blocking of a product that is no wider than `_FEW_ROWS`, which memory bounds.
+
+    Args:
+        m: Rows of the output.
+        n: Columns of the output.
+        multiprocessors: How many blocks run at once.
+        b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
+    """
+    widths = _FEW_COLUMNS if b_is_k_major else (_LINE_COLUMNS,)
+    block_n = next(width for width in widths if width >= n)
+
+    def rows(consumers: int) -> int:
+        """That the busiest multiprocessor loads."""
+        blocking = Blocking(consumers, block_n, by_columns=True)
+        return -(-blocking.clusters(m, n) // multiprocessors) * blocking.block_m
+
+    # Of two that load as much, the larger blocks load B less often.
+    consumers = min((2, 1), key=rows)
+    return Blocking(consumers, block_n, by_columns=True)
 
 
 def gemm_tiles(
@@ -395,17 +400,15 @@ def gemm_tiles(
     a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
     # b is [K, N]: K is contiguous where it was transposed.
     b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
-    columns = 128 // c.element.itemsize
-    c_tile = create_tma_tile(c, (_ROWS_PER_CONSUMER, columns), swizzle=Swizzle.B128)
-    return a_tile, b_tile, c_tile
+    return a_tile, b_tile, output_tile(c, blocking)
 
 
 def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
     """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
     if k_major:
-        box = (side // parts, _BLOCK_K)
-        return create_tma_tile(view, (side, _BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
-    return create_tma_tile(view, (_BLOCK_K, side), swizzle=Swizzle.B128)
+        box = (side // parts, BLOCK_K)
+        return create_tma_tile(view, (side, BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (BLOCK_K, side), swizzle=Swizzle.B128)
 
 
 @functools.cache
@@ -413,16 +416,14 @@ def gemm_kernel(
     a: str, b: str, c: str, a_transposed: bool, b_transposed: bool, blocking: Blocking
 ) -> Kernel:
     """The kernel for three types of tile and a blocking."""
-    return Kernel(
-        "gemm.cu",
-        types={"ATile": a, "BTile": b, "CTile": c},
-        constants={
-            "CONSUMERS": blocking.consumers,
-            "BLOCK_N": blocking.block_n,
-            "STAGES": blocking.stages,
-            "CLUSTER": blocking.cluster,
-            "GROUP_M": blocking.group_m,
-            "A_IS_K_MAJOR": not a_transposed,
-            "B_IS_K_MAJOR": b_transposed,
-        },
-    )
+    constants = gemm_constants(a_transposed, b_transposed, blocking)
+    return Kernel("gemm.cu", types={"ATile": a, "BTile": b, "CTile": c}, constants=constants)
+
+
+def gemm_constants(a_transposed: bool, b_transposed: bool, blocking: Blocking) -> dict[str, int]:
+    """What the kernel is compiled with beside the types of its tiles."""
+    return {
+        **blocking.constants,
+        "A_IS_K_MAJOR": not a_transposed,
+        "B_IS_K_MAJOR": b_transposed,
+    }

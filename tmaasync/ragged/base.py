@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from tmaasync import _arrays, _driver
+from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync.tensormap import TensorMapSpec
-from tmaasync.tile import TMATensorTile
+from tmaasync.tile import KernelArgument, TMATensorTile
 
 __all__ = ["RaggedMap"]
 
@@ -17,10 +16,13 @@ _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 
 _ARGUMENT_BYTES = 512
 
 
-class RaggedMap(ABC):
+class RaggedMap(KernelArgument):
     """A tensor map whose address lies ``max_length`` rows below its array."""
 
     __slots__ = ("_tile", "_view", "max_length")
+
+    _kind = "map"
+    _view: ArrayView
 
     def __init__(self, view: ArrayView, tile: TMATensorTile, max_length: int) -> None:
         """Use a factory."""
@@ -41,11 +43,6 @@ class RaggedMap(ABC):
         swizzle = self._tile.cuda_type.rpartition(", ")[2].removesuffix(">")
         arguments = [self.element.cuda_type, *shapes, swizzle, str(last)]
         return f"tmaasync::{template}<{', '.join(arguments)}>"
-
-    @property
-    @abstractmethod
-    def cuda_type(self) -> str:
-        """The map's type in CUDA C++; ``Kernel(types={"Packed": map})`` gives it a name."""
 
     @property
     def spec(self) -> TensorMapSpec:
@@ -89,39 +86,6 @@ class RaggedMap(ABC):
     def smem_alignment(self) -> int:
         """Alignment in bytes that the tile needs in shared memory."""
         return self._tile.smem_alignment
-
-    @property
-    def array(self) -> object:
-        """The array behind the map."""
-        return self._view.owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._view.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was when the map was made."""
-        return _arrays.current_address(self._view) == self._view.address
-
-    def check_alive(self, argument: str = "map") -> None:
-        """Check that the array is still where it was when the map was made.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since.
-        """
-        _arrays.require_current(self._view, argument)
 
 
 def _packed(numbers: Iterable[int]) -> bytes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tmaasync import _arrays
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["MAX_ROWS", "one_of", "refuse", "running_sums"]
+__all__ = ["MAX_ROWS", "on_host", "one_of", "refuse", "running_sums"]
 
 MAX_ROWS = (1 << 31) - 1
 """TMA's coordinates are signed numbers of 32 bits."""
@@ -86,7 +86,7 @@ def _host_integers(values: Any, argument: str) -> _Integers:
         ArgumentError: Not one-dimensional, or no integers.
         ArrayTypeError: No array and no sequence.
     """
-    array = _on_host(values, argument)
+    array = on_host(values, argument)
     found = []
     if array.ndim != 1:
         rule = "it holds one number per sequence, in one dimension"
@@ -98,7 +98,8 @@ def _host_integers(values: Any, argument: str) -> _Integers:
     return array.astype(np.int64)
 
 
-def _on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
+def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
+    """Lengths or sums as a NumPy array, which waits for a device; not checked."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, list | tuple):

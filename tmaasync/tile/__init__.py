@@ -1,5 +1,6 @@
 """Tiles: what one TMA call moves between an array and shared memory."""
 
+from tmaasync.tile.argument import KernelArgument
 from tmaasync.tile.array import TMATensorTileArray
 from tmaasync.tile.bulk import BulkTile
 from tmaasync.tile.gather import create_tma_tile_gather4, gather4_tile_bytes
@@ -11,6 +12,7 @@ from tmaasync.tile.tiled import TMATensorTile, create_tensor_tile, create_tma_ti
 
 __all__ = [
     "BulkTile",
+    "KernelArgument",
     "SplitLastDimTMATensorTile",
     "StridedTensor",
     "TMATensorTile",

@@ -12,6 +12,7 @@ import numpy as np
 
 from tmaasync import _driver
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.tile.argument import KernelArgument
 from tmaasync.tile.im2col import TMATensorTileIm2col
 from tmaasync.tile.tiled import TMATensorTile
 
@@ -23,7 +24,7 @@ _STRUCT = struct.Struct("<QQ")
 _Tile = TMATensorTile | TMATensorTileIm2col
 
 
-class TMATensorTileArray:
+class TMATensorTileArray(KernelArgument):
     """Tiles of one type, one after the other in memory that this object owns.
 
     The memory is the device's that the tiles' arrays are on, host memory for the emulator. Pass it
@@ -44,6 +45,8 @@ class TMATensorTileArray:
     >>> len(tiles), tiles[1].spec.shape
     (3, (7, 64))
     """
+
+    _kind = "tiles"
 
     def __init__(self, tiles: Sequence[TMATensorTile | TMATensorTileIm2col]) -> None:
         """Lay the tiles out in memory."""
@@ -94,7 +97,7 @@ class TMATensorTileArray:
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
 
     @property
-    def memory_bounds(self) -> tuple[int, int]:
+    def byte_bounds(self) -> tuple[int, int]:
         """The address of the first map, and the one after the last."""
         start = self._memory.address
         return start, start + len(self) * len(self._tiles[0].argument)
@@ -129,14 +132,14 @@ class TMATensorTileArray:
         """Whether every array is still where its map says."""
         return all(tile.is_current for tile in self._tiles)
 
-    def check_alive(self, argument: str = "tiles") -> None:
+    def check_alive(self, argument: str | None = None) -> None:
         """Check that every array is still where its map says.
 
         Raises:
             StaleTileError: One was freed, resized or moved since its tile was made.
         """
         for index, tile in enumerate(self._tiles):
-            tile.check_alive(f"{argument}[{index}]")
+            tile.check_alive(f"{argument or self._kind}[{index}]")
 
     def _place(self, index: int) -> int:
         place = operator.index(index)

@@ -8,6 +8,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.access import bulk_violations
 from tmaasync.errors import Violation
+from tmaasync.tile.argument import KernelArgument
 from tmaasync.tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
 
 __all__ = ["BulkTile"]
@@ -15,7 +16,7 @@ __all__ = ["BulkTile"]
 _BULK_GRANULE_BYTES = 16
 
 
-class BulkTile:
+class BulkTile(KernelArgument):
     """A tile of contiguous memory for 1-D bulk copies: no tensor map, any length.
 
     Pass it to a kernel for a parameter of the type `cuda_type`.
@@ -32,6 +33,8 @@ class BulkTile:
     """
 
     __slots__ = ("_view", "descriptor", "size_bytes", "tile_bytes")
+
+    _view: ArrayView
 
     def __init__(self, array: object, tile_bytes: int) -> None:
         """Check the array; nothing is encoded."""
@@ -57,39 +60,6 @@ class BulkTile:
     def cuda_type(self) -> str:
         """The tile's type in CUDA C++."""
         return f"tmaasync::BulkTile<unsigned char, {self.tile_bytes}>"
-
-    @property
-    def array(self) -> object:
-        """The array behind the tile."""
-        return self._view.owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._view.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was."""
-        return _arrays.current_address(self._view) == self._view.address
-
-    def check_alive(self, argument: str = "tile") -> None:
-        """Check that the array is still where it was.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since the tile was made.
-        """
-        _arrays.require_current(self._view, argument)
 
 
 def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:

@@ -6,14 +6,14 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
-from tmaasync._arrays import ArrayView, fingerprint
-from tmaasync._elements import Element
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import Im2colSpec
+from tmaasync.tile.argument import MapForm, MapTile
 from tmaasync.tile.cut import (
     Cut,
     cut_violations,
@@ -22,8 +22,9 @@ from tmaasync.tile.cut import (
     per_side_violations,
     raise_if,
 )
+from tmaasync.tile.window import Padding, PerSide, Window, window_of
 
-__all__ = ["TMATensorTileIm2col", "create_tma_tile_im2col"]
+__all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
 _MAX_PIXELS = 1024
 _MAX_ROWS = 2**31
@@ -31,36 +32,24 @@ _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")
 
-_PerSide = int | Sequence[int]
-_Padding = int | Sequence[int | Sequence[int]]
 
+class Im2colStart(NamedTuple):
+    """What one im2col load is told, outermost first; a kernel's operands run innermost first."""
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """What a filter sees, one number per spatial dimension, outermost first."""
+    coordinates: tuple[int, ...]
+    """Image, the pixel under the first tap, channel."""
 
-    taps: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    lower_corner: tuple[int, ...]
-    upper_corner: tuple[int, ...]
-
-    def outputs(self, extents: Sequence[int]) -> tuple[int, ...]:
-        """Positions of the filter along each dimension."""
-        corners = zip(extents, self.lower_corner, self.upper_corner, self.strides, strict=True)
-        return tuple(-(-(extent + up - low) // stride) for extent, low, up, stride in corners)
+    offsets: tuple[int, ...]
+    """Pixels from the first tap to the column's, per spatial dimension."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Form:
-    cut: Cut
-    view: ArrayView  # without its owner
-    window: _Window
+class _Form(MapForm):
+    window: Window
     spec: Im2colSpec
-    descriptor: bytes
 
 
-class TMATensorTileIm2col:
+class TMATensorTileIm2col(MapTile):
     """An im2col tensor map over images, and the tile of their patch matrix that one call loads.
 
     Made by `create_tma_tile_im2col`. Pass it to a kernel for a ``const __grid_constant__``
@@ -70,14 +59,9 @@ class TMATensorTileIm2col:
     one tap side by side); `matrix_shape` tells how many.
     """
 
-    __slots__ = ("_address", "_form", "_lease", "_owner")
+    __slots__ = ()
 
-    def __init__(self, form: _Form, address: int, owner: object, lease: object = None) -> None:
-        """Use `create_tma_tile_im2col`."""
-        self._form = form
-        self._address = address
-        self._owner = owner
-        self._lease = lease
+    _form: _Form
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self._form.view.shape))
@@ -87,11 +71,6 @@ class TMATensorTileIm2col:
             f"<TMATensorTileIm2col {sides} of {self.element} [{shape}] under {taps} filters at "
             f"{self._address:#x}, {self._form.cut.swizzle}, {self.tile_bytes} bytes>"
         )
-
-    @property
-    def descriptor(self) -> bytes:
-        """The 128 bytes of the ``CUtensorMap``; the first eight are the images' address."""
-        return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
 
     @property
     def argument(self) -> bytes:
@@ -112,36 +91,6 @@ class TMATensorTileIm2col:
     def spec(self) -> Im2colSpec:
         """What the 128 bytes say."""
         return replace(self._form.spec, address=self._address)
-
-    @property
-    def element(self) -> Element:
-        """The element type, as NumPy, the tensor map and the kernel name it."""
-        return self._form.cut.element
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Rows and columns of the patch matrix that one call brings to shared memory."""
-        return self._form.cut.tile_shape
-
-    @property
-    def box_shape(self) -> tuple[int, ...]:
-        """Pixels and channels that one instruction brings to shared memory."""
-        return self._form.cut.box_shape
-
-    @property
-    def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
-        return self._form.cut.boxes
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load."""
-        return self._form.cut.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return self._form.cut.swizzle.alignment
 
     @property
     def cuda_type(self) -> str:
@@ -180,25 +129,39 @@ class TMATensorTileIm2col:
         pairs = zip(self.matrix_shape, self.tile_shape, strict=True)
         return tuple(-(-extent // side) for extent, side in pairs)
 
-    @property
-    def array(self) -> object:
-        """The images."""
-        return self._owner
+    def load_coordinates(self, row: int, column: int) -> Im2colStart:
+        """Where a load of the tile at this row and column of the patch matrix starts.
 
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the images, and the one after its highest."""
-        return self._view.byte_bounds
+        What tilelang's ``c2d_im2col`` computes from its steps is ``load_coordinates(nhw_step *
+        tile_shape[0], c_step * tile_shape[1])``, here for any stride, dilation and padding. Of a
+        tile of several boxes it is the first one's. Behind the last tap the channel is beyond the
+        images', behind the last row the image, so that all is fill.
 
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the images are on; None for host memory."""
-        return self._form.view.device
+        Raises:
+            ArgumentError: The row or column is negative, or the column no multiple of a box's.
 
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._form.view.framework
+        >>> import numpy as np
+        >>> images = np.zeros((8, 28, 28, 64), np.float16)
+        >>> tile = create_tma_tile_im2col(
+        ...     images, (128, 64), filter_shape=(3, 3), stride=2, padding=1, swizzle=Swizzle.B128
+        ... )
+        >>> tile.load_coordinates(15, 4 * 64)
+        Im2colStart(coordinates=(0, 1, 1, 0), offsets=(1, 1))
+        """
+        chunk = self.box_shape[1]
+        if row < 0 or column < 0 or column % chunk:
+            raise ArgumentError(
+                f"row and column are {row} and {column}; they must be 0 or more, and the column a "
+                f"multiple of the {chunk} channels of a box. Pass where a tile starts."
+            )
+        window = self._form.window
+        tap, channel = divmod(column, self.channels)
+        outer, *offsets = _digits(tap, window.taps)
+        image, *pixel = _digits(row, self.output_shape[1:-1])
+        return Im2colStart(
+            (image, *window.first_pixel(pixel), self.channels if outer else channel),
+            tuple(digit * step for digit, step in zip(offsets, window.dilations, strict=True)),
+        )
 
     def rebind(self, array: object) -> TMATensorTileIm2col:
         """The same tile over other images of the same shape, strides, type and device.
@@ -215,35 +178,15 @@ class TMATensorTileIm2col:
         replace(self._form.spec, address=view.address).check()
         return TMATensorTileIm2col(self._form, view.address, view.owner, view.lease)
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the images are still where the map says."""
-        seen = fingerprint(self._owner)
-        if seen is not None:
-            return seen[0] == self._address
-        return _arrays.current_address(self._view) == self._address
-
-    def check_alive(self, argument: str = "tile") -> None:
-        """Check that the images are still where the map says.
-
-        Raises:
-            StaleTileError: They were freed, resized or moved since the tile was made.
-        """
-        _arrays.require_current(self._view, argument)
-
-    @property
-    def _view(self) -> ArrayView:
-        return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
-
 
 def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     array: object,
     tile_shape: Sequence[int],
     *,
     filter_shape: Sequence[int],
-    stride: _PerSide = 1,
-    dilation: _PerSide = 1,
-    padding: _Padding = 0,
+    stride: PerSide = 1,
+    dilation: PerSide = 1,
+    padding: Padding = 0,
     lower_corner: Sequence[int] | None = None,
     upper_corner: Sequence[int] | None = None,
     swizzle: Swizzle = Swizzle.NONE,
@@ -292,7 +235,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     raise_if(_rank_violations(view))
     spatial = view.ndim - 2
     raise_if(list(per_side_violations(2, "tile_shape", tuple(tile_shape))))
-    window = _window(
+    window = window_of(
         spatial, tuple(filter_shape), stride, dilation, padding, lower_corner, upper_corner
     )
     rows, columns = tile_shape
@@ -317,51 +260,21 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     own = _im2col_violations(view, cut, window)
     raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut), *own])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
-    form = _Form(cut, view._replace(owner=None, lease=None), window, spec, descriptor)
+    form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
+
+
+def _digits(number: int, extents: Sequence[int]) -> list[int]:
+    """A number in the mixed base of the extents, and what is left of it in front."""
+    digits: list[int] = []
+    for extent in reversed(extents):
+        number, digit = divmod(number, extent)
+        digits.insert(0, digit)
+    return [number, *digits]
 
 
 def _innermost_first(values: Sequence[int], unused: int) -> tuple[int, ...]:
     return (*reversed(values), *(unused for _ in range(3 - len(values))))
-
-
-# --- the window -------------------------------------------------------------------------------
-
-
-def _window(
-    spatial: int,
-    taps: tuple[int, ...],
-    stride: _PerSide,
-    dilation: _PerSide,
-    padding: _Padding,
-    lower: Sequence[int] | None,
-    upper: Sequence[int] | None,
-) -> _Window:
-    strides, dilations = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
-    pairs = _padding_pairs(padding, spatial)
-    per_side = {"filter_shape": taps, "stride": strides, "dilation": dilations}
-    found = [
-        violation
-        for argument, values in per_side.items()
-        for violation in _spatial_violations(spatial, argument, values)
-    ]
-    raise_if([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
-    if lower is not None and upper is not None:
-        return _Window(taps, strides, dilations, tuple(lower), tuple(upper))
-    reach = [(tap - 1) * step for tap, step in zip(taps, dilations, strict=True)]
-    lower = tuple(-before for before, _ in pairs)
-    upper = tuple(after - less for (_, after), less in zip(pairs, reach, strict=True))
-    return _Window(taps, strides, dilations, lower, upper)
-
-
-def _per_dimension(value: _PerSide, spatial: int) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, Sequence) else (value,) * spatial
-
-
-def _padding_pairs(padding: _Padding, spatial: int) -> tuple[tuple[int, int], ...]:
-    sides: Sequence[Any] = padding if isinstance(padding, Sequence) else (padding,) * spatial
-    pairs = (tuple(side) if isinstance(side, Sequence) else (side, side) for side in sides)
-    return tuple(pairs)
 
 
 # --- what a tile of patches must be -----------------------------------------------------------
@@ -375,56 +288,10 @@ def _rank_violations(view: ArrayView) -> list[Violation]:
     return [Violation("array", f"of {view.ndim} dimensions", rule, remedy)]
 
 
-def _spatial_violations(
-    spatial: int, argument: str, values: tuple[Any, ...]
-) -> Iterator[Violation]:
-    if len(values) != spatial:
-        yield Violation(
-            argument,
-            values,
-            f"the images have {spatial} spatial dimensions and need one number for each",
-            f"Pass {spatial} numbers, outermost first",
-        )
-        return
-    yield from per_side_violations(spatial, argument, values)
-
-
-def _corner_violations(
-    spatial: int,
-    padding: _Padding,
-    pairs: Sequence[Sequence[int]],
-    lower: Sequence[int] | None,
-    upper: Sequence[int] | None,
-) -> Iterator[Violation]:
-    if (lower is None) != (upper is None):
-        yield Violation(
-            "lower_corner and upper_corner",
-            (lower, upper),
-            "the bounding box has both",
-            "Pass both, or padding",
-        )
-    if len(pairs) != spatial or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        yield Violation(
-            "padding",
-            padding,
-            f"it is a number of pixels, 0 or more, for each of {spatial} spatial dimensions, or a "
-            "pair (before, after)",
-            "Crop with lower_corner and upper_corner",
-        )
-    for argument, corner in (("lower_corner", lower), ("upper_corner", upper)):
-        if corner is not None and len(corner) != spatial:
-            yield Violation(
-                argument,
-                corner,
-                f"the images have {spatial} spatial dimensions and need one number for each",
-                f"Pass {spatial} numbers, outermost first",
-            )
-
-
-def _im2col_violations(view: ArrayView, cut: Cut, window: _Window) -> Iterator[Violation]:
+def _im2col_violations(view: ArrayView, cut: Cut, window: Window) -> Iterator[Violation]:
     limit = 1 << _OFFSET_BITS[view.ndim]
-    for dim, (taps, dilation) in enumerate(zip(window.taps, window.dilations, strict=True)):
-        reach = (taps - 1) * dilation
+    sides = zip(window.taps, window.dilations, window.reaches, strict=True)
+    for dim, (taps, dilation, reach) in enumerate(sides):
         if reach >= limit:
             yield Violation(
                 f"filter_shape[{dim}]",

@@ -7,6 +7,7 @@ import struct
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import Violation
+from tmaasync.tile.argument import KernelArgument
 from tmaasync.tile.cut import raise_if
 
 __all__ = ["StridedTensor", "strided_violations"]
@@ -15,7 +16,7 @@ _COORDINATE_LIMIT = 1 << 31
 _MAX_RANK = 5
 
 
-class StridedTensor:
+class StridedTensor(KernelArgument):
     """Address, strides and extents of an array of 1 to 5 dimensions: what a loop of threads needs.
 
     No alignment is asked for, and strides may be anything: padded, zero, negative. Pass it to a
@@ -33,65 +34,29 @@ class StridedTensor:
     'tmaasync::StridedTensor<float, 2>'
     """
 
-    __slots__ = ("_view", "argument")
+    __slots__ = ("_argument", "_view")
+
+    _kind = "tensor"
+    _view: ArrayView
 
     def __init__(self, array: object, *, dtype: object = None) -> None:
         """Check the array and pack the kernel parameter."""
         view = _arrays.view(array, dtype=dtype)
         raise_if(strided_violations(view))
-        rank = view.ndim
+        rank, innermost_first = view.ndim, (*reversed(view.strides_bytes), *reversed(view.shape))
+        packed = struct.pack(f"<Q{rank}q{rank}i", view.address, *innermost_first)
         self._view = view
-        packed = struct.pack(
-            f"<Q{rank}q{rank}i",
-            view.address,
-            *reversed(view.strides_bytes),
-            *reversed(view.shape),
-        )
-        self.argument = packed + bytes(-len(packed) % 8)
-        """The bytes of the kernel parameter: address, strides in bytes, extents."""
+        self._argument = packed + bytes(-len(packed) % 8)
 
     @property
-    def descriptor(self) -> bytes:
-        """The same bytes; the first eight are the array's address, as in every descriptor."""
-        return self.argument
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: address, strides in bytes, extents."""
+        return self._argument
 
     @property
     def cuda_type(self) -> str:
         """The type in CUDA C++."""
         return f"tmaasync::StridedTensor<{self._view.element.cuda_type}, {self._view.ndim}>"
-
-    @property
-    def array(self) -> object:
-        """The array."""
-        return self._view.owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._view.framework
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where it was."""
-        return _arrays.current_address(self._view) == self._view.address
-
-    def check_alive(self, argument: str = "tensor") -> None:
-        """Check that the array is still where it was.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since.
-        """
-        _arrays.require_current(self._view, argument)
 
 
 def strided_violations(view: ArrayView) -> list[Violation]:

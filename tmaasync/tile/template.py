@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tmaasync._elements import Element, element
+from tmaasync._elements import element
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tile.argument import CutSizes
 from tmaasync.tile.cut import Cut, argument_violations, cut_violations, default_box, raise_if
 from tmaasync.tile.tiled import TMATensorTile, create_tma_tile
 
@@ -15,7 +16,7 @@ __all__ = ["TMATensorTileTemplate", "create_tma_tile_template"]
 
 
 @dataclass(frozen=True, slots=True)
-class TMATensorTileTemplate:
+class TMATensorTileTemplate(CutSizes):
     """A tile's type and sizes, with no array behind them; made by `create_tma_tile_template`.
 
     A kernel can be built with it (``Kernel(types={"Tile": template})``) and not launched with it:
@@ -28,34 +29,8 @@ class TMATensorTileTemplate:
     interleave: Interleave
 
     @property
-    def element(self) -> Element:
-        """The element type, as NumPy, the tensor map and the kernel name it."""
-        return self.cut.element
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Elements that one call brings to shared memory, outermost side first."""
-        return self.cut.tile_shape
-
-    @property
-    def box_shape(self) -> tuple[int, ...]:
-        """Elements that one instruction brings to shared memory, outermost side first."""
-        return self.cut.box_shape
-
-    @property
-    def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
-        return self.cut.boxes
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load."""
-        return self.cut.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return self.cut.swizzle.alignment
+    def _cut(self) -> Cut:
+        return self.cut
 
     @property
     def cuda_type(self) -> str:

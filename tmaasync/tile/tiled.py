@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView, fingerprint
-from tmaasync._elements import Element, element
+from tmaasync._elements import element
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tile.argument import MapForm, MapTile
 from tmaasync.tile.cut import (
     Cut,
     argument_violations,
@@ -38,18 +39,13 @@ class _Access(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Form:
-    """Everything about a tile but where its array lies: shared by all tiles that look alike."""
-
-    cut: Cut
-    view: ArrayView  # of the first array of this form, without its owner
+class _Form(MapForm):
     spec: TensorMapSpec
-    descriptor: bytes
     cuda_type: str
     address_mask: int
 
 
-class TMATensorTile:
+class TMATensorTile(MapTile):
     """A tensor map over an array, and the shape of the tile that one call moves.
 
     Made by `create_tma_tile`. Immutable; `rebind` gives the same tile over another array. Pass it
@@ -57,14 +53,9 @@ class TMATensorTile:
     alive as long as the tile.
     """
 
-    __slots__ = ("_address", "_form", "_lease", "_owner")
+    __slots__ = ()
 
-    def __init__(self, form: _Form, address: int, owner: object, lease: object = None) -> None:
-        """Use `create_tma_tile`."""
-        self._form = form
-        self._address = address
-        self._owner = owner
-        self._lease = lease
+    _form: _Form
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self._form.view.shape))
@@ -76,81 +67,14 @@ class TMATensorTile:
         )
 
     @property
-    def descriptor(self) -> bytes:
-        """The 128 bytes of the ``CUtensorMap``; the first eight are the array's address."""
-        return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
-
-    @property
-    def argument(self) -> bytes:
-        """The bytes of the kernel parameter: the tensor map."""
-        return self.descriptor
-
-    @property
-    def _view(self) -> ArrayView:
-        return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
-
-    @property
     def spec(self) -> TensorMapSpec:
         """What the 128 bytes say."""
         return replace(self._form.spec, address=self._address)
 
     @property
-    def element(self) -> Element:
-        """The element type, as NumPy, the tensor map and the kernel name it."""
-        return self._form.cut.element
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Elements that one call brings to shared memory, outermost side first."""
-        return self._form.cut.tile_shape
-
-    @property
-    def box_shape(self) -> tuple[int, ...]:
-        """Elements that one instruction brings to shared memory, outermost side first."""
-        return self._form.cut.box_shape
-
-    @property
-    def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
-        return self._form.cut.boxes
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load.
-
-        Elements out of bounds are included: TMA fills and credits them.
-        """
-        return self._form.cut.tile_bytes
-
-    @property
-    def smem_alignment(self) -> int:
-        """Alignment in bytes that the tile needs in shared memory."""
-        return self._form.cut.swizzle.alignment
-
-    @property
     def cuda_type(self) -> str:
         """The tile's type in CUDA C++; ``Kernel(types={"ATile": tile})`` gives it a name."""
         return self._form.cuda_type
-
-    @property
-    def array(self) -> object:
-        """The array behind the tile."""
-        return self._owner
-
-    @property
-    def byte_bounds(self) -> tuple[int, int]:
-        """The lowest address of the array, and the one after its highest."""
-        return self._view.byte_bounds
-
-    @property
-    def device(self) -> int | None:
-        """Ordinal of the CUDA device the array is on; None for host memory."""
-        return self._form.view.device
-
-    @property
-    def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
-        return self._form.view.framework
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
@@ -169,22 +93,6 @@ class TMATensorTile:
         if view[1:5] != self._form.view[1:5]:
             raise TensorMapError(tuple(_differences(self._form.view, view)))
         return _tile(self._form, view)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the array is still where the map says."""
-        seen = fingerprint(self._owner)
-        if seen is not None:
-            return seen[0] == self._address
-        return _arrays.current_address(self._view) == self._address
-
-    def check_alive(self, argument: str = "tile") -> None:
-        """Check that the array is still where the map says.
-
-        Raises:
-            StaleTileError: It was freed, resized or moved since the tile was made.
-        """
-        _arrays.require_current(self._view, argument)
 
 
 def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
@@ -305,7 +213,7 @@ def _new_form(view: ArrayView, access: _Access) -> _Form:
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
     mask = 31 if access.interleave is Interleave.B32 else 15
     template = view._replace(owner=None, lease=None)
-    return _Form(cut, template, spec, descriptor, cut.cuda_type(), mask)
+    return _Form(cut, template, descriptor, spec, cut.cuda_type(), mask)
 
 
 def create_tensor_tile(

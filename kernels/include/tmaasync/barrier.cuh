@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/fence.cuh>
 #include <tmaasync/ptx/mbarrier.cuh>
@@ -13,27 +14,37 @@ enum class Scope { kCta, kCluster };
 // phase begins. `wait(parity)` returns once the phase of that parity has completed, so a fresh
 // barrier passes wait(1) at once and blocks wait(0).
 struct alignas(8) SharedMemBarrier {
+    // Of arrivals, and of bytes to come.
+    static constexpr u32 kMaxCount = (1 << 20) - 1;
+
     u64 word;
 
     __device__ __forceinline__ u32 address() const { return ptx::shared_address(this); }
 
     // One thread; then fence_barrier_init() and a block (or cluster) barrier before any use.
-    __device__ __forceinline__ void init(u32 count = 1) { ptx::mbarrier_init(address(), count); }
+    __device__ __forceinline__ void init(u32 count = 1) {
+        check_address("address", address(), sizeof(word));
+        check_range("count", count, 1, kMaxCount);
+        ptx::mbarrier_init(address(), count);
+    }
 
     __device__ __forceinline__ void invalidate() { ptx::mbarrier_inval(address()); }
 
     // Arrives once and adds to the bytes that the current phase waits for.
     __device__ __forceinline__ void expect_bytes(u32 bytes) {
+        check_range("bytes", bytes, 0, kMaxCount);
         ptx::mbarrier_arrive_expect_tx(address(), bytes);
     }
 
     // The same without release: nothing written before it is published. Returns the state token.
     __device__ __forceinline__ u64 expect_bytes_relaxed(u32 bytes) {
+        check_range("bytes", bytes, 0, kMaxCount);
         return ptx::mbarrier_arrive_expect_tx_relaxed(address(), bytes);
     }
 
     // Adds to the bytes that the current phase waits for. Does not arrive.
     __device__ __forceinline__ void expect_tx(u32 bytes) {
+        check_range("bytes", bytes, 0, kMaxCount);
         ptx::mbarrier_expect_tx(address(), bytes);
     }
 
@@ -42,17 +53,22 @@ struct alignas(8) SharedMemBarrier {
 
     // Arrives `count` times.
     __device__ __forceinline__ u64 arrive(u32 count) {
+        check_range("count", count, 1, kMaxCount);
         return ptx::mbarrier_arrive(address(), count);
     }
 
     // Arrives `count` times on the same barrier of the CTA of that rank in the cluster.
     __device__ __forceinline__ void arrive_cluster(u32 cta_rank, u32 count = 1) {
+        check_cta_rank(cta_rank);
+        check_range("count", count, 1, kMaxCount);
         ptx::mbarrier_arrive_cluster(ptx::mapa(address(), cta_rank), count);
     }
 
     // The same without release. Enough to hand back a buffer that only wgmma or TMA has read, once
     // that read was waited for; release.cluster would wait for all of the thread's memory traffic.
     __device__ __forceinline__ void arrive_cluster_relaxed(u32 cta_rank, u32 count = 1) {
+        check_cta_rank(cta_rank);
+        check_range("count", count, 1, kMaxCount);
         ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(address(), cta_rank), count);
     }
 
@@ -61,32 +77,37 @@ struct alignas(8) SharedMemBarrier {
     __device__ __forceinline__ void arrive_and_expect_bytes(
         u32 bytes, u32 cta_rank, bool predicate = true
     ) {
-        if (predicate) {
-            ptx::mbarrier_arrive_expect_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
-        }
+        if (!predicate) return;
+        check_cta_rank(cta_rank);
+        check_range("bytes", bytes, 0, kMaxCount);
+        ptx::mbarrier_arrive_expect_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
     }
 
     // Credits bytes of a transfer that does not take place, so that its waiters go on.
     __device__ __forceinline__ void complete_transaction(
         u32 cta_rank, u32 bytes, bool predicate = true
     ) {
-        if (predicate) {
-            ptx::mbarrier_complete_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
-        }
+        if (!predicate) return;
+        check_cta_rank(cta_rank);
+        check_range("bytes", bytes, 0, kMaxCount);
+        ptx::mbarrier_complete_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
     }
 
     // Returns once the phase of this parity has completed. Never gives up.
     __device__ __forceinline__ void wait(u32 phase) const {
+        check_phase(phase);
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
     // The same, where each look suspends the thread for about this many nanoseconds at most.
     __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns) const {
+        check_phase(phase);
         while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
     }
 
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase) const {
+        check_phase(phase);
         if constexpr (kScope == Scope::kCta) {
             wait(phase);
         } else {
@@ -97,6 +118,7 @@ struct alignas(8) SharedMemBarrier {
     // The same without acquire, for a wait after which only TMA or wgmma touch the data.
     template <Scope kScope>
     __device__ __forceinline__ void wait_relaxed(u32 phase) const {
+        check_phase(phase);
         if constexpr (kScope == Scope::kCta) {
             while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
         } else {
@@ -106,17 +128,25 @@ struct alignas(8) SharedMemBarrier {
 
     // Whether the phase of this parity has completed. May suspend the thread for a bounded time.
     __device__ __forceinline__ bool try_wait(u32 phase) const {
+        check_phase(phase);
         return ptx::mbarrier_try_wait_parity(address(), phase);
     }
 
     // Whether the phase of this parity has completed. Never suspends the thread.
     __device__ __forceinline__ bool test_wait(u32 phase) const {
+        check_phase(phase);
         return ptx::mbarrier_test_wait_parity(address(), phase);
     }
 
     // Whether the phase of a state token has completed, which is the current one or the one before.
     __device__ __forceinline__ bool test_wait_state(u64 state) const {
         return ptx::mbarrier_test_wait(address(), state);
+    }
+
+private:
+    // Waits name a phase by its parity.
+    __device__ __forceinline__ static void check_phase(u32 phase) {
+        check_range("phase", phase, 0, 1);
     }
 };
 static_assert(sizeof(SharedMemBarrier) == 8, "an mbarrier is one 64-bit word");

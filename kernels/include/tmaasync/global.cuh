@@ -30,7 +30,7 @@ __device__ __forceinline__ T load_global(const T* global, bool predicate = true)
         ptx::ld_global(words[part], reinterpret_cast<const u32(*)[4]>(global) + part, predicate);
     }
     T value;
-    __builtin_memcpy(&value, words, sizeof(T));
+    memcpy(&value, words, sizeof(T));
     return value;
 }
 
@@ -39,7 +39,7 @@ template <typename T>
 __device__ __forceinline__ void store_global(T* global, const T& value, bool predicate = true) {
     using Access = GlobalAccess<T>;
     u32 words[Access::kParts][Access::kWords];
-    __builtin_memcpy(words, &value, sizeof(T));
+    memcpy(words, &value, sizeof(T));
 #pragma unroll
     for (int part = 0; part < Access::kParts; ++part) {
         ptx::st_global(reinterpret_cast<u32(*)[4]>(global) + part, words[part], predicate);

@@ -2,6 +2,7 @@
 
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
 #include <tmaasync/tile.cuh>
@@ -42,6 +43,9 @@ struct TMATensorTileIm2col {
     static_assert(kMapRank >= 3 && kMapRank <= 5, "images of 1 to 3 spatial dimensions");
     static_assert(TileShape::kRank == 2 && BoxShape::kRank == 2, "pixels, then channels");
 
+    // Extent of the tile along side `dim`: pixels, then channels.
+    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
+
     // Along the spatial dimensions, innermost first; unused ones are 1.
     struct Window {
         u32 outputs[3];
@@ -59,6 +63,45 @@ struct TMATensorTileIm2col {
 
     __device__ static constexpr u32 bytes_at(Coordinates<2>) { return kBytes; }
 
+    // Where a box starts in the images: what the columns of one tile of rows are walked with, since
+    // stepping to the next takes no division.
+    struct Column {
+        Coordinates<kMapRank> at;  // channel, the first tap's pixel, image
+        u32 tap[kSpatial];         // innermost first
+
+        __device__ __forceinline__ i32 channel() const { return at.values[0]; }
+    };
+
+    __device__ __forceinline__ Column column(Coordinates<2> at) const { return column_of(at, 0); }
+
+    // To the chunk of columns behind: of the same tap, or the next tap's first. Behind the last tap
+    // all is fill.
+    __device__ __forceinline__ void step(Column& column) const {
+        i32& channel = column.at.values[0];
+        const i32 end = static_cast<i32>(channels);
+        if (channel >= end) return;
+        channel += kChannels;
+        if (channel < end) return;
+        channel = 0;
+#pragma unroll
+        for (int dim = 0; dim < kSpatial; ++dim) {
+            if (++column.tap[dim] < window.taps[dim]) return;
+            column.tap[dim] = 0;
+        }
+        channel = end;
+    }
+
+    // Loads the tile that starts at a column. The barrier must expect kBytes.
+    __device__ __forceinline__ void async_copy_column(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        const Column& column,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        static_assert(kBoxes == 1, "each box of a tile starts at a column of its own");
+        load_box(shared, barrier, column, 0, policy);
+    }
+
     // Loads the tile that starts at {k, m}. The barrier must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
@@ -66,12 +109,10 @@ struct TMATensorTileIm2col {
         Coordinates<2> at,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
-            const Column column = column_of(at, box);
-            ptx::cp_async_bulk_tensor_load_im2col<kMapRank>(
-                box_address(shared, box), &map, column.at, column.offsets, barrier.address(),
-                static_cast<u64>(policy)
-            );
+            load_box(shared, barrier, column_of(at, box), box, policy);
         }
     }
 
@@ -93,11 +134,14 @@ struct TMATensorTileIm2col {
         u16 cta_mask,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_start(at);
+        check_cta_mask(cta_mask);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
             ptx::cp_async_bulk_tensor_load_im2col_multicast<kMapRank>(
-                box_address(shared, box), &map, column.at, column.offsets, barrier.address(),
-                cta_mask, static_cast<u64>(policy)
+                box_address(shared, box), &map, column.at, offsets(column).pixels,
+                barrier.address(), cta_mask, static_cast<u64>(policy)
             );
         }
     }
@@ -106,23 +150,47 @@ struct TMATensorTileIm2col {
     __device__ __forceinline__ void prefetch(
         Coordinates<2> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
             ptx::cp_async_bulk_prefetch_tensor_im2col<kMapRank>(
-                &map, column.at, column.offsets, static_cast<u64>(policy)
+                &map, column.at, offsets(column).pixels, static_cast<u64>(policy)
             );
         }
     }
 
 private:
-    // The operands of one instruction.
-    struct Column {
-        Coordinates<kMapRank> at;
-        u16 offsets[kSpatial];
+    // How far the tap lies from the first one, innermost first.
+    struct Offsets {
+        u16 pixels[kSpatial];
     };
+
+    __device__ __forceinline__ Offsets offsets(const Column& column) const {
+        Offsets offsets;
+#pragma unroll
+        for (int dim = 0; dim < kSpatial; ++dim) {
+            offsets.pixels[dim] = static_cast<u16>(column.tap[dim] * window.dilations[dim]);
+        }
+        return offsets;
+    }
+
+    __device__ __forceinline__ void load_box(
+        Shared& shared, SharedMemBarrier& barrier, const Column& column, int box, CachePolicy policy
+    ) const {
+        ptx::cp_async_bulk_tensor_load_im2col<kMapRank>(
+            box_address(shared, box), &map, column.at, offsets(column).pixels, barrier.address(),
+            static_cast<u64>(policy)
+        );
+    }
 
     __device__ __forceinline__ static u32 box_address(Shared& shared, int box) {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
+    }
+
+    __device__ __forceinline__ static void check_start(Coordinates<2> at) {
+        check(at.values[0] >= 0, "at[0]", at.values[0], "it must be at least", 0);
+        check(at.values[1] >= 0, "at[1]", at.values[1], "it must be at least", 0);
+        check_multiple("at[0]", at.values[0], kChannels);
     }
 
     // Boxes lie pixels first, then chunks, as those of TMATensorTile do.
@@ -140,7 +208,7 @@ private:
         column.at.values[0] = static_cast<i32>(k - tap * channels);
 #pragma unroll
         for (int dim = 0; dim < kSpatial; ++dim) {
-            column.offsets[dim] = static_cast<u16>(tap % window.taps[dim] * window.dilations[dim]);
+            column.tap[dim] = tap % window.taps[dim];
             tap /= window.taps[dim];
         }
         if (tap > 0) column.at.values[0] = static_cast<i32>(channels);
@@ -156,5 +224,20 @@ private:
         column.at.values[kMapRank - 1] = static_cast<i32>(m);
     }
 };
+
+// What tilelang calls c2d_im2col: the tile in row `nhw_step` and column `c_step` of the tiles that
+// cover the matrix, for any stride, dilation and padding. One thread; the barrier must expect
+// kBytes.
+template <typename Tile>
+__device__ __forceinline__ void c2d_im2col(
+    typename Tile::Shared& shared,
+    SharedMemBarrier& barrier,
+    const Tile& images,
+    i32 nhw_step,
+    i32 c_step,
+    CachePolicy policy = CachePolicy::kEvictNormal
+) {
+    images.async_copy(shared, barrier, {c_step * Tile::side(1), nhw_step * Tile::side(0)}, policy);
+}
 
 }  // namespace tmaasync

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/check.cuh>
 
 namespace tmaasync {
 
@@ -20,6 +20,8 @@ struct PipelineState {
 
     // Moves to the next stage; the phase flips when the ring wraps around.
     __device__ __forceinline__ void step() {
+        check_index("index", index, kStages);
+        check_index("phase", phase, 2);
         ++count;
         if (++index == kStages) {
             index = 0;

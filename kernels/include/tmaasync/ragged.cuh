@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/tile.cuh>
 
 namespace tmaasync {
@@ -11,11 +12,19 @@ struct RaggedSequence {
 
     // Sequence `index` of a batch, from the running sums of the lengths: 0 first, the total last.
     __device__ __forceinline__ static RaggedSequence of(const i32* cu_seqlens, i32 index) {
+        check(index >= 0, "index", index, "it must be at least", 0);
         const i32 start = cu_seqlens[index];
         return {start, cu_seqlens[index + 1] - start};
     }
 
     __device__ __forceinline__ constexpr i32 end() const { return start + length; }
+
+    // In debug builds: a length up to this, and no row that the array does not have.
+    __device__ __forceinline__ void check_within(i32 max_length, i32 rows) const {
+        check_range("sequence.length", length, 0, max_length);
+        check_range("sequence.start", start, 0, rows);
+        check_range("sequence.start + length", i64{start} + length, 0, rows);
+    }
 };
 
 // Sides with a 1 in front of them, for the map's additional dimension.
@@ -60,6 +69,7 @@ struct OutlyingTile {
     __device__ __forceinline__ void async_copy(
         Shared& shared, SharedMemBarrier& barrier, Coordinates<kRank> at, CachePolicy policy
     ) const {
+        Tile::check_load(shared, at);
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
@@ -77,6 +87,8 @@ struct OutlyingTile {
         u16 cta_mask,
         CachePolicy policy
     ) const {
+        Tile::check_load(shared, at);
+        check_cta_mask(cta_mask);
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
@@ -88,6 +100,7 @@ struct OutlyingTile {
     }
 
     __device__ __forceinline__ void prefetch(Coordinates<kRank> at, CachePolicy policy) const {
+        check_start<typename Tile::Element>(at);
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
@@ -148,10 +161,13 @@ struct RaggedTensorMap {
     __device__ __forceinline__ Coordinates<kRank + 1> load_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
+        constexpr int kRowDim = kRank - 1 - kRaggedDim;
+        sequence.check_within(max_length, outlying.ends[kRank] - 1);
+        check(at.values[kRowDim] >= 0, "row", at.values[kRowDim], "it must be at least", 0);
         Coordinates<kRank + 1> placed;
 #pragma unroll
         for (int dim = 0; dim < kRank; ++dim) placed.values[dim] = at.values[dim];
-        placed.values[kRank - 1 - kRaggedDim] += max_length - sequence.length;
+        placed.values[kRowDim] += max_length - sequence.length;
         placed.values[kRank] = sequence.end();
         return placed;
     }
@@ -253,9 +269,14 @@ struct RaggedTMA3DTile {
     __device__ __forceinline__ Coordinates<kRank> load_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {
+        sequence.check_within(max_length, outlying.ends[kRank - 1] / heads - 1);
+        check(row >= 0, "row", row, "it must be at least", 0);
+        check_index("head", head, heads);
+        constexpr int kChunk = TileShape::sides[TileShape::kRank - 1];
         Coordinates<kRank> at;
         if constexpr (kIsChunked) {
-            at.values[kRank - 2] = column / TileShape::sides[TileShape::kRank - 1];
+            check_multiple("column", column, kChunk);
+            at.values[kRank - 2] = column / kChunk;
         } else {
             at.values[0] = column;
         }
@@ -311,6 +332,7 @@ struct RaggedTMA3DTile {
         static_assert(
             kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
         );
+        check_index("chunk", chunk, kBoxes);
         ptx::cp_async_bulk_tensor_store<kRank>(
             &outlying.tile.map,
             store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/tile.cuh>
 
 namespace tmaasync {
@@ -14,6 +15,7 @@ struct FoldedBox {
 
     // head, depth chunk, row, element
     __device__ __forceinline__ static Coordinates<4> folded(Coordinates<3> at) {
+        check_multiple("at[0]", at.values[0], kChunk);
         return {0, at.values[2], at.values[0] / kChunk, at.values[1]};
     }
 };
@@ -26,6 +28,8 @@ struct FoldedBox<T, kRows, kDepth, kSwizzle, true> {
 
     // head, eight rows, depth chunk, row, element
     __device__ __forceinline__ static Coordinates<5> folded(Coordinates<3> at) {
+        check_multiple("at[0]", at.values[0], kChunk);
+        check_multiple("at[2]", at.values[2], 8);
         return {0, 0, at.values[0] / kChunk, at.values[2] / 8, at.values[1]};
     }
 };

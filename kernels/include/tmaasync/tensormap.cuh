@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/sync.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
@@ -19,15 +20,23 @@ enum class OobFill : int { kZero, kNan };
 // counted outermost first, like the sides of a tile. A dimension that the map does not have traps.
 template <typename Where, int kRank>
 struct TensorMapFields {
+    static constexpr i64 kMaxRank = 5;
+    static constexpr i64 kMaxBoxSide = 256;
+    static constexpr i64 kMaxElementStride = 8;
+    static constexpr i64 kStrideLimit = i64{1} << 40;
+
     Where map;
 
     // A multiple of 16 bytes.
     __device__ __forceinline__ void replace_global_address(const void* address) const {
+        check_address("address", reinterpret_cast<u64>(address), kGranuleBytes);
         ptx::tensormap_replace_global_address(map, address);
     }
 
     // Elements along a dimension.
     __device__ __forceinline__ void replace_global_dim(int dim, u32 extent) const {
+        check_index("dim", dim, kRank);
+        check(extent >= 1, "extent", extent, "it must be at least", 1);
         at_ordinal(kRank - 1 - dim, [&](auto at) {
             ptx::tensormap_replace_global_dim<decltype(at)::kValue>(map, extent);
         });
@@ -35,6 +44,9 @@ struct TensorMapFields {
 
     // Bytes from one index of a dimension to the next, a multiple of 16; not of the innermost.
     __device__ __forceinline__ void replace_global_stride(int dim, u64 stride_bytes) const {
+        check_index("dim", dim, kRank - 1);
+        check_index("stride_bytes", stride_bytes, kStrideLimit);
+        check_multiple("stride_bytes", stride_bytes, kGranuleBytes);
         at_ordinal<0, kRank - 1>(kRank - 2 - dim, [&](auto at) {
             ptx::tensormap_replace_global_stride<decltype(at)::kValue>(map, stride_bytes);
         });
@@ -53,16 +65,21 @@ struct TensorMapFields {
 
     // The rest changes what one instruction moves, and so what the type of a tile promises.
     __device__ __forceinline__ void replace_rank(u32 rank) const {
+        check_range("rank", rank, 1, kMaxRank);
         ptx::tensormap_replace_rank(map, rank - 1);
     }
 
     __device__ __forceinline__ void replace_box_side(int dim, u32 side) const {
+        check_index("dim", dim, kRank);
+        check_range("side", side, 1, kMaxBoxSide);
         at_ordinal(kRank - 1 - dim, [&](auto at) {
             ptx::tensormap_replace_box_dim<decltype(at)::kValue>(map, side);
         });
     }
 
     __device__ __forceinline__ void replace_element_stride(int dim, u32 stride) const {
+        check_index("dim", dim, kRank);
+        check_range("stride", stride, 1, kMaxElementStride);
         at_ordinal(kRank - 1 - dim, [&](auto at) {
             ptx::tensormap_replace_element_stride<decltype(at)::kValue>(map, stride);
         });
@@ -195,7 +212,9 @@ struct EditableTensorMap {
 
 private:
     __device__ __forceinline__ static SharedFields shared_fields(TensorMap& scratch) {
-        return {ptx::shared_address(&scratch)};
+        const u32 address = ptx::shared_address(&scratch);
+        check_address("scratch", address, alignof(TensorMap));
+        return {address};
     }
 };
 

@@ -2,6 +2,7 @@
 
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/cp_async_bulk.cuh>
 #include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
 #include <tmaasync/swizzle.cuh>
@@ -116,6 +117,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         static_assert(kCtaGroup == 1, "cta_group 2 needs sm_100: a load of Hopper serves one CTA");
+        check_load(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
             ptx::cp_async_bulk_tensor_load<kRank>(
@@ -171,6 +173,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         constexpr int kShare = (kBoxes + kParts - 1) / kParts;
+        check_load(shared, at);
+        check_cta_mask(cta_mask);
+        check_index("part", part, kParts);
 #pragma unroll
         for (int share = 0; share < kShare; ++share) {
             const int box = part * kShare + share;
@@ -197,6 +202,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         static_assert(kRank == 2 && BoxShape::sides[0] == 1, "a gather takes boxes of one row");
+        check_load(shared, {column, 0});
+        check_range("first", first, 0, TileShape::sides[0] - 4);
 #pragma unroll
         for (int box = 0; box < 4 * boxes(kRank - 1); ++box) {
             const int chunk = box / 4, row = box % 4;
@@ -228,6 +235,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ __forceinline__ void prefetch(
         Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_start<T>(at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
             ptx::cp_async_bulk_prefetch_tensor<kRank>(
@@ -241,6 +249,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ __forceinline__ void async_store(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
             ptx::cp_async_bulk_tensor_store<kRank>(
@@ -265,6 +274,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ __forceinline__ void async_reduce(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
             ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
@@ -314,6 +324,20 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         at.values[0] += box * box_step(kRank - 1);
         return at;
     }
+
+    __device__ __forceinline__ static void check_load(
+        const Shared& shared, const Coordinates<kRank>& at
+    ) {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_start<T>(at);
+    }
+
+    __device__ __forceinline__ static void check_store(
+        const Shared& shared, const Coordinates<kRank>& at
+    ) {
+        check_address("shared", box_address(shared, 0), kAlignment);
+        check_store_start<T>(at);
+    }
 };
 
 // A tile of a plain one-dimensional array: no tensor map, any length that is a multiple of 16
@@ -350,6 +374,7 @@ struct BulkTile {
         i64 element,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_copy(shared, element);
         ptx::cp_async_bulk_load(
             ptx::shared_address(shared.bytes), global + element, bytes_at(element),
             barrier.address(), static_cast<u64>(policy)
@@ -360,10 +385,19 @@ struct BulkTile {
     __device__ __forceinline__ void async_store(
         const Shared& shared, i64 element, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
+        check_copy(shared, element);
         ptx::cp_async_bulk_store(
             global + element, ptx::shared_address(shared.bytes), bytes_at(element),
             static_cast<u64>(policy)
         );
+    }
+
+private:
+    __device__ __forceinline__ void check_copy(const Shared& shared, i64 element) const {
+        check_address("shared", ptx::shared_address(shared.bytes), kGranuleBytes);
+        check_index("element", element, elements);
+        check_address("global + element", reinterpret_cast<u64>(global + element), kGranuleBytes);
+        check_multiple("bytes_at(element)", bytes_at(element), kGranuleBytes);
     }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
@@ -21,6 +22,7 @@ struct TMATensorTileArray {
 
     // A tile to edit, or to use again after operator[]. No fence.
     __device__ __forceinline__ Tile& at(u64 index) const {
+        check_index("index", index, count);
         if (index >= count) __trap();
         return tiles[index];
     }

@@ -2,6 +2,7 @@
 
 // Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
 #include <tmaasync/copy.cuh>
 #include <tmaasync/cp_async.cuh>

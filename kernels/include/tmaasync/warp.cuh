@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/ptx/setmaxnreg.cuh>
 #include <tmaasync/ptx/sync.cuh>
 
@@ -62,8 +63,14 @@ struct NamedBarrier {
 
     u32 id;
 
-    __device__ __forceinline__ void sync() const { ptx::barrier_sync(id, kThreads); }
-    __device__ __forceinline__ void arrive() const { ptx::barrier_arrive(id, kThreads); }
+    __device__ __forceinline__ void sync() const {
+        check_index("id", id, 16);
+        ptx::barrier_sync(id, kThreads);
+    }
+    __device__ __forceinline__ void arrive() const {
+        check_index("id", id, 16);
+        ptx::barrier_arrive(id, kThreads);
+    }
 };
 
 // Gives registers back to the CTA, or takes them; all four warps of the warpgroup, sm_90a, and a

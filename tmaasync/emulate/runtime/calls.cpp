@@ -259,7 +259,8 @@ void tensor_reduce(int op, const Box& box, uint32_t shared) {
 }
 
 void tensor_prefetch(const Box& box) {
-    copy_of<Flight>(TMAASYNC_EMULATE_CALLER(), box);
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    prefetch(fiber, copy_of<Flight>(fiber, box));
 }
 
 void check_map(const void* map) {
@@ -313,9 +314,11 @@ void fence_maps_release() {
     if (Detector* detector = fiber.cluster->detector()) detector->release_maps(fiber.number);
 }
 
-void fence_maps_acquire() {
+void fence_map_acquire(const void* map) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (Detector* detector = fiber.cluster->detector()) detector->acquire_maps(fiber.number);
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->acquire_map(fiber.number, reinterpret_cast<uintptr_t>(map));
+    }
 }
 
 // --- wgmma ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -75,6 +76,41 @@ private:
     std::shared_ptr<std::vector<Epoch>> epochs_;
 };
 
+// By a tensor map's address, a clock of its own. Copies share them until one changes.
+class MapClocks {
+public:
+    Clock of(uintptr_t map) const {
+        if (!clocks_) return {};
+        const auto found = clocks_->find(map);
+        return found == clocks_->end() ? Clock{} : found->second;
+    }
+
+    void join(uintptr_t map, const Clock& clock) { own()[map].join(clock); }
+
+    void join(const MapClocks& other) {
+        if (other.clocks_ == clocks_ || !other.clocks_) return;
+        if (!clocks_) {
+            clocks_ = other.clocks_;
+            return;
+        }
+        for (const auto& [map, clock] : *other.clocks_) join(map, clock);
+    }
+
+private:
+    using Clocks = std::map<uintptr_t, Clock>;
+
+    Clocks& own() {
+        if (!clocks_) {
+            clocks_ = std::make_shared<Clocks>();
+        } else if (clocks_.use_count() > 1) {
+            clocks_ = std::make_shared<Clocks>(*clocks_);
+        }
+        return *clocks_;
+    }
+
+    std::shared_ptr<Clocks> clocks_;
+};
+
 // Shared or global memory: a proxy fence may cover one of them only. Registers have no fence.
 enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 
@@ -84,7 +120,7 @@ struct View {
     Clock issued_after;   // before the copies and products it issues: more, after a relaxed wait
     Clock published[2];   // of ordinary writes: to the async proxy, by space
     Clock maps_released;  // of ordinary writes, among them edits of tensor maps: by a fence
-    Clock maps_acquired;  // and acquired by another, so that TMA reads the maps as they are
+    MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
 
     void join(const View& other) {
         seen.join(other.seen);

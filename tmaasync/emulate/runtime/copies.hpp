@@ -153,6 +153,14 @@ inline Flight flight_of(Fiber& fiber, const Box& box) {
     return flight;
 }
 
+inline void prefetch(Fiber& fiber, const Flight& flight) {
+    Detector* detector = fiber.cluster->detector();
+    if (!detector || !flight.map_address) return;
+    const Issued issued = detector->issue(fiber.number, fiber.site);
+    detector->peek_at_map(issued, flight.map_address, kMapBytes);
+    fiber.cluster->stop_if_race(fiber);
+}
+
 inline void record_load(
     Fiber& fiber, Flight& flight, const Cta& owner, const Mbarrier& barrier, uint32_t shared
 ) {

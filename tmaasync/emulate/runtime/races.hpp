@@ -167,16 +167,25 @@ public:
         view.maps_released.raise(thread, epochs_[thread]);
         ++epochs_[thread];
     }
-    void acquire_maps(uint32_t thread) {
+    // The acquire names a map, and covers no other.
+    void acquire_map(uint32_t thread, uintptr_t map) {
         View& view = views_[thread];
-        view.maps_acquired.join(view.maps_released);
+        view.maps_acquired.join(map, view.maps_released);
     }
 
     // TMA reads the map of a copy: of ordinary writes it sees those that two fences made visible.
     void read_map(const Issued& issued, Agent agent, Epoch epoch, uintptr_t map, uint64_t bytes) {
-        Issued reader = issued;
-        reader.after.published[static_cast<int>(Space::kGlobal)] = issued.after.maps_acquired;
+        const Issued reader = reader_of(issued, map);
         global(reader.as(agent, epoch, Operation::kMapRead), map, bytes, false);
+    }
+
+    // The same of a prefetch. Nobody can wait for one, so that it binds no edit that comes after.
+    void peek_at_map(const Issued& issued, uintptr_t map, uint64_t bytes) {
+        const Issued reader = reader_of(issued, map);
+        const Actor actor = reader.as(kNoAgent, 0, Operation::kMapRead);
+        for_each_cell(map, bytes, [&](uintptr_t start, uint8_t mask) {
+            compare(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask);
+        });
     }
 
     bool knows(uint32_t thread, Agent agent, Epoch epoch) const {
@@ -240,15 +249,33 @@ public:
     }
 
 private:
+    static Issued reader_of(Issued issued, uintptr_t map) {
+        issued.after.published[static_cast<int>(Space::kGlobal)] =
+            issued.after.maps_acquired.of(map);
+        return issued;
+    }
+
     void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
         const Access access = access_of(actor, mask, writes);
         cell.add(
             access, [&](const Access& old) { return is_before(old, actor, place.space); },
-            [&](const Access& old) {
-                const bool lacks_fence = needs_proxy_fence(old, actor) && is_known(old, actor);
-                report({old, access, place, lacks_fence});
-            }
+            [&](const Access& old) { report_pair(old, access, actor, place); }
         );
+    }
+
+    void compare(const Actor& actor, const Cell& cell, const RacedPlace& place, uint8_t mask) {
+        const Access access = access_of(actor, mask, false);
+        cell.compare(
+            access, [&](const Access& old) { return is_before(old, actor, place.space); },
+            [&](const Access& old) { report_pair(old, access, actor, place); }
+        );
+    }
+
+    void report_pair(
+        const Access& old, const Access& access, const Actor& actor, const RacedPlace& place
+    ) {
+        const bool lacks_fence = needs_proxy_fence(old, actor) && is_known(old, actor);
+        report({old, access, place, lacks_fence});
     }
 
     Access access_of(const Actor& actor, uint8_t mask, bool writes) const {

@@ -81,6 +81,15 @@ public:
         if (access.is_write) written_ |= access.bytes;
     }
 
+    // The same, and remembers nothing.
+    template <class IsBefore, class Report>
+    void compare(const Access& access, IsBefore is_before, Report report) const {
+        for (uint8_t i = 0; i < count_; ++i) {
+            const Access& old = accesses_[i];
+            if (old.conflicts_with(access) && !is_before(old)) report(old);
+        }
+    }
+
     uint8_t written() const { return written_; }
     void clear() {
         count_ = 0;

@@ -18,6 +18,12 @@ __device__ __forceinline__ void stmatrix_x2(u32 row, u32 m0, u32 m1) {
                  : "memory");
 }
 
+__device__ __forceinline__ void stmatrix_x2_trans(u32 row, u32 m0, u32 m1) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%0], {%1, %2};" ::"r"(row),
+                 "r"(m0), "r"(m1)
+                 : "memory");
+}
+
 __device__ __forceinline__ void stmatrix_x4_trans(u32 row, u32 m0, u32 m1, u32 m2, u32 m3) {
     asm volatile(
         "stmatrix.sync.aligned.m8n8.x4.trans.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),

@@ -186,7 +186,7 @@ TMAASYNC_EMULATE_CALL void* map_in_shared(uint32_t shared_map);
 TMAASYNC_EMULATE_CALL void replace_in_map(void* map, MapField field, int ordinal, uint64_t value);
 TMAASYNC_EMULATE_CALL void copy_map_and_release(void* map, uint32_t shared_map);
 TMAASYNC_EMULATE_CALL void fence_maps_release();
-TMAASYNC_EMULATE_CALL void fence_maps_acquire();
+TMAASYNC_EMULATE_CALL void fence_map_acquire(const void* map);
 
 // --- wgmma ---------------------------------------------------------------------------------------
 

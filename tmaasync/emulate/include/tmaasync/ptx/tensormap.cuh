@@ -5,19 +5,18 @@
 
 namespace tmaasync::ptx {
 
-// A map that cannot be read is found here already.
+// A map that cannot be read is found here already. One that was edited and not acquired is not: the
+// acquire that must come before its use drops what a prefetch brought.
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
     tmaasync_emulate::check_map(map);
 }
 
 __device__ __forceinline__ void fence_proxy_tensormap_acquire_gpu(const TensorMap* map) {
-    (void)map;
-    tmaasync_emulate::fence_maps_acquire();
+    tmaasync_emulate::fence_map_acquire(map);
 }
 
 __device__ __forceinline__ void fence_proxy_tensormap_acquire_sys(const TensorMap* map) {
-    (void)map;
-    tmaasync_emulate::fence_maps_acquire();
+    tmaasync_emulate::fence_map_acquire(map);
 }
 
 }  // namespace tmaasync::ptx

@@ -1,0 +1,245 @@
+"""ops.conv2d against cuDNN (torch's conv2d on channels_last tensors, cudnn.benchmark on).
+
+Writes section "conv2d" of the results file. Inputs are normally distributed: on zeros the chip
+would clock higher. With --sweep it writes nothing and prints what every blocking reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cupy
+import ml_dtypes
+import numpy as np
+import torch
+from race import race, record
+
+from tmaasync import _arrays, ops
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._plans import PlanCache
+from tmaasync.ops.conv2d import Epilogue, choose_blocking, conv2d_kernel, conv2d_tiles, operation
+from tmaasync.ops.conv2d import plan as plans
+from tmaasync.ops.conv2d.kernel import RATE
+from tmaasync.tile.window import window_of
+
+TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
+
+
+@dataclass(frozen=True)
+class Case:
+    """N square images of C channels, K square filters."""
+
+    n: int
+    c: int
+    k: int
+    side: int
+    taps: int = 3
+    stride: int = 1
+    dilation: int = 1
+    epilogue: bool = False
+
+    @property
+    def padding(self) -> int:
+        return self.taps // 2 * self.dilation
+
+    @property
+    def outputs(self) -> int:
+        """Along one side."""
+        reach = (self.taps - 1) * self.dilation
+        return (self.side + 2 * self.padding - reach - 1) // self.stride + 1
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.n * self.outputs**2 * self.k * self.taps**2 * self.c
+
+    @property
+    def label(self) -> str:
+        parts = [
+            f"bfloat16 {self.n} x {self.side}^2, {self.c} -> {self.k}, {self.taps}x{self.taps}"
+        ]
+        parts += [f"stride {self.stride}"] * (self.stride > 1)
+        parts += [f"dilation {self.dilation}"] * (self.dilation > 1)
+        parts += ["bias and ReLU"] * self.epilogue
+        return ", ".join(parts)
+
+    @property
+    def window(self) -> dict[str, int]:
+        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+
+
+# The shapes of the aim; then others that networks have.
+AIM = (
+    Case(128, 128, 128, 28),
+    Case(128, 256, 256, 14),
+    Case(32, 320, 320, 64),
+    Case(32, 640, 640, 32),
+    Case(32, 1280, 1280, 16),
+    Case(32, 256, 512, 56, stride=2),
+)
+OTHERS = (
+    Case(128, 64, 64, 56),
+    Case(128, 512, 512, 7),
+    Case(128, 256, 64, 56, taps=1),
+    Case(128, 64, 256, 56, taps=1),
+    Case(16, 256, 256, 64, dilation=2),
+    Case(32, 640, 640, 32, epilogue=True),
+)
+
+
+@dataclass
+class Arrays:
+    """The operands and outputs of a case, checked; ours and torch's are the same memory."""
+
+    case: Case
+
+    def __post_init__(self) -> None:
+        case = self.case
+        self.images = torch.randn(case.n, case.side, case.side, case.c, device="cuda").bfloat16()
+        self.filters = torch.randn(case.k, case.taps, case.taps, case.c, device="cuda").bfloat16()
+        self.bias = torch.randn(case.k, device="cuda").bfloat16() if case.epilogue else None
+        shape = (case.n, case.outputs, case.outputs, case.k)
+        self.out = torch.full(shape, math.nan, dtype=torch.bfloat16, device="cuda")
+
+    def ours(self) -> Any:
+        options = {"bias": self.bias, "relu": self.case.epilogue, "out": self.out}
+        return ops.conv2d(self.images, self.filters, **options, **self.case.window)
+
+    def theirs(self) -> Any:
+        images, filters = (array.permute(0, 3, 1, 2) for array in (self.images, self.filters))
+        out = torch.nn.functional.conv2d(images, filters, self.bias, **self.case.window)
+        return out.relu_() if self.case.epilogue else out
+
+    def check(self) -> None:
+        """Against float64 on the GPU, on the last image."""
+        self.out.fill_(math.nan)
+        got = self.ours()[-1:].double()
+        images, filters = (
+            array.double().permute(0, 3, 1, 2) for array in (self.images[-1:], self.filters)
+        )
+        bias = None if self.bias is None else self.bias.double()
+        wanted = torch.nn.functional.conv2d(images, filters, bias, **self.case.window)
+        wanted = (wanted.relu() if self.case.epilogue else wanted).permute(0, 2, 3, 1)
+        error = ((got - wanted).norm() / wanted.norm()).item()
+        if not error < TOLERANCE or bool(self.out.isnan().any()):
+            raise SystemExit(f"{self.case.label}: relative error {error:.2e}")
+
+
+def measure(arrays: Arrays, rounds: int, seconds_per_turn: float = 0.1) -> dict[str, Any]:
+    case = arrays.case
+    arrays.check()
+    contestants = {"tmaasync": arrays.ours, "torch": arrays.theirs}
+    row: dict[str, Any] = {"case": case.label}
+    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=seconds_per_turn)
+    row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
+    return row
+
+
+def report(row: dict[str, Any]) -> str:
+    ratio = row["speed_over_torch"]["tmaasync"]
+    return (
+        f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {ratio['median']:.3f} x torch "
+        f"({ratio['min']:.3f} to {ratio['max']:.3f})"
+    )
+
+
+# --- the sweep --------------------------------------------------------------------------------
+
+
+def sweep(rounds: int) -> None:
+    """Every blocking of every shape; then the best with other walks and rings."""
+    candidates = [
+        Blocking(consumers, n, cluster, rows=rows)
+        for (consumers, rows, n), cluster in itertools.product(RATE, (1, 2, 4))
+    ]
+    compile_all(candidates)
+    for case in AIM:
+        arrays = Arrays(case)
+        found = swept(arrays, candidates, rounds)
+        others = [
+            changed
+            for _, blocking, _ in found[:2]
+            for changed in (
+                *(replace(blocking, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
+                replace(blocking, most_stages=blocking.stages - 1),
+            )
+        ]
+        compile_all(others)
+        found = sorted(found[:6] + swept(arrays, others, rounds), key=lambda one: -one[0])
+        chosen = choose_blocking(
+            case.n * case.outputs**2, case.k, cupy.cuda.Device().attributes["MultiProcessorCount"]
+        )
+        print(f"{case.label}: ops.conv2d takes {chosen}")
+        for _, blocking, line in found[:12]:
+            print(f"  {line}  {blocking}", flush=True)
+
+
+def swept(
+    arrays: Arrays, blockings: Iterable[Blocking], rounds: int
+) -> list[tuple[float, Blocking, str]]:
+    """What each blocking reaches, the fastest first."""
+    results = []
+    for blocking in blockings:
+        with_blocking(blocking)
+        row = measure(arrays, rounds, seconds_per_turn=0.02)
+        results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking, report(row)))
+    with_blocking(None)
+    return sorted(results, key=lambda one: -one[0])
+
+
+_CHOOSE: Callable[..., Blocking] = choose_blocking
+
+
+def with_blocking(blocking: Blocking | None) -> None:
+    """Have ops.conv2d take this blocking, or its own choice again."""
+    plans.choose_blocking = _CHOOSE if blocking is None else lambda *_: blocking
+    plans.plan_for.cache_clear()
+    operation._PLANS = PlanCache()
+
+
+def compile_all(blockings: Iterable[Blocking]) -> None:
+    """On every core, into the cache."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compiled, blockings))
+
+
+def compiled(blocking: Blocking) -> object:
+    images, filters = (
+        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
+        for shape in ((1, 4, 4, 64), (8, 3, 3, 64))
+    )
+    out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
+    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), blocking)
+    types = (tile.cuda_type for tile in tiles)
+    return conv2d_kernel(*types, images.element.cuda_type, Epilogue(), blocking).compile()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--short", action="store_true", help="the shapes of the aim only")
+    parser.add_argument("--sweep", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    if options.sweep:
+        sweep(min(options.rounds, 3))
+        return
+    rows = []
+    for case in AIM if options.short else (*AIM, *OTHERS):
+        rows.append(measure(Arrays(case), options.rounds))
+        print(f"{case.label:56s} {report(rows[-1])}", flush=True)
+    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
+    aim = medians[: len(AIM)]
+    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x torch")
+    print(f"of the shapes of the aim {math.prod(aim) ** (1 / len(aim)):.3f} x torch")
+    print(record("conv2d", rows))
+
+
+if __name__ == "__main__":
+    main()

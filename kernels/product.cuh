@@ -1,0 +1,329 @@
+#pragma once
+
+// What kernels share that multiply tiles out of a ring: the ring, the walk over the output, the
+// consumers, and the way of their sums to global memory. Such a kernel defines, before it includes
+// this,
+//
+//   OperandA, OperandB    how wgmma reads the tiles: WgmmaOperand
+//
+// and its host ATile, BTile, CTile and the constants that gemm.cu explains.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+namespace tmaasync {
+
+using Output = typename CTile::Element;
+using Ring = PipelineState<STAGES>;
+
+constexpr int kInstructionRows = 64;
+constexpr int kParts = ROWS / kInstructionRows;
+constexpr int kGroupThreads = 128;
+constexpr int kBlockM = CONSUMERS * ROWS;
+constexpr int kBlockK = OperandA::kDepth;
+constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
+constexpr int kProducer = 0;
+constexpr int kWarps = kGroupThreads / 32;
+constexpr int kEpilogueBuffers = 2;
+constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? 1 : 0);
+constexpr int kChunks = BLOCK_N / kChunkColumns;
+constexpr int kLineBytes = CTile::box_side(1) * static_cast<int>(sizeof(Output));
+
+// Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
+constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
+constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
+
+static_assert(ROWS % kInstructionRows == 0, "whole instructions");
+static_assert(CTile::side(C_IS_N_MAJOR ? 0 : 1) == kInstructionRows, "a chunk has the rows of one");
+static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 64, "see gemm.cu");
+static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
+
+struct SharedMemory {
+    struct Stage {
+        typename ATile::Shared a;
+        typename BTile::Shared b;
+    } stages[STAGES];
+    typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
+    SharedMemBarrier full[STAGES];
+    SharedMemBarrier empty[STAGES];
+};
+
+// What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
+// in rows lane / 4 and lane / 4 + 8 of the warp's 16.
+using Sums = float[kParts][BLOCK_N / 2];
+
+constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
+
+// Each CTA of the cluster loads its share of B and sends it to all.
+__device__ void load_b(
+    typename BTile::Shared& shared,
+    SharedMemBarrier& full,
+    const BTile& b,
+    Coordinates<BTile::kRank> at
+) {
+    if constexpr (CLUSTER == 1) {
+        b.async_copy(shared, full, at);
+    } else {
+        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+        b.template async_multicast_load_partitioned<CLUSTER>(
+            shared, full, at, kEveryCta, block_rank_in_cluster()
+        );
+    }
+}
+
+__device__ int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+// The output tiles of one cluster, in an order that keeps the operands of a wave in L2: GROUP_M
+// rows of tiles are walked column by column.
+struct TileWalk {
+    int m_tiles;
+    int n_tiles;
+    int k_blocks;
+    int index;
+
+    __device__ TileWalk(int m, int n, int k)
+        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
+          n_tiles(ceil_div(n, BLOCK_N)),
+          k_blocks(ceil_div(k, kBlockK)),
+          index(blockIdx.x / CLUSTER) {}
+
+    __device__ bool done() const { return index >= m_tiles * n_tiles; }
+    __device__ void step() { index += gridDim.x / CLUSTER; }
+
+    struct Start {
+        int m;
+        int n;
+    };
+
+    __device__ Start start() const {
+        const int group = index / (GROUP_M * n_tiles);
+        const int within = index % (GROUP_M * n_tiles);
+        const int rows = min(GROUP_M, m_tiles - group * GROUP_M);
+        const int m_tile = group * GROUP_M + within % rows;
+        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+        return {(m_tile * CLUSTER + rank) * kBlockM, within / rows * BLOCK_N};
+    }
+};
+
+__device__ void open_ring(SharedMemory& shared) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+        shared.full[stage].init(1);
+        // One lane of every consumer warp of every CTA that our multicast writes into.
+        shared.empty[stage].init(CONSUMERS * kWarps * CLUSTER);
+    }
+    fence_barrier_init();
+}
+
+// The warp has read the stage: tells the producer of every CTA that wrote into it.
+__device__ void release_stage(SharedMemory& shared, u32 stage) {
+    if constexpr (CLUSTER == 1) {
+        if (lane_index() == 0) shared.empty[stage].arrive();
+    } else {
+        if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());
+    }
+}
+
+__device__ void fence_sums(Sums& sums) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        wgmma_fence_operands(sums[part]);
+    }
+}
+
+__device__ void multiply_tile(
+    SharedMemory& shared, Ring& place, Sums& sums, int consumer, int k_blocks
+) {
+    u32 previous = 0;
+    for (int block = 0; block < k_blocks; ++block, place.step()) {
+        auto& stage = shared.stages[place.index];
+        u64 a[kParts];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            const int row = consumer * ROWS + part * kInstructionRows;
+            a[part] = OperandA::descriptor(stage.a, row);
+        }
+        const u64 b = OperandB::descriptor(stage.b, 0);
+        // The operands of this stage have landed.
+        shared.full[place.index].wait(place.phase);
+        fence_sums(sums);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            wgmma_tile<OperandA, OperandB>(sums[part], a[part], b, block > 0);
+        }
+        ptx::wgmma_commit_group();
+        // One group stays in flight, so the tensor cores never drain; the one before has finished.
+        ptx::wgmma_wait_group<1>();
+        fence_sums(sums);
+        if (block > 0) release_stage(shared, previous);
+        previous = place.index;
+    }
+    ptx::wgmma_wait_group<0>();
+    fence_sums(sums);
+    release_stage(shared, previous);
+}
+
+__device__ u32 pack(float low, float high) {
+    if constexpr (kSameType<Output, bfloat16>) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return reinterpret_cast<const u32&>(pair);
+    } else {
+        const __half2 pair = __floats2half2_rn(low, high);
+        return reinterpret_cast<const u32&>(pair);
+    }
+}
+
+// A chunk is lines of the output in its memory's order: rows, or columns.
+__device__ u32 offset_in_chunk(int line, int byte) {
+    return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);
+}
+
+// Where unit (16 bytes) of a line lies.
+__device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int unit) {
+    return ptx::shared_address(chunk.bytes) + offset_in_chunk(line, unit * 16);
+}
+
+// 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
+__device__ void write_rows_16bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+    const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
+#pragma unroll
+    for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
+        const float* s = sums + first + unit * 4;
+        ptx::stmatrix_x4(
+            unit_address(chunk, row, unit + lane / 16), pack(s[0], s[1]), pack(s[2], s[3]),
+            pack(s[4], s[5]), pack(s[6], s[7])
+        );
+    }
+}
+
+// 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
+__device__ void write_rows_32bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+    const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int eight = 0; eight < kChunkColumns / 8; ++eight) {
+        const float* s = sums + first + eight * 4;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const u32 offset = offset_in_chunk(row + 8 * half, eight * 32 + lane % 4 * 8);
+            auto* pair = reinterpret_cast<float2*>(chunk.bytes + offset);
+            *pair = float2{s[2 * half], s[2 * half + 1]};
+        }
+    }
+}
+
+// 16-bit output whose columns are contiguous: lines of the chunk are columns, so the two matrices
+// of a warp are transposed on the way.
+__device__ void write_columns_16bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+    const int unit = threadIdx.x % kGroupThreads / 32 * 2 + lane / 8 % 2;
+#pragma unroll
+    for (int column = 0; column < kChunkColumns; column += 8) {
+        const float* s = sums + first + column / 2;
+        ptx::stmatrix_x2_trans(
+            unit_address(chunk, column + lane % 8, unit), pack(s[0], s[1]), pack(s[2], s[3])
+        );
+    }
+}
+
+// 32-bit output whose columns are contiguous: 32 rows to a line, the other 32 in the second box.
+__device__ void write_columns_32bit(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    const int lane = lane_index();
+#pragma unroll
+    for (int i = 0; i < kChunkColumns / 2; ++i) {
+        const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+        const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const u32 offset = offset_in_chunk(column, row % 32 * 4);
+        *reinterpret_cast<float*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
+            sums[first + i];
+    }
+}
+
+__device__ void write_chunk(
+    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+) {
+    constexpr bool kIs16Bit = sizeof(Output) == 2;
+    if constexpr (C_IS_N_MAJOR && kIs16Bit) {
+        write_rows_16bit(chunk, sums, first);
+    } else if constexpr (C_IS_N_MAJOR) {
+        write_rows_32bit(chunk, sums, first);
+    } else if constexpr (kIs16Bit) {
+        write_columns_16bit(chunk, sums, first);
+    } else {
+        write_columns_32bit(chunk, sums, first);
+    }
+}
+
+__device__ Coordinates<2> c_start(int m, int n) {
+    return C_IS_N_MAJOR ? Coordinates<2>{n, m} : Coordinates<2>{m, n};
+}
+
+// The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
+// them.
+__device__ void store_part(
+    SharedMemory& shared,
+    u32& turn,
+    const float (&sums)[BLOCK_N / 2],
+    const CTile& c,
+    int consumer,
+    int part,
+    int m,
+    int n
+) {
+    const NamedBarrier<kGroupThreads> group{1u + consumer};
+    const bool leads = threadIdx.x % kGroupThreads == 0;
+#pragma unroll
+    for (int index = 0; index < kChunks; ++index, ++turn) {
+        auto& chunk = shared.epilogue[consumer][turn % kEpilogueBuffers];
+        // The store that read this buffer before has finished reading.
+        if (leads) wait_group_read<kEpilogueBuffers - 1>();
+        group.sync();
+        write_chunk(chunk, sums, index * kChunkColumns / 2);
+        fence_async_view_proxy();
+        group.sync();
+        if (leads) {
+            const int row = consumer * ROWS + part * kInstructionRows;
+            c.async_store(chunk, c_start(m + row, n + index * kChunkColumns));
+            commit_group();
+        }
+    }
+}
+
+__device__ void store_sums(
+    SharedMemory& shared, u32& turn, const Sums& sums, const CTile& c, int consumer, int m, int n
+) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+        store_part(shared, turn, sums[part], c, consumer, part, m, n);
+    }
+}
+
+// `finish(sums, n)` is what becomes of a tile's sums, whose columns start at n, before they are
+// rounded and stored.
+template <typename Finish>
+__device__ void multiply_tiles(
+    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, Finish finish
+) {
+    auto place = Ring::for_consumer();
+    u32 turn = 0;
+    for (; !walk.done(); walk.step()) {
+        const auto start = walk.start();
+        Sums sums;
+        multiply_tile(shared, place, sums, consumer, walk.k_blocks);
+        finish(sums, start.n);
+        store_sums(shared, turn, sums, c, consumer, start.m, start.n);
+    }
+    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,50 @@
+"""Break a rule of the device headers, and print what came of it.
+
+Run in a process of its own, since a trap kills the context: ``python tests/gpu/broken_rule.py CASE
+BUILD``, with a case of check_cases.py and ``debug`` or ``release``. What the kernel says comes
+first, then "ok" or "trapped", and then what the next launch raises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import cupy
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from parity.backends import Cuda
+from parity.check_cases import break_rule
+
+from tmaasync import Kernel, TMAError
+
+NOTHING = """
+extern "C" __global__ void nothing(int* where) {}
+"""
+
+
+def main(case: str, build: str) -> None:
+    where = cupy.zeros(1, cupy.int32)
+    nothing = Kernel(NOTHING, "nothing")
+    nothing(1, 1, (where,))
+    break_rule(Cuda(), case, debug=build == "debug")
+    try:
+        cupy.cuda.Device().synchronize()
+        outcome = "ok"
+    except cupy.cuda.runtime.CUDARuntimeError:
+        outcome = "trapped"
+    ctypes.CDLL(None).fflush(None)  # the kernel's lines go through C
+    sys.stdout.write(f"{outcome}\n")
+    try:
+        nothing(1, 1, (where,))
+    except TMAError as error:
+        sys.stdout.write(f"{type(error).__name__}: {error}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # a context that trapped cannot be torn down

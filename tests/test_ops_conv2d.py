@@ -1,0 +1,191 @@
+"""Convolutions without a GPU: what is refused, and how the output is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync.ops.conv2d import choose_blocking
+from tmaasync.ops.conv2d.kernel import RATE
+
+IMAGES = np.zeros((2, 12, 14, 16), np.float16)
+FILTERS = np.zeros((24, 3, 3, 16), np.float16)
+
+
+def refused(error: type[Exception], said: str, **changes: Any) -> None:
+    options = {"images": IMAGES, "filters": FILTERS, **changes}
+    with pytest.raises(error, match=said):
+        ops.conv2d(**options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"images": IMAGES[0]}, r"images\.shape is \(12, 14, 16\); it must be \[N, H, W, C\]\. Of"),
+        ({"filters": FILTERS[0]}, r"filters\.shape is .*must be \[K, R, S, C\]\. Of KCRS filters"),
+        ({"bias": np.zeros((24, 1), np.float16)}, r"bias\.shape is \(24, 1\); it must be \[K\]"),
+        ({"bias": np.zeros(23, np.float16)}, r"bias\.shape is \(23,\); there are 24 filters.*Pass"),
+        (
+            {"filters": np.zeros((24, 3, 3, 8), np.float16)},
+            r"filters\.shape\[3\] is 8; images have 16 channels.*in groups one group after the",
+        ),
+        (
+            {"images": IMAGES[..., :12], "filters": FILTERS[..., :12]},
+            r"images\.shape\[3\] is 12; .* 16 bytes, 8 of them\. Pad .* to 16 channels",
+        ),
+        ({"images": IMAGES[..., :0], "filters": FILTERS[..., :0]}, r"is 0; .* to 8 channels"),
+        ({"images": IMAGES[:, :0]}, r"images\.shape\[1\] is 0; there are no pixels"),
+        ({"filters": FILTERS[:, :0]}, r"filters\.shape\[1\] is 0; it must be a positive integer"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArgumentError, said, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"images": IMAGES.astype(np.float32)}, "images holds float32; .* Convert it with astype"),
+        ({"filters": FILTERS.astype(np.int8)}, "filters holds int8; the kernel multiplies"),
+        ({"images": IMAGES.view("V2"), "filters": FILTERS}, "images"),
+        ({"bias": np.zeros(24, np.float64)}, "bias holds float64; it must hold float32 or float16"),
+        ({"dtype": np.int32}, "dtype is int32; the output can be bfloat16, float16, float32"),
+        (
+            {"out": np.zeros((2, 10, 12, 24), np.float64)},
+            "out holds float64; it must hold bfloat16",
+        ),
+        (
+            {"out": np.zeros((2, 10, 12, 24), np.float16), "dtype": np.float32},
+            r"out holds float16; it must hold float32\. Leave out dtype= or out=",
+        ),
+    ],
+)
+def test_types_that_the_kernel_lacks_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArrayTypeError, said, **changes)
+
+
+def test_operands_of_two_types_are_refused() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    refused(
+        ArrayTypeError,
+        "filters holds bfloat16 and images float16; the tensor cores take one type. Convert one",
+        filters=FILTERS.astype(ml_dtypes.bfloat16),
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ({"stride": 0}, r"stride\[0\] is 0; it must be a positive integer"),
+        ({"stride": (1, 9)}, r"stride\[1\] is 9; TMA walks images in steps of 1 to 8.*slice every"),
+        ({"stride": (1, 1, 1)}, r"stride is \(1, 1, 1\); .*2 spatial dimensions.*Pass 2 numbers"),
+        ({"dilation": 1.5}, r"dilation\[0\] is 1\.5; it must be a positive integer"),
+        ({"padding": -1}, "padding is -1; it is a number of pixels, 0 or more"),
+        ({"padding": "same"}, "padding is same; it is a number of pixels"),
+        ({"padding": ((1, 2), (3,))}, r"padding is \(\(1, 2\), \(3,\)\)"),
+        ({"padding": 129}, r"padding\[0\] is \(129, 129\); TMA starts at most 128 pixels in front"),
+        (
+            {"padding": ((0, 0), (0, 130))},
+            (
+                r"padding\[1\] is \(0, 130\); filters reach 2 pixels along the width, and TMA "
+                r"allows padding behind the images from 0 to 129\. Pad the images themselves"
+            ),
+        ),
+        (
+            {"dilation": 70, "padding": ((128, 11), (128, 12))},
+            r"padding\[0\] is \(128, 11\); filters reach 140 pixels along the height, .* 12 to 267",
+        ),
+        (
+            {"dilation": (6, 1)},
+            (
+                r"filters\.shape\[1\] is 3; with dilation 6 filters span 13 pixels, and the padded "
+                r"images have 12\. Use a smaller filter, or more padding"
+            ),
+        ),
+        (
+            {"filters": np.zeros((8, 3, 17, 16), np.float16), "padding": 1},
+            r"filters\.shape\[2\] is",
+        ),
+    ],
+)
+def test_windows_that_tma_cannot_walk_are_refused(window: dict[str, Any], said: str) -> None:
+    refused(ArgumentError, said, **window)
+
+
+def test_every_broken_rule_of_a_window_is_told_at_once() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ops.conv2d(IMAGES, FILTERS, stride=(9, 10), padding=((200, 0), (0, 0)))
+
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_outputs_that_do_not_fit_are_refused() -> None:
+    refused(
+        ArgumentError,
+        r"out has shape \(2, 12, 14, 24\) on device None; the convolution has shape "
+        r"\(2, 10, 12, 24\)",
+        out=np.zeros((2, 12, 14, 24), np.float16),
+    )
+    fixed = np.zeros((2, 10, 12, 24), np.float16)
+    fixed.flags.writeable = False
+    refused(ArgumentError, "out is read only", out=fixed)
+
+
+def test_an_output_over_an_operand_is_refused() -> None:
+    filters = np.zeros((16, 1, 1, 16), np.float16)
+    wide = np.zeros((*IMAGES.shape[:3], 48), np.float16)
+
+    refused(
+        ArgumentError, "out overlaps images .* an array of its own", filters=filters, out=IMAGES
+    )
+    refused(
+        ArgumentError,
+        "out overlaps images",
+        images=wide[..., :16],
+        filters=filters,
+        out=wide[..., 8:24],
+    )
+
+
+@pytest.mark.parametrize("multiprocessors", [114, 132])
+@pytest.mark.parametrize(
+    ("m", "k", "least"),
+    [
+        (128 * 28 * 28, 128, 0.9),
+        (128 * 14 * 14, 256, 0.85),
+        (32 * 64 * 64, 320, 0.9),
+        (32 * 32 * 32, 640, 0.85),
+        (32 * 16 * 16, 1280, 0.8),
+        (32 * 28 * 28, 512, 0.85),
+    ],
+)
+def test_blocks_keep_the_multiprocessors_busy(
+    m: int, k: int, least: float, multiprocessors: int
+) -> None:
+    """What of the blocks in all rounds is output, not what lies beyond it or waits."""
+    blocking = choose_blocking(m, k, multiprocessors)
+
+    blocks = blocking.clusters(m, k) * blocking.cluster
+    rounds = -(-blocks // multiprocessors)
+    used = m * k / (rounds * multiprocessors * blocking.block_m * blocking.block_n)
+
+    assert used >= least
+
+
+@pytest.mark.parametrize("shape", RATE, ids=str)
+def test_every_blocking_is_one_that_the_kernel_can_have(shape: tuple[int, int, int]) -> None:
+    consumers, rows, block_n = shape
+
+    assert consumers * rows <= 256  # one box
+    assert rows * block_n // 64 // 2 <= 160  # registers of a thread for its sums
+    assert block_n % 32 == 0  # whole chunks of 64 bytes
+
+
+def test_a_single_pixel_takes_the_smallest_block() -> None:
+    blocking = choose_blocking(1, 8, 132)
+
+    assert (blocking.block_m, blocking.block_n, blocking.cluster) == (64, 64, 1)

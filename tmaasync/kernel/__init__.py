@@ -1,0 +1,6 @@
+"""A kernel: CUDA source and typed tiles in, a launch on the caller's arrays out."""
+
+from tmaasync.kernel.kernel import Kernel
+from tmaasync.kernel.launch import wait_for_producers
+
+__all__ = ["Kernel", "wait_for_producers"]

@@ -1,0 +1,204 @@
+"""From the caller's arguments to the bytes of a kernel's parameters, and where their arrays lie."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _arrays, _driver
+from tmaasync._arrays import ArrayView
+from tmaasync._compile import Parameter
+from tmaasync.emulate import Extent
+from tmaasync.errors import LaunchError
+from tmaasync.ragged.base import RaggedMap
+from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
+from tmaasync.tile.argument import MapTile
+
+__all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
+
+Placed = ArrayView | KernelArgument
+"""What lies on a device, or in host memory."""
+View = Placed | None
+"""Of an argument; None for a number or bytes."""
+
+
+def views(args: Sequence[object]) -> list[View]:
+    """Per argument: the tile, the view of the array, or None for a number or bytes."""
+    if not isinstance(args, tuple | list):
+        raise LaunchError(
+            f"args is {type(args).__name__}; it must be a tuple or list, one item per parameter. "
+            "Write (value,) for a single one."
+        )
+    return [_view(index, arg) for index, arg in enumerate(args)]
+
+
+def placed(views: Iterable[View]) -> Iterator[Placed]:
+    """What lies on a device; of an array of tiles every tile."""
+    for view in views:
+        if isinstance(view, TMATensorTileArray):
+            yield from view
+        elif view is not None:
+            yield view
+
+
+_PLAIN = (int, float, bytes, np.generic)
+
+
+def _view(index: int, arg: object) -> View:
+    if isinstance(arg, KernelArgument):
+        if not arg.is_current:
+            arg.check_alive(f"args[{index}]")
+        return arg
+    if isinstance(arg, TMATensorTileTemplate):
+        raise LaunchError(
+            f"args[{index}] is {_brief(arg)}, a template that no array fills; a launch needs the "
+            "tensor map of an array. Pass template.bind(array)."
+        )
+    if isinstance(arg, _PLAIN) or (isinstance(arg, np.ndarray) and _is_struct(arg)):
+        return None
+    return _arrays.view(arg, argument=f"args[{index}]")
+
+
+def _is_struct(array: np.ndarray[Any, Any]) -> bool:
+    return array.size == 1 and array.dtype.names is not None
+
+
+def common_device(places: Iterable[Placed]) -> int | None:
+    """The arrays' device; None for host memory, where the emulator runs the kernel."""
+    devices = {view.device for view in places}
+    if len(devices) == 1:
+        return next(iter(devices))
+    if devices:
+        names = ", ".join(
+            "host memory" if device is None else f"device {device}"
+            for device in sorted(devices, key=str)
+        )
+        raise LaunchError(
+            f"args lie on {names}; one launch takes one device. Move them to one device."
+        )
+    current = _driver.current_device()
+    return 0 if current is None else current
+
+
+def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[tuple[Extent, ...]] | None:
+    """Where each argument's arrays lie; None if an argument may hide pointers to others."""
+    hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
+    if any(map(_may_hide_pointers, hidden)):
+        return None
+    if any(isinstance(view, TMATensorTileArray) and view.is_aimed_elsewhere for view in seen):
+        return None
+    return [() if view is None else _extents_behind(view) for view in seen]
+
+
+def _extents_behind(view: Placed) -> tuple[Extent, ...]:
+    tiles = view if isinstance(view, TMATensorTileArray) else ()
+    return tuple(map(_extent, (view, *tiles)))
+
+
+def _extent(view: Placed) -> Extent:
+    low, high = view.byte_bounds
+    return Extent(view.address, low - view.address, high - view.address)
+
+
+_MIN_POINTER = 1 << 32
+
+
+def _may_hide_pointers(arg: object) -> bool:
+    if isinstance(arg, int):
+        return arg >= _MIN_POINTER
+    raw = arg if isinstance(arg, bytes) else np.asarray(arg).tobytes()
+    words = np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64)
+    return bool(((words >= _MIN_POINTER) & (words < 1 << 47)).any())
+
+
+def pack(
+    kernel: str, parameters: Sequence[Parameter], args: Sequence[object], seen: Sequence[View]
+) -> list[bytes]:
+    """The bytes of every parameter; ``seen`` is what `views` made of the arguments.
+
+    Raises:
+        LaunchError: Number, kind or size of the arguments are not the kernel's.
+    """
+    if len(parameters) != len(args):
+        raise LaunchError(
+            f"args has {len(args)} items; {kernel} takes {len(parameters)}: "
+            f"{', '.join(map(_describe, parameters))}."
+        )
+    packed = []
+    for index, (parameter, arg, view) in enumerate(zip(parameters, args, seen, strict=True)):
+        data = _bytes_of(parameter, arg, view)
+        if data is None or len(data) != parameter.size_bytes:
+            raise _misfit(index, parameter, arg, data)
+        packed.append(data)
+    return packed
+
+
+def _describe(parameter: Parameter) -> str:
+    if parameter.is_struct:
+        return f"a struct of {parameter.size_bytes} bytes"
+    kinds = {"f": "floating-point number", "u": "integer or pointer", "s": "integer", "b": "value"}
+    return f"a {parameter.size_bytes}-byte {kinds.get(parameter.kind, 'value')}"
+
+
+def _misfit(index: int, parameter: Parameter, arg: object, data: bytes | None) -> LaunchError:
+    size = "" if data is None else f" of {len(data)} bytes"
+    return LaunchError(
+        f"args[{index}] is {_brief(arg)}{size}; the kernel takes {_describe(parameter)} there. "
+        f"{_remedy(parameter)}"
+    )
+
+
+def _brief(arg: object) -> str:
+    text = repr(arg)
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(arg).__name__}"
+
+
+def _remedy(parameter: Parameter) -> str:
+    if parameter.is_struct:
+        return "Pass a tile, or bytes or a NumPy structured scalar of that size."
+    if parameter.kind == "f":
+        return "Pass a float, or a NumPy scalar of that size."
+    return "Pass an int in range, a NumPy scalar of that size, or an array where it is a pointer."
+
+
+def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
+    if isinstance(view, KernelArgument):
+        return _tile_bytes(parameter, view) if parameter.is_struct else None
+    if view is not None:
+        is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
+        return view.address.to_bytes(8, "little") if is_pointer else None
+    if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
+        floating = np.issubdtype(arg.dtype, np.inexact)
+        agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct
+        return arg.tobytes() if agrees else None
+    if isinstance(arg, bytes | np.ndarray):
+        data = arg if isinstance(arg, bytes) else arg.tobytes()
+        return data if parameter.is_struct else None
+    return _number(parameter, arg)
+
+
+_MAP_BYTES = 128
+
+
+def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
+    """What a tile passes: to a parameter of a map's size the map alone."""
+    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == _MAP_BYTES:
+        return tile.descriptor
+    return tile.argument
+
+
+_FLOATS = {4: struct.Struct("<f"), 8: struct.Struct("<d")}
+
+
+def _number(parameter: Parameter, arg: object) -> bytes | None:
+    size = parameter.size_bytes
+    if parameter.is_struct:
+        return None
+    if parameter.kind == "f":
+        return _FLOATS[size].pack(arg) if size in _FLOATS else None
+    if isinstance(arg, int) and -(1 << (8 * size - 1)) <= arg < 1 << 8 * size:
+        return (arg % (1 << 8 * size)).to_bytes(size, "little")
+    return None

@@ -1,0 +1,239 @@
+"""One function of a CUDA source: compiled when first needed, launched on arrays of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tmaasync import _driver, emulate
+from tmaasync._compile import Program, Source, compile_source
+from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch, EmulatedProgram
+from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.kernel.arguments import View, common_device, extents_of, pack, placed, views
+from tmaasync.kernel.launch import (
+    Extents,
+    Loaded,
+    check_extents,
+    extents,
+    shared_bytes,
+    wait_for_producers,
+)
+from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, preamble, read
+
+__all__ = ["Kernel"]
+
+
+class Kernel:
+    """One ``extern "C" __global__`` function of a CUDA source.
+
+    Args:
+        source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
+            C++ text (anything with a line break).
+        name: The function's name; by default the stem of the file.
+        types: Names that the source leaves to the host, each with a tile (its `cuda_type`), an
+            element type, or C++ text.
+        constants: Names that the source leaves to the host, each with a bool, int or float.
+        include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
+        options: Further NVRTC options.
+        arch: The architecture to compile for, such as ``"sm_90a"``. By default that of the arrays'
+            device, with the ``a`` where the source uses wgmma, setmaxnreg or multicast, or edits
+            tensor maps.
+        debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
+            then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
+            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. By default
+            what the environment's ``TMAASYNC_DEBUG`` says, which is off unless set and not ``0``.
+
+    The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
+    ``const __grid_constant__ Tile tile``. If the source defines
+    ``extern "C" __device__ const int <name>_shared_bytes``, that much dynamic shared memory is
+    given to every launch that does not ask otherwise.
+
+    Compiling happens at the first launch, or by `compile`.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a compiler takes
+        self,
+        source: str | Path,
+        name: str | None = None,
+        *,
+        types: Mapping[str, object] | None = None,
+        constants: Mapping[str, bool | int | float] | None = None,
+        include_dirs: Iterable[str | Path] = (),
+        options: Iterable[str] = (),
+        arch: str | None = None,
+        debug: bool | None = None,
+    ) -> None:
+        """Read the source; nothing is compiled yet."""
+        text, label, folders = read(source)
+        self.name = name if name is not None else Path(label).stem
+        self._source = Source(
+            text=text,
+            name=label,
+            include_dirs=(*folders, *map(Path, include_dirs)),
+            options=(*options, *(DEBUG_OPTIONS if is_debug(debug) else ())),
+            preamble=preamble(types or {}, constants or {}),
+        )
+        self._arch = arch
+        self._loaded: dict[int, Loaded] = {}
+        self._emulated: EmulatedProgram | None = None
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name} of {self._source.name}>"
+
+    def __call__(
+        self,
+        grid: Extents,
+        block: Extents,
+        args: Sequence[object],
+        *,
+        cluster: Extents | None = None,
+        shared_mem: int | None = None,
+        pdl: bool = False,
+        stream: object = None,
+    ) -> None:
+        """Launch. The parameters are those of CuPy's ``RawKernel``, plus what it lacks.
+
+        Args:
+            grid: Blocks along x, y, z; an int is x alone.
+            block: Threads of a block along x, y, z.
+            args: One per kernel parameter: tiles, device arrays (passed as pointers), numbers, and
+                NumPy scalars or bytes for structs.
+            cluster: Blocks of a cluster along x, y, z; the grid, counted in blocks, is a multiple.
+            shared_mem: Dynamic shared memory in bytes; by default what the source says it needs.
+            pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
+                ended. The kernel calls ``wait_for_previous_grids()`` before it reads its results.
+            stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
+                default the current stream of the arrays' framework.
+
+        Raises:
+            LaunchError: The extents or arguments do not fit the kernel or the device.
+            StaleTileError: The array behind a tile was freed or moved.
+            BackendError: No driver, no device, or a device older than sm_90.
+            CompileError: The source does not compile.
+        """
+        self.prepare(
+            grid,
+            block,
+            args,
+            cluster=cluster,
+            shared_mem=shared_mem,
+            pdl=pdl,
+            stream=stream,
+        )()
+
+    def prepare(
+        self,
+        grid: Extents,
+        block: Extents,
+        args: Sequence[object],
+        *,
+        cluster: Extents | None = None,
+        shared_mem: int | None = None,
+        pdl: bool = False,
+        stream: object = None,
+    ) -> PreparedLaunch | EmulatedLaunch:
+        """Check and pack a launch; calling the result is one driver call.
+
+        Takes and raises what a call does. The result keeps the arrays alive; it does not look again
+        whether they were moved.
+        """
+        seen = views(args)
+        places = list(placed(seen))
+        device = common_device(places)
+        if device is None:
+            return self._prepare_on_host(
+                grid, block, args, seen, cluster=cluster, shared_mem=shared_mem
+            )
+        limits = _driver.require_device(device)
+        with _driver.on_device(device):
+            loaded = self._load(device, limits.compute_capability)
+            config = LaunchConfig(
+                grid=extents("grid", grid),
+                block=extents("block", block),
+                cluster=None if cluster is None else extents("cluster", cluster),
+                shared_bytes=shared_bytes(
+                    loaded.entry.shared_bytes, shared_mem, limits.shared_bytes
+                ),
+                pdl=pdl,
+                stream=stream_of([view.framework for view in places], device, stream),
+            )
+            packed = pack(self.name, loaded.entry.parameters, args, seen)
+            loaded.allow(config, limits.threads_per_block)
+            wait_for_producers(places, config.stream)
+            return PreparedLaunch(loaded.function, config, packed, tuple(args))
+
+    def _prepare_on_host(
+        self,
+        grid: Extents,
+        block: Extents,
+        args: Sequence[object],
+        seen: Sequence[View],
+        *,
+        cluster: Extents | None,
+        shared_mem: int | None,
+    ) -> EmulatedLaunch:
+        """A launch on the CPU, where there are no streams and grids run one after the other."""
+        if self._emulated is None:
+            self._emulated = emulate.build(self._source, self.name)
+        program, limits = self._emulated, emulate.LIMITS
+        config = LaunchConfig(
+            grid=extents("grid", grid),
+            block=extents("block", block),
+            cluster=None if cluster is None else extents("cluster", cluster),
+            shared_bytes=shared_bytes(program.shared_bytes, shared_mem, limits.shared_bytes),
+            pdl=False,
+            stream=0,
+        )
+        check_extents(config, limits.threads_per_block)
+        packed = pack(self.name, program.parameters, args, seen)
+        return EmulatedLaunch(program, config, packed, tuple(args), extents_of(args, seen))
+
+    def compile(self, arch: str | None = None) -> Program:
+        """Compile, or take the result from the cache. Needs no GPU.
+
+        Args:
+            arch: By default the kernel's own, else ``sm_90`` or ``sm_90a`` as the source needs.
+
+        Raises:
+            CompileError: The source does not compile, or has no function of this name.
+            BackendError: There is no NVRTC.
+        """
+        return self._program(arch or self._arch or arch_for(self._source, (9, 0)))
+
+    # --- from source to function --------------------------------------------------------------
+
+    def _program(self, arch: str) -> Program:
+        program = compile_source(self._source, arch)
+        if self.name not in program.entries:
+            known = ", ".join(program.entries) or "none"
+            raise ArgumentError(
+                f'name is {self.name!r}; {self._source.name} has no extern "C" __global__ function '
+                f"of that name. It has: {known}."
+            )
+        return program
+
+    def _load(self, device: int, capability: tuple[int, int]) -> Loaded:
+        """The function on this device, whose context is current."""
+        loaded = self._loaded.get(device)
+        if loaded is None:
+            program = self._program(self._arch or arch_for(self._source, capability))
+            module = _cupy().RawModule(path=str(program.path))
+            with _cupy().cuda.Device(device):
+                function = int(module.get_function(self.name).kernel.ptr)
+            loaded = Loaded(program.entries[self.name], function, module)
+            self._loaded[device] = loaded
+        return loaded
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(
+            "launching on device arrays needs CuPy. Install it with: pip install "
+            "'tmaasync[cuda13]'."
+        ) from error
+    return cupy

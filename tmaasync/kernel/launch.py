@@ -1,0 +1,144 @@
+"""Where and how large a launch is, on which stream, and a function that is ready for it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tmaasync import _driver
+from tmaasync._compile import Entry
+from tmaasync._driver import LaunchConfig
+from tmaasync.errors import LaunchError
+from tmaasync.kernel.arguments import Placed
+from tmaasync.tile import KernelArgument
+
+__all__ = [
+    "Extents",
+    "Loaded",
+    "check_extents",
+    "extents",
+    "shared_bytes",
+    "wait_for_producers",
+]
+
+_PORTABLE_CLUSTER = 8
+_MAX_CLUSTER = 16
+_STATIC_SHARED_BYTES = 48 * 1024
+
+Extents = int | Sequence[int]
+
+
+class Loaded:
+    """A function on one device, and what it was already allowed to do."""
+
+    __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function")
+
+    def __init__(self, entry: Entry, function: int, module: object) -> None:
+        self.entry = entry
+        self.function = _driver.function_handle(function)
+        self._module = module
+        self._shared_bytes = _STATIC_SHARED_BYTES
+        self._checked: set[LaunchConfig] = set()
+
+    def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
+        """Check the extents, and opt in to large shared memory and large clusters, once each."""
+        if config in self._checked:
+            return
+        check_extents(config, threads_per_block)
+        if config.shared_bytes > self._shared_bytes:
+            _driver.allow_shared_bytes(self.function, config.shared_bytes)
+            self._shared_bytes = config.shared_bytes
+        if config.cluster is not None and math.prod(config.cluster) > _PORTABLE_CLUSTER:
+            _driver.allow_large_clusters(self.function)
+        self._checked.add(config)
+
+
+def wait_for_producers(placed: Iterable[Placed], stream: int) -> None:
+    """Order a stream behind the work that makes arrays of frameworks whose stream we cannot ask.
+
+    By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
+    """
+    for view in placed:
+        if view.framework == "other" and view.device is not None:
+            owner: Any = view.array if isinstance(view, KernelArgument) else view.owner
+            if hasattr(owner, "__dlpack__"):
+                owner.__dlpack__(stream=stream or _LEGACY_DEFAULT_STREAM)
+            elif (theirs := owner.__cuda_array_interface__.get("stream")) is not None:
+                _driver.wait_for(stream, theirs)
+
+
+# What DLPack calls the default stream, whose handle is 0.
+_LEGACY_DEFAULT_STREAM = 1
+
+
+# --- grid, shared memory ----------------------------------------------------------------------
+
+
+def extents(argument: str, value: Extents) -> tuple[int, int, int]:
+    """Along x, y and z.
+
+    Raises:
+        LaunchError: It is not one to three positive ints.
+    """
+    if type(value) is int and value > 0:
+        return value, 1, 1
+    try:
+        given = tuple(map(operator.index, value if isinstance(value, Sequence) else (value,)))
+    except TypeError:
+        given = ()
+    if not 1 <= len(given) <= 3 or min(given) < 1:
+        raise LaunchError(
+            f"{argument} is {value!r}; it must be one to three positive ints (x, y, z). "
+            "An empty array has no tiles: skip the launch."
+        )
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+def check_extents(config: LaunchConfig, threads_per_block: int) -> None:
+    """Check what the device and the hardware allow.
+
+    Raises:
+        LaunchError: The block or the cluster is too large, or the grid no multiple of it.
+    """
+    threads = math.prod(config.block)
+    if threads > threads_per_block:
+        raise LaunchError(
+            f"block is {config.block}, {threads} threads; the device allows {threads_per_block}. "
+            "Use a smaller block."
+        )
+    if config.cluster is None:
+        return
+    blocks = math.prod(config.cluster)
+    if blocks > _MAX_CLUSTER:
+        raise LaunchError(
+            f"cluster is {config.cluster}, {blocks} blocks; the hardware allows "
+            f"{_PORTABLE_CLUSTER}, "
+            f"or {_MAX_CLUSTER} where the GPU has room. Use a smaller cluster."
+        )
+    if any(whole % part for whole, part in zip(config.grid, config.cluster, strict=True)):
+        rounded = tuple(
+            -(-whole // part) * part
+            for whole, part in zip(config.grid, config.cluster, strict=True)
+        )
+        raise LaunchError(
+            f"grid is {config.grid}; it counts blocks and must be a multiple of cluster "
+            f"{config.cluster}. Use {rounded}."
+        )
+
+
+def shared_bytes(needed: int | None, asked: int | None, limit: int) -> int:
+    """Dynamic shared memory of a launch: what the caller asked for, else what the source needs.
+
+    Raises:
+        LaunchError: It is more than a block has.
+    """
+    shared = asked if asked is not None else needed or 0
+    if not 0 <= shared <= limit:
+        raise LaunchError(
+            f"shared_mem is {shared} bytes; a block of this device has {limit}. "
+            "Use fewer stages or smaller tiles."
+        )
+    return shared

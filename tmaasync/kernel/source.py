@@ -1,0 +1,120 @@
+"""From what the caller wrote and named to what the compiler gets."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tmaasync._compile import Source
+from tmaasync._elements import ELEMENTS, element
+from tmaasync._sources import find_kernel
+from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
+from tmaasync.tile import KernelArgument, TMATensorTileTemplate
+
+__all__ = ["DEBUG_OPTIONS", "arch_for", "is_debug", "preamble", "read"]
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+_NEEDS_SM_90A = re.compile(
+    r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
+    r"|edit_in_(?:shared_mem|gmem)"
+)
+_FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
+
+
+def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
+    """The text of a source, what to call it, and where its own headers lie."""
+    if isinstance(source, str) and "\n" in source:
+        return source, "kernel.cu", ()
+    path = find_kernel(source)
+    return path.read_text(), path.name, (path.parent,)
+
+
+DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
+
+
+def is_debug(asked: bool | None) -> bool:
+    """Whether to make a debug build: what was asked for, else what the environment says."""
+    return os.environ.get("TMAASYNC_DEBUG", "0") not in ("", "0") if asked is None else asked
+
+
+def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | float]) -> str:
+    """The names that the source leaves to the host, in CUDA C++.
+
+    Raises:
+        ArgumentError: A name is no identifier, or a value has no C++ text.
+    """
+    lines = [
+        f"using {_identifier('types', name)} = {_cuda_type(name, types[name])};" for name in types
+    ]
+    for name, value in constants.items():
+        lines.append(f"constexpr {_constant(_identifier('constants', name), value)};")
+    headers = "#include <tmaasync/tmaasync.cuh>\n#include <tmaasync/types.cuh>\n" if types else ""
+    return headers + "".join(f"{line}\n" for line in lines)
+
+
+def _identifier(argument: str, name: str) -> str:
+    if not _IDENTIFIER.match(name):
+        raise ArgumentError(
+            f"{argument} has the name {name!r}; it must be a C++ identifier. "
+            "Use letters, digits and underscores."
+        )
+    return name
+
+
+_ELEMENT_TYPES = {element.name: element.cuda_type for element in ELEMENTS}
+
+
+def _cuda_type(name: str, value: object) -> str:
+    if isinstance(value, KernelArgument | TMATensorTileTemplate):
+        return value.cuda_type
+    if isinstance(value, str):
+        return _ELEMENT_TYPES.get(value, value)
+    try:
+        return element(value).cuda_type
+    except ArrayTypeError as error:
+        raise ArgumentError(
+            f"types[{name!r}] is {value!r}; it must be a tile, an element type or C++ text. "
+            "Pass what create_tma_tile returned, numpy.float16, or 'MyType<4>'."
+        ) from error
+
+
+def _constant(name: str, value: object) -> str:
+    if isinstance(value, bool | np.bool_):
+        return f"bool {name} = {'true' if value else 'false'}"
+    if isinstance(value, numbers.Integral):
+        number = int(value)
+        if -(2**31) <= number < 2**31:
+            return f"int {name} = {number}"
+        if -(2**63) < number < 2**63:
+            return f"long long {name} = {number}ll"
+    elif isinstance(value, numbers.Real) and math.isfinite(value):
+        return f"float {name} = {float(value)!r}f"
+    raise ArgumentError(
+        f"constants[{name!r}] is {value!r}; it must be a bool, a finite float, or an int of "
+        "64 bits. Pass other things as kernel arguments or through types."
+    )
+
+
+def arch_for(source: Source, capability: tuple[int, int]) -> str:
+    """The architecture to compile a source for, on a device of this compute capability.
+
+    Raises:
+        BackendError: The device lacks what the source uses.
+    """
+    major, minor = capability
+    special = _NEEDS_SM_90A.search(source.text)
+    if special is None:
+        is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(source.whole_text)
+        return f"sm_{major}{minor}{'a' if is_faster else ''}"
+    if capability != (9, 0):
+        raise BackendError(
+            f"{source.name} uses {special.group()}, which only sm_90a has; this "
+            f"device is sm_{major}{minor}. Run it on an H100 or H200."
+        )
+    return "sm_90a"

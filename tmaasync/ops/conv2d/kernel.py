@@ -1,0 +1,115 @@
+"""conv2d.cu on the host: how the output is cut, the tiles, what it is compiled with."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.tile import (
+    TMATensorTile,
+    TMATensorTileIm2col,
+    create_tma_tile,
+    create_tma_tile_im2col,
+)
+from tmaasync.tile.window import Window
+
+__all__ = ["RATE", "Epilogue", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What becomes of the sums before they are rounded."""
+
+    has_bias: bool = False
+    relu: bool = False
+
+
+# Share of the tensor cores' rate that a shape of block, (consumers, rows, block_n), reaches on a
+# long sum. The squarer the block, the fewer bytes of patches and filters it loads for each product.
+RATE = {
+    (2, 128, 160): 1.0,
+    (2, 128, 128): 0.99,
+    (2, 64, 256): 1.0,
+    (2, 64, 192): 0.97,
+    (2, 64, 160): 0.965,
+    (3, 64, 128): 0.975,
+    (2, 64, 128): 0.96,
+    (1, 64, 256): 0.91,
+    (1, 64, 128): 0.85,
+    (2, 128, 64): 0.85,
+    (2, 64, 64): 0.8,
+    (1, 64, 64): 0.7,
+}
+_ROUNDS_TO_SHARE = 2
+
+
+def choose_blocking(m: int, k: int, multiprocessors: int) -> Blocking:
+    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
+
+    Blocks that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
+    1280 filters take blocks of 160. From a few rounds on, pairs of blocks share the loads of
+    filters; before, they would only wait for each other.
+
+    Args:
+        m: Output pixels of all images.
+        k: Filters.
+        multiprocessors: How many blocks run at once.
+    """
+
+    def blocking(shape: tuple[int, int, int], cluster: int = 1) -> Blocking:
+        consumers, rows, block_n = shape
+        return Blocking(consumers, block_n, cluster, rows=rows)
+
+    def cost(shape: tuple[int, int, int]) -> float:
+        one = blocking(shape)
+        rounds = -(-one.clusters(m, k) // multiprocessors)
+        return rounds * one.block_m * one.block_n / RATE[shape]
+
+    best = min(RATE, key=cost)
+    shares = blocking(best).clusters(m, k) > _ROUNDS_TO_SHARE * multiprocessors
+    return blocking(best, cluster=2 if shares else 1)
+
+
+def conv2d_tiles(
+    images: ArrayView, filters: ArrayView, out: ArrayView, window: Window, blocking: Blocking
+) -> tuple[TMATensorTileIm2col, TMATensorTile, TMATensorTile]:
+    """The tiles that the kernel takes, over arrays that TMA can reach; ``out`` is [pixels, K]."""
+    patches = create_tma_tile_im2col(
+        images,
+        (blocking.block_m, BLOCK_K),
+        filter_shape=window.taps,
+        stride=window.strides,
+        dilation=window.dilations,
+        lower_corner=window.lower_corner,
+        upper_corner=window.upper_corner,
+        swizzle=Swizzle.B128,
+        box_shape=(blocking.block_m, BLOCK_K),
+    )
+    taps = create_tma_tile(
+        filters,
+        (blocking.block_n, 1, 1, BLOCK_K),
+        swizzle=Swizzle.B128,
+        # One box for each CTA of a cluster: it sends it to all.
+        box_shape=(blocking.block_n // blocking.cluster, 1, 1, BLOCK_K),
+    )
+    return patches, taps, output_tile(out, blocking)
+
+
+@functools.cache
+def conv2d_kernel(
+    images: str, filters: str, out: str, bias: str, epilogue: Epilogue, blocking: Blocking
+) -> Kernel:
+    """The kernel for three types of tile, a type of bias, an epilogue and a blocking."""
+    return Kernel(
+        "conv2d.cu",
+        types={"ATile": images, "BTile": filters, "CTile": out, "Bias": bias},
+        constants={
+            **blocking.constants,
+            "HAS_BIAS": epilogue.has_bias,
+            "RELU": epilogue.relu,
+        },
+    )

@@ -1,0 +1,116 @@
+"""ops.conv2d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArrayTypeError
+from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._results import empty_rows
+from tmaasync.ops.conv2d.arguments import OUTPUTS, Views, check_output, layout_of, window_over
+from tmaasync.ops.conv2d.kernel import Epilogue
+from tmaasync.ops.conv2d.plan import Plan, plan_for
+from tmaasync.tile.window import Padding, PerSide
+
+__all__ = ["conv2d"]
+
+_PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
+
+
+def conv2d(  # noqa: PLR0913 - what a convolution has
+    images: Any,
+    filters: Any,
+    *,
+    bias: Any = None,
+    stride: PerSide = 1,
+    padding: Padding = 0,
+    dilation: PerSide = 1,
+    relu: bool = False,
+    out: Any = None,
+    dtype: object = None,
+    stream: object = None,
+) -> Any:
+    """Convolve images with filters: a product of the filters with every patch, summed in fp32.
+
+    ``out[n, p, q, k] = sum(images[n, p * stride + r * dilation - padding, ..., c] * filters[k, r,
+    s, c])`` over r, s and c, with zeros around the images; then the bias, then ReLU, then one
+    rounding. Like every framework's convolution it does not flip the filters. On the arrays' GPU,
+    or, in host memory, on the emulator.
+
+    Images or filters that TMA cannot read (the channels not contiguous, or strides or an address
+    off multiples of 16 bytes) are copied first; an output that it cannot write is written through a
+    copy.
+
+    Args:
+        images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. Of torch's ``channels_last``
+            images pass ``images.permute(0, 2, 3, 1)``.
+        filters: [K, R, S, C], of the same type and device.
+        bias: [K], of the same type or float32.
+        stride: Pixels from one output to the next, 1 to 8: one number, or (down, across).
+        padding: Zeros around the images: one number, (top and bottom, left and right), or ((top,
+            bottom), (left, right)).
+        dilation: Pixels from one tap to the next: one number, or (down, across).
+        relu: Whether negative results become 0.
+        out: Where to: [N, P, Q, K]. By default a new array of the framework of ``images``; where K
+            elements are no multiple of 16 bytes its pixels are padded, so it is not contiguous.
+        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
+            ``images``.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output.
+
+    Raises:
+        ArgumentError: Shapes, window or ``out`` are not as described; every broken rule.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> images, filters = np.ones((1, 4, 4, 8), np.float16), np.ones((8, 3, 3, 8), np.float16)
+    >>> conv2d(images, filters, padding=1)[0, :, :, 0]
+    array([[32., 48., 48., 32.],
+           [48., 72., 72., 48.],
+           [48., 72., 72., 48.],
+           [32., 48., 48., 32.]], dtype=float16)
+    """
+    option = (_frozen(stride), _frozen(padding), _frozen(dilation), relu, dtype)
+    arrays = (images, filters, out) if bias is None else (images, filters, out, bias)
+    if out is not None and (found := _PLANS.find(arrays, option)) is not None:
+        (plan, frameworks), addresses = found
+        if plan.keeps_apart(addresses):
+            plan.start(addresses, frameworks, stream)
+            return out
+    views = Views.of(images, filters, bias)
+    window = window_over(views, stride, padding, dilation)
+    shape = (
+        views.images.shape[0],
+        *window.outputs(views.images.shape[1:3]),
+        views.filters.shape[0],
+    )
+    is_new = out is None
+    if is_new:
+        out = empty_rows(views.images, shape, _output_type(views.images, dtype))
+    target = _arrays.view(out, argument="out")
+    check_output(target, views, shape, None if dtype is None else element(dtype))
+    plan = plan_for(
+        views.layout, layout_of(target), is_new, window, Epilogue(bias is not None, relu)
+    )
+    plan.run(views, target, stream)
+    if plan.is_direct and not is_new:
+        _PLANS.remember(arrays, option, (plan, (*views.frameworks, target.framework)))
+    return out
+
+
+def _frozen(value: Any) -> Any:
+    """The argument as a key."""
+    return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
+
+
+def _output_type(images: ArrayView, dtype: object) -> Element:
+    of = images.element if dtype is None else element(dtype)
+    if of.name not in OUTPUTS:
+        raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(OUTPUTS)}. Pass one.")
+    return of

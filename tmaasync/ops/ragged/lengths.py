@@ -1,0 +1,119 @@
+"""The lengths of a batch, on the host or on the device, as the kernel takes them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ragged import running_sums
+from tmaasync.ragged.batch import MAX_ROWS, one_of, refuse
+
+__all__ = ["Limits", "Sums"]
+
+
+class Limits(NamedTuple):
+    """What the arrays allow; None where the lengths decide."""
+
+    max_length: int | None
+    total_rows: int | None
+
+
+class Sums(NamedTuple):
+    """Lengths or running sums: checked and in host memory, or as they are on the device."""
+
+    name: str
+    values: Any
+    batch: int
+    is_on_device: bool
+    total: int | None = None
+    longest: int | None = None
+
+    @classmethod
+    def of(
+        cls, lengths: Any, cu_seqlens: Any, device: int | None, limits: Limits, *, check: bool
+    ) -> Sums:
+        """What the caller gave; ``device`` is where the arrays lie.
+
+        Raises:
+            ArgumentError: Both or neither are given, or they describe no such batch.
+        """
+        name, values = one_of(lengths, cu_seqlens)
+        view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=name)
+        is_on_device = view is not None and view.device is not None
+        if view is not None and is_on_device:
+            _check_on_device(name, view, device)
+        if check or not is_on_device:
+            most = MAX_ROWS if limits.max_length is None else limits.max_length
+            sums = running_sums(lengths, cu_seqlens, max_length=most, total_rows=limits.total_rows)
+            longest = int(np.diff(sums).max(initial=0))
+            return cls(name, sums, sums.size - 1, False, int(sums[-1]), longest)
+        size = view.shape[0] if view is not None else 0
+        return cls(name, values, size - (name == "cu_seqlens"), True)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the kernel can read them where the caller has them."""
+        if not self.is_on_device or self.name != "cu_seqlens":
+            return False
+        view = _arrays.view(self.values)
+        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+
+    def known(self, fact: str, argument: str, what: str) -> int:
+        """The total or the longest, for which a device would have to be waited for."""
+        value: int | None = getattr(self, fact)
+        if value is None:
+            raise ArgumentError(
+                f"{argument} is None; {self.name} lies on a device, where {what} cannot be known "
+                f"without waiting. Pass {argument}=, check=True, or {self.name} in host memory."
+            )
+        return value
+
+    def on(self, device: int | None, stream: int) -> Any:
+        """The running sums as 32-bit integers where the arrays are, in order on the stream."""
+        if device is None:
+            return self.values
+        import cupy
+
+        with cupy.cuda.Device(device), _current(cupy, stream):
+            if not self.is_on_device:
+                return cupy.asarray(self.values)
+            values = cupy.from_dlpack(self.values)
+            if self.name == "cu_seqlens":
+                return cupy.ascontiguousarray(values.astype(cupy.int32, copy=False))
+            sums = cupy.zeros(self.batch + 1, cupy.int32)
+            sums[1:] = cupy.cumsum(values, dtype=cupy.int32)
+            return sums
+
+
+def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
+    """What can be checked without reading them."""
+    found = []
+    if view.device != device:
+        place = "the host" if device is None else f"cuda:{device}"
+        remedy = "Move it there, or to host memory"
+        rule = f"the arrays lie on {place}"
+        found.append(Violation(f"{name}'s device", f"cuda:{view.device}", rule, remedy))
+    if view.ndim != 1 or view.element.dtype.kind not in "iu":
+        value = f"{view.element} {view.shape}"
+        rule, remedy = "it must be a flat array of integers", "Pass int32 of one dimension"
+        found.append(Violation(name, value, rule, remedy))
+    elif view.is_empty and name == "cu_seqlens":
+        rule = "it has one entry more than there are sequences"
+        found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
+    refuse(found)
+
+
+@contextlib.contextmanager
+def _current(cupy: Any, stream: int) -> Iterator[None]:
+    """Make a stream CuPy's current one, so that what it allocates and computes is in order."""
+    if int(cupy.cuda.get_current_stream().ptr) == stream:
+        yield
+    else:
+        with cupy.cuda.ExternalStream(stream):
+            yield
