@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import pkgutil
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-import tmaasync
 from tmaasync._sources import include_dir
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -54,9 +54,7 @@ def _headers() -> str:
 def check_names(row: Row) -> None:
     """Raise if a name of the row does not exist in the package, or in the headers."""
     for name in _CODE.findall(row.python):
-        found: object = tmaasync
-        for part in name.split("."):
-            found = getattr(found, part)
+        pkgutil.resolve_name(f"tmaasync.{name}")
     for name in _CODE.findall(row.kernels):
         for part in name.split("::"):
             assert re.search(rf"\b{part}\b", _headers()), name

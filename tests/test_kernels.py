@@ -148,7 +148,7 @@ extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
     for (int i = 0; i < 64; ++i) sums[i] = p[i];
     ptx::wgmma_fence();
     for (int k = 0; k < static_cast<int>(p[0]); ++k) {
-        wgmma_ss<bfloat16, 0, 0>(sums, a + k, b, true);
+        wgmma_ss_atom<bfloat16>(sums, a + k, b, true);
         sums[3] += 1;
     }
     ptx::wgmma_commit_group();

@@ -1,7 +1,8 @@
 """The vendor's enumerations, under the vendor's numbers.
 
 Every value is the one ``cuda.h`` (CUDA 13) gives the enumerator of the same name, so a member can
-be handed to the driver as it is. Members print as ``Swizzle.B128``, not as their number.
+be handed to the driver as it is; `SwizzleMode` and `ReduceOp` are of the PTX ISA. Members print as
+``Swizzle.B128``, not as their number.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = [
     "OOBFill",
     "ReduceOp",
     "Swizzle",
+    "SwizzleMode",
 ]
 
 
@@ -117,6 +119,47 @@ class Swizzle(_NamedIntEnum):
     def needs_sm_100(self) -> bool:
         """Whether only sm_100 and later have the mode."""
         return self >= Swizzle.B128_ATOM_32B
+
+
+class SwizzleMode(_NamedIntEnum):
+    """The layout field of a matrix descriptor of ``wgmma`` (PTX ISA, "matrix descriptor").
+
+    The same patterns as `Swizzle`, numbered from the widest.
+    """
+
+    NONE = 0
+    B128 = 1
+    B64 = 2
+    B32 = 3
+
+    @classmethod
+    def from_swizzle(cls, swizzle: Swizzle) -> SwizzleMode:
+        """The number under which ``wgmma`` knows the swizzle that a tile was loaded with.
+
+        Raises:
+            ValueError: The swizzle exists on sm_100 and later only.
+
+        >>> print(SwizzleMode.from_swizzle(Swizzle.B32), int(SwizzleMode.from_swizzle(Swizzle.B32)))
+        SwizzleMode.B32 3
+        """
+        if swizzle.needs_sm_100:
+            raise ValueError(f"{swizzle} exists on sm_100 and later; wgmma is of sm_90")
+        return cls(-swizzle.value % 4)
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The tensor map's name of the pattern."""
+        return Swizzle(-self.value % 4)
+
+    @property
+    def swizzle_byte_size(self) -> int:
+        """Bytes of one swizzled row; 1 for ``NONE``."""
+        return 1 if self is SwizzleMode.NONE else self.swizzle.span_bytes
+
+    @property
+    def swizzle_atom_size(self) -> int:
+        """Units of 16 bytes in one swizzled row; 1 for ``NONE``."""
+        return self.swizzle.span_bytes // 16
 
 
 class L2Promotion(_NamedIntEnum):

@@ -1,71 +1,103 @@
-"""wgmma with A in registers; both operands in shared memory are tests/parity/test_products.py's."""
+"""What the CPU says of wgmma and ldmatrix that go wrong; what is right is in tests/parity."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import Kernel, Swizzle, create_tma_tile
+from tmaasync import CompileError, EmulatedFault, EmulatedRace, Kernel
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 using namespace tmaasync;
-using OperandB = WgmmaOperand<BTile, Major::kK>;
-constexpr int kColumns = BTile::side(0);
 
 struct SharedMemory {
-    BTile::Shared b;
-    SharedMemBarrier full;
+    unsigned char bytes[8192];
 };
-extern "C" __device__ const int multiply_shared_bytes = sizeof(SharedMemory);
+extern "C" __device__ const int misuse_shared_bytes = sizeof(SharedMemory);
 
-extern "C" __global__ void multiply(const u32* a, const __grid_constant__ BTile b, float* c) {
+extern "C" __global__ void misuse(int what, int place, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
-    if (threadIdx.x == 0) shared.full.init(1);
-    fence_barrier_init();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        shared.full.expect_bytes(BTile::kBytes);
-        b.async_copy(shared.b, shared.full, {0, 0});
+    float sums[4] = {};
+    u32 held[4] = {};
+    const u32 base = ptx::shared_address(shared.bytes);
+    const u32 row = base + threadIdx.x % 32 * 16;
+    const u64 operand = initialize_wgmma_descriptor<Swizzle::kNone>(base, 1024, 128);
+    if (what == 4) {
+        if (threadIdx.x == 0) shared.bytes[place] = 1;
+        __syncthreads();
     }
-    shared.full.wait(0);
-
-    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
-    float sums[kColumns / 2];
-    for (int step = 0; step < 4; ++step) {
-        u32 held[4];
-        for (int i = 0; i < 4; ++i) {
-            held[i] = a[(row + i % 2 * 8) * 32 + step * 8 + pair + i / 2 * 4];
-        }
-        ptx::wgmma_fence();
-        const u64 descriptor = OperandB::descriptor(shared.b, 0) + OperandB::step_offset(step);
-        if constexpr (kSameType<BTile::Element, bfloat16>) {
-            ptx::wgmma_mma_async_bf16_rs<0>(sums, held, descriptor, step > 0);
-        } else {
-            ptx::wgmma_mma_async_f16_rs<0>(sums, held, descriptor, step > 0);
-        }
+    if (what == 0) {
+        for (int i = threadIdx.x; i < 8192; i += 128) shared.bytes[i] = 0;
+        fence_async_view_proxy();
+        __syncthreads();
+    }
+    ptx::wgmma_fence();
+    if (what == 0) {
+        wgmma_ss_atom<bfloat16>(sums, increase_descriptor_offset(operand, 7168), operand, false);
+    } else if (what == 1) {
+        ptx::ldmatrix_x4(row + 8, held[0], held[1], held[2], held[3]);
+    } else if (what == 2) {
+        shared.bytes[threadIdx.x] = 1;
+        ptx::ldmatrix_x4(row, held[0], held[1], held[2], held[3]);
+    } else if (what == 4) {
+        int bytes[4];
+        const u64 b = increase_descriptor_offset(operand, 4096);
+        wgmma_ss_atom<signed char>(bytes, operand, b, false);
         ptx::wgmma_commit_group();
         ptx::wgmma_wait_group<0>();
+    } else if (threadIdx.x == 5) {
+        wgmma_ss_atom<bfloat16, bfloat16, Major::kK, Major::kK, -1>(sums, operand, operand, false);
+    } else {
+        wgmma_ss_atom<bfloat16>(sums, operand, operand, false);
     }
-    for (int i = 0; i < kColumns / 2; ++i) {
-        c[(row + i / 2 % 2 * 8) * kColumns + i / 4 * 8 + pair * 2 + i % 2] = sums[i];
-    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i] + held[i];
 }
 """
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_product_with_a_in_registers_is_exact(dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    kind: Any = getattr(ml_dtypes, dtype, dtype)
-    a, b = (rng.integers(-4, 5, (rows, 64)).astype(kind) for rows in (64, 40))
-    c = np.full((64, 40), np.nan, np.float32)
-    tile = create_tma_tile(b, (40, 64), swizzle=Swizzle.B128)
+@pytest.mark.parametrize(
+    ("what", "error", "said"),
+    [
+        (
+            0,
+            EmulatedFault,
+            r"an operand of wgmma reaches shared bytes 9200 .* to 9216; the CTA has 8",
+        ),
+        (1, EmulatedFault, r"ldmatrix is given the shared address 8; it must be a multiple of 16"),
+        (2, EmulatedRace, r"ldmatrix"),
+        (3, EmulatedFault, r"threads 0 and 5 of a warpgroup .* types and scale"),
+    ],
+)
+def test_misuse_is_reported(what: int, error: type[Exception], said: str) -> None:
+    out = np.zeros(512, np.float32)
 
-    Kernel(SOURCE, "multiply", types={"BTile": tile})(1, 128, (a, tile, c))
+    with pytest.raises(error, match=said):
+        Kernel(SOURCE, "misuse")(1, 128, (what, 0, out))
 
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64).T)
+
+@pytest.mark.parametrize(
+    ("place", "is_read"),
+    [(2047, True), (2048, False), (4223, True), (4224, False), (5247, True), (5248, False)],
+)
+def test_the_bytes_of_both_operands_are_watched_and_no_others(place: int, is_read: bool) -> None:
+    """64 rows of A and 8 of B, of two core matrices along K, without a proxy fence."""
+    launch = Kernel(SOURCE, "misuse").prepare(1, 128, (4, place, np.zeros(512, np.float32)))
+
+    if is_read:
+        with pytest.raises(EmulatedRace, match="fence_async_view_proxy"):
+            launch()
+    else:
+        launch()
+
+
+def test_an_operand_that_the_chip_does_not_have_is_refused_on_the_cpu_too() -> None:
+    source = SOURCE.replace("<bfloat16>", "<signed char>")
+
+    with pytest.raises(CompileError) as caught:
+        Kernel(source, "misuse")(1, 128, (0, 0, np.zeros(512, np.float32)))
+
+    assert "sums are float, u32 (pairs of fp16)" in caught.value.log

@@ -43,6 +43,7 @@ _OPERATIONS = (
     "cp.async",
     "TMA copy between CTAs",
     "TMA reduction between CTAs",
+    "ldmatrix",
 )
 _LOAD, _INIT, _REGISTERS = "TMA load", "mbarrier.init", "use of registers"
 _MAP_READ = "TMA's read of a tensor map"

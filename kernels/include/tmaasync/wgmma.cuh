@@ -1,106 +1,213 @@
 #pragma once
 
-#include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/stmatrix.cuh>
+#include <tmaasync/fragment.cuh>
 #include <tmaasync/ptx/wgmma.cuh>
 #include <tmaasync/ptx/wgmma_mma.cuh>
-#include <tmaasync/swizzle.cuh>
 #include <tmaasync/types.cuh>
+#include <tmaasync/wgmma_operand.cuh>
 
+// Products of a warpgroup, all four warps of which call these together. The sums of 64 rows and N
+// columns are an array in each thread, the length of which chooses N: float or int [N / 2], or u32
+// [N / 4] for fp16 sums, two in each.
 namespace tmaasync {
 
-// Which side of an operand is contiguous in shared memory: K, or M (of A) / N (of B).
-enum class Major { kK, kMN };
+// --- one instruction -----------------------------------------------------------------------------
 
-// The 64 bits by which wgmma reads an operand tile from shared memory. PTX ISA: "matrix
-// descriptor". `leading_bytes` separates swizzle atoms along the leading side, `stride_bytes`
-// groups of 8 rows.
-template <Swizzle kSwizzle>
-__device__ __forceinline__ u64 matrix_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
-    constexpr u64 kLayout = kSwizzle == Swizzle::kNone ? 0 : 4 - static_cast<int>(kSwizzle);
-    return kLayout << 62 | static_cast<u64>(stride_bytes >> 4) << 32 |
-           static_cast<u64>(leading_bytes >> 4) << 16 | (shared & 0x3ffff) >> 4;
-}
-
-// An operand as TMA loads it with 128-byte swizzle: [chunks][rows][128 bytes].
-//   Major::kK:  rows run along M or N, a chunk is 128 bytes of K.
-//   Major::kMN: rows run along K, a chunk is 128 bytes of M or N.
-template <typename Tile, Major kMajor>
-struct WgmmaOperand {
-    using Element = typename Tile::Element;
-    static_assert(Tile::kSwizzle == Swizzle::k128B, "operands are loaded with Swizzle.B128");
-    static_assert(sizeof(Element) == 2, "bf16 and fp16 operands");
-
-    static constexpr int kChunk = 128 / static_cast<int>(sizeof(Element));
-    static constexpr int kRows = Tile::side(0);
-    static constexpr u32 kChunkBytes = kRows * 128;
-    static constexpr u32 kAtomBytes = 8 * 128;
-    static constexpr int kInstructionK = 32 / static_cast<int>(sizeof(Element));
-    static constexpr int kDepth = kMajor == Major::kK ? Tile::side(1) : Tile::side(0);
-    static constexpr int kSteps = kDepth / kInstructionK;
-    static constexpr int kTranspose = kMajor == Major::kK ? 0 : 1;
-
-    // Descriptor of the part that starts at this row of M or N (a multiple of 8, or of a chunk).
-    __device__ __forceinline__ static u64 descriptor(
-        const typename Tile::Shared& shared, u32 first
-    ) {
-        const u32 base = ptx::shared_address(shared.bytes);
-        if constexpr (kMajor == Major::kK) {
-            return matrix_descriptor<Swizzle::k128B>(base + first * 128, 16, kAtomBytes);
-        } else {
-            return matrix_descriptor<Swizzle::k128B>(
-                base + first / kChunk * kChunkBytes, kChunkBytes, kAtomBytes
-            );
-        }
-    }
-
-    // What the step-th instruction along K adds to the descriptor.
-    __device__ __forceinline__ static constexpr u64 step_offset(int step) {
-        if constexpr (kMajor == Major::kK) {
-            constexpr int kStepsPerChunk = kChunk / kInstructionK;
-            return (step / kStepsPerChunk * kChunkBytes + step % kStepsPerChunk * 32) >> 4;
-        } else {
-            return static_cast<u64>(step) * kInstructionK * 128 >> 4;
-        }
-    }
-};
-
-// One wgmma.mma_async, both operands in shared memory; the accumulators choose N.
-template <typename Element, int kTransposeA, int kTransposeB, int kAccumulators>
-__device__ __forceinline__ void wgmma_ss(
-    float (&accumulators)[kAccumulators], u64 a, u64 b, bool accumulate
+// Both operands in shared memory. A and B are the types of their elements; a scale of -1 negates.
+template <
+    typename A,
+    typename B = A,
+    Major kMajorA = Major::kK,
+    Major kMajorB = Major::kK,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters>
+__device__ __forceinline__ void wgmma_ss_atom(
+    Register (&sums)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
-    if constexpr (kSameType<Element, bfloat16>) {
-        ptx::wgmma_mma_async_bf16_ss<kTransposeA, kTransposeB>(accumulators, a, b, accumulate);
-    } else {
-        static_assert(kSameType<Element, float16>, "bf16 or fp16 operands");
-        ptx::wgmma_mma_async_f16_ss<kTransposeA, kTransposeB>(accumulators, a, b, accumulate);
-    }
+    static_assert(
+        ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
+        "N is 8, 16, ... 256; for integers 8, 16, 24, 32, 48, ... 256"
+    );
+    ptx::wgmma_mma_async_ss<
+        MmaTypeOf<A>::kType, MmaTypeOf<B>::kType, kMajorA == Major::kMN, kMajorB == Major::kMN,
+        kScaleA, kScaleB>(sums, a, b, accumulate);
 }
 
-// A whole tile along K: 64 rows of A from `first_a`, all of B, one instruction per K step.
-template <typename OperandA, typename OperandB, int kAccumulators>
+// A in registers: a_fragment_row and a_fragment_column tell which elements a thread holds.
+template <
+    typename A,
+    typename B = A,
+    Major kMajorB = Major::kK,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters>
+__device__ __forceinline__ void wgmma_rs_atom(
+    Register (&sums)[kRegisters], const u32 (&a)[4], u64 b, bool accumulate
+) {
+    static_assert(
+        ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
+        "N is 8, 16, ... 256; for integers 8, 16, 24, 32, 48, ... 256"
+    );
+    ptx::wgmma_mma_async_rs<
+        MmaTypeOf<A>::kType, MmaTypeOf<B>::kType, kMajorB == Major::kMN, kScaleA, kScaleB>(
+        sums, a, b, accumulate
+    );
+}
+
+// --- along K -------------------------------------------------------------------------------------
+
+// 64 rows of A and N columns of B, one instruction per step along K; of fences and groups nothing.
+template <
+    typename OperandA,
+    typename OperandB,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters>
 __device__ __forceinline__ void wgmma_tile(
-    float (&accumulators)[kAccumulators], u64 a, u64 b, bool accumulate
+    Register (&sums)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
     static_assert(OperandA::kDepth == OperandB::kDepth, "A and B are equally deep");
-    static_assert(kSameType<typename OperandA::Element, typename OperandB::Element>, "one type");
 #pragma unroll
     for (int step = 0; step < OperandA::kSteps; ++step) {
-        wgmma_ss<typename OperandA::Element, OperandA::kTranspose, OperandB::kTranspose>(
-            accumulators, a + OperandA::step_offset(step), b + OperandB::step_offset(step),
+        wgmma_ss_atom<
+            typename OperandA::Element, typename OperandB::Element, OperandA::kMajor,
+            OperandB::kMajor, kScaleA, kScaleB>(
+            sums, a + OperandA::step_offset(step), b + OperandB::step_offset(step),
             accumulate || step > 0
         );
     }
 }
 
-// The compiler may not move the accumulators across this point.
-template <int kAccumulators>
-__device__ __forceinline__ void wgmma_fence_operands(float (&accumulators)[kAccumulators]) {
+// The same with A in registers, four for each step.
+template <
+    typename OperandB,
+    typename A = typename OperandB::Element,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters,
+    int kSteps>
+__device__ __forceinline__ void wgmma_tile_rs(
+    Register (&sums)[kRegisters], const u32 (&a)[kSteps][4], u64 b, bool accumulate
+) {
+    static_assert(kSteps == OperandB::kSteps, "A and B are equally deep");
 #pragma unroll
-    for (int i = 0; i < kAccumulators; ++i) {
-        ptx::wgmma_fence_operand(accumulators[i]);
+    for (int step = 0; step < kSteps; ++step) {
+        wgmma_rs_atom<A, typename OperandB::Element, OperandB::kMajor, kScaleA, kScaleB>(
+            sums, a[step], b + OperandB::step_offset(step), accumulate || step > 0
+        );
     }
+}
+
+// --- whole tiles ---------------------------------------------------------------------------------
+
+// The compiler may not move these registers across this point: the sums, or A's.
+__device__ __forceinline__ void wgmma_fence_operands(float& held) {
+    ptx::wgmma_fence_operand(held);
+}
+__device__ __forceinline__ void wgmma_fence_operands(u32& held) {
+    ptx::wgmma_fence_operand(held);
+}
+__device__ __forceinline__ void wgmma_fence_operands(int& held) {
+    ptx::wgmma_fence_operand(held);
+}
+template <typename Held, int kCount>
+__device__ __forceinline__ void wgmma_fence_operands(Held (&held)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+        wgmma_fence_operands(held[i]);
+    }
+}
+
+// Closes the group and waits until at most kPending of the groups still run; -1: does not wait.
+template <int kPending, typename Sums>
+__device__ __forceinline__ void finish_wgmma(Sums& sums) {
+    ptx::wgmma_commit_group();
+    if constexpr (kPending >= 0) ptx::wgmma_wait_group<kPending>();
+    wgmma_fence_operands(sums);
+}
+
+// The tile of a warpgroup: 64 * kAtomsM rows of A from `first_a` on, times kAtomsN * N columns of B
+// from `first_b` on, as deep as the operands. `accumulate` adds to the sums. One group of
+// instructions, atoms along N outermost and K innermost; returns when at most kPending groups run,
+// before which nobody reads the sums; -1: at once. Written with ordinary stores, operands need
+// fence_async_view_proxy() first.
+template <
+    typename OperandA,
+    typename OperandB,
+    int kPending = 0,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kAtomsM,
+    int kAtomsN,
+    int kRegisters,
+    typename SharedA,
+    typename SharedB>
+__device__ __forceinline__ void wgmma(
+    Register (&sums)[kAtomsM][kAtomsN][kRegisters],
+    const SharedA& a,
+    const SharedB& b,
+    bool accumulate,
+    u32 first_a = 0,
+    u32 first_b = 0
+) {
+    constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
+    wgmma_fence_operands(sums);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int n = 0; n < kAtomsN; ++n) {
+#pragma unroll
+        for (int m = 0; m < kAtomsM; ++m) {
+            wgmma_tile<OperandA, OperandB, kScaleA, kScaleB>(
+                sums[m][n], OperandA::descriptor(a, first_a + m * 64),
+                OperandB::descriptor(b, first_b + n * kColumns), accumulate
+            );
+        }
+    }
+    finish_wgmma<kPending>(sums);
+}
+
+// The same with A in registers, as load_a_fragments fills them. They are not to be written while
+// the group runs.
+template <
+    typename OperandB,
+    typename A = typename OperandB::Element,
+    int kPending = 0,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kAtomsM,
+    int kAtomsN,
+    int kRegisters,
+    int kSteps,
+    typename SharedB>
+__device__ __forceinline__ void wgmma_rs(
+    Register (&sums)[kAtomsM][kAtomsN][kRegisters],
+    u32 (&a)[kAtomsM][kSteps][4],
+    const SharedB& b,
+    bool accumulate,
+    u32 first_b = 0
+) {
+    constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
+    wgmma_fence_operands(sums);
+    wgmma_fence_operands(a);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int n = 0; n < kAtomsN; ++n) {
+#pragma unroll
+        for (int m = 0; m < kAtomsM; ++m) {
+            wgmma_tile_rs<OperandB, A, kScaleA, kScaleB>(
+                sums[m][n], a[m], OperandB::descriptor(b, first_b + n * kColumns), accumulate
+            );
+        }
+    }
+    finish_wgmma<kPending>(sums);
+    wgmma_fence_operands(a);
 }
 
 }  // namespace tmaasync

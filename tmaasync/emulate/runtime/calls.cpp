@@ -64,6 +64,13 @@ void store_matrix(uint32_t row, int matrices, bool is_transposed, const uint32_t
     store_matrices_of_lane(mine);
 }
 
+void load_matrix(uint32_t row, int matrices, bool is_transposed, uint32_t* values) {
+    TMAASYNC_EMULATE_CALLER();
+    LoadMatrix mine{.row = row, .matrices = matrices, .is_transposed = is_transposed};
+    load_matrices_of_lane(mine);
+    for (int matrix = 0; matrix < matrices; ++matrix) values[matrix] = mine.values[matrix];
+}
+
 void named_barrier_sync(uint32_t number, uint32_t threads) {
     arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, true);
 }

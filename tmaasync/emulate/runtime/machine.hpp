@@ -206,19 +206,20 @@ struct Accumulators {
 };
 
 constexpr uint32_t kMmaRows = 64;
-constexpr uint32_t kMmaDepth = 16;
+constexpr uint32_t kMaxMmaDepth = 32;
 constexpr uint32_t kMaxMmaColumns = 256;
 
+// Words that are floats, or integers that wrap.
 struct MmaBuffers {
-    alignas(64) float a[kMmaRows * kMmaDepth];
-    alignas(64) float b[kMmaDepth * kMaxMmaColumns];
-    alignas(64) float sums[kMmaRows * kMaxMmaColumns];
+    alignas(64) uint32_t a[kMmaRows * kMaxMmaDepth];
+    alignas(64) uint32_t b[kMaxMmaDepth * kMaxMmaColumns];
+    alignas(64) uint32_t sums[kMmaRows * kMaxMmaColumns];
 };
 
 struct Warpgroup {
     uint64_t target = 0;
     uint64_t done = 0;
-    const float* held = nullptr;  // whose sums the buffers hold
+    const void* held = nullptr;  // whose sums the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
     std::vector<uint32_t> sequences;  // of its products, for the trace

@@ -4,176 +4,25 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+
 #include "accesses.hpp"
+#include "mma_product.hpp"
 
 namespace tmaasync_emulate {
 
-constexpr uint32_t kGroupThreads = 128;
-
-// --- operands ------------------------------------------------------------------------------------
-
-inline float from_bfloat16(uint16_t bits) {
-    const uint32_t word = uint32_t{bits} << 16;
-    float value;
-    std::memcpy(&value, &word, sizeof(value));
-    return value;
-}
-
-inline float from_half(uint16_t bits) {
-    _Float16 value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return static_cast<float>(value);
-}
-
-inline float from_16_bits(uint16_t bits, bool is_half) {
-    return is_half ? from_half(bits) : from_bfloat16(bits);
-}
-
-// An operand in shared memory. PTX ISA: "matrix descriptor".
-struct Matrix {
-    uint32_t start;
-    uint32_t leading;
-    uint32_t stride;
-    uint32_t swizzle;  // 0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes
-    bool transposed;   // M or N contiguous, not K
-
-    Matrix(uint64_t descriptor, bool is_transposed)
-        : start((descriptor & 0x3fff) << 4),
-          leading((descriptor >> 16 & 0x3fff) << 4),
-          stride((descriptor >> 32 & 0x3fff) << 4),
-          swizzle((4 - static_cast<uint32_t>(descriptor >> 62)) % 4),
-          transposed(is_transposed) {}
-
-    // Where element k of a row (of A, or column of B) lies.
-    uint32_t offset(uint32_t row, uint32_t k) const {
-        const uint32_t address = start + (transposed ? across(row, k) : along(row, k));
-        const uint32_t mask = (1u << swizzle) - 1;
-        return address ^ ((address >> 7 & mask) << 4);
-    }
-
-    // The 16 bytes that eight neighbours along the contiguous side take, for all of the rows.
-    template <class Act>
-    void for_each_unit(uint32_t begin, uint32_t end, Act act) const {
-        if (transposed) {
-            for (uint32_t k = 0; k < kMmaDepth; ++k) {
-                for (uint32_t row = begin; row < end; row += 8) act(offset(row, k));
-            }
-            return;
-        }
-        for (uint32_t row = begin; row < end; ++row) {
-            for (uint32_t k = 0; k < kMmaDepth; k += 8) act(offset(row, k));
-        }
-    }
-
-private:
-    // K contiguous: groups of 8 rows.
-    uint32_t along(uint32_t row, uint32_t k) const {
-        const uint32_t group = row / 8 * stride;
-        if (swizzle) return group + row % 8 * (16u << swizzle) + k * 2;
-        return group + k / 8 * leading + row % 8 * 16 + k % 8 * 2;
-    }
-
-    // M or N contiguous: groups of 8 k.
-    uint32_t across(uint32_t row, uint32_t k) const {
-        if (!swizzle) return row / 8 * stride + k / 8 * leading + k % 8 * 16 + row % 8 * 2;
-        const uint32_t span = 16u << swizzle, elements = span / 2;
-        return row / elements * leading + k / 8 * stride + k % 8 * span + row % elements * 2;
-    }
-};
-
-// --- the product ---------------------------------------------------------------------------------
-
-__attribute__((always_inline)) inline void multiply_body(MmaBuffers& at, uint32_t columns) {
-    for (uint32_t row = 0; row < kMmaRows; ++row) {
-        const float* a = at.a + row * kMmaDepth;
-        float* sums = at.sums + row * columns;
-        for (uint32_t column = 0; column < columns; ++column) {
-            float sum = sums[column];
-            for (uint32_t k = 0; k < kMmaDepth; ++k) sum += a[k] * at.b[k * columns + column];
-            sums[column] = sum;
-        }
-    }
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"), optimize("O3"))) inline void multiply_avx2(
-    MmaBuffers& at, uint32_t columns
-) {
-    multiply_body(at, columns);
-}
-#endif
-
-inline void multiply(MmaBuffers& at, uint32_t columns) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) return multiply_avx2(at, columns);
-#endif
-    multiply_body(at, columns);
-}
-
-// --- fragments -----------------------------------------------------------------------------------
-
-// PTX ISA: accumulator i of a thread is at this row and column of m64nN.
-struct FragmentPlace {
-    uint32_t row;
-    uint32_t column;
-
-    FragmentPlace(uint32_t thread, uint32_t i)
-        : row(thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8),
-          column(i / 4 * 8 + thread % 4 * 2 + i % 2) {}
-};
-
-template <typename Act>
-void for_each_sum(Fiber* threads, const Mma& first, Act act) {
-    for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
-        float* held = threads[thread].mmas.front().sums;
-        for (uint32_t i = 0; i < first.columns / 2; ++i) {
-            const FragmentPlace place(thread, i);
-            act(held[i], place.row * first.columns + place.column);
-        }
-    }
-}
+// --- execution -----------------------------------------------------------------------------------
 
 inline bool same_sums(const Mma& a, const Mma& b) {
-    return a.sums == b.sums && a.columns == b.columns;
+    return a.sums == b.sums && a.columns == b.columns && a.sum == b.sum;
 }
 
 // What all 128 threads must agree on.
 inline bool agrees(const Mma& a, const Mma& b) {
-    return a.columns == b.columns && a.b == b.b && a.accumulates == b.accumulates &&
-           a.a_in_registers == b.a_in_registers && (a.a_in_registers || a.a == b.a);
-}
-
-inline void load_b(const Mma& mma, const uint8_t* window, MmaBuffers& at) {
-    const Matrix b(mma.b, mma.b_transposed);
-    for (uint32_t k = 0; k < kMmaDepth; ++k) {
-        for (uint32_t column = 0; column < mma.columns; ++column) {
-            uint16_t bits;
-            std::memcpy(&bits, window + b.offset(column, k), sizeof(bits));
-            at.b[k * mma.columns + column] = from_16_bits(bits, mma.is_half);
-        }
-    }
-}
-
-inline void load_a(Fiber* threads, const Mma& mma, const uint8_t* window, MmaBuffers& at) {
-    if (!mma.a_in_registers) {
-        const Matrix a(mma.a, mma.a_transposed);
-        for (uint32_t row = 0; row < kMmaRows; ++row) {
-            for (uint32_t k = 0; k < kMmaDepth; ++k) {
-                uint16_t bits;
-                std::memcpy(&bits, window + a.offset(row, k), sizeof(bits));
-                at.a[row * kMmaDepth + k] = from_16_bits(bits, mma.is_half);
-            }
-        }
-        return;
-    }
-    for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
-        const auto& registers = threads[thread].mmas.front().a_registers;
-        for (uint32_t i = 0; i < 8; ++i) {
-            const FragmentPlace place(thread, i);
-            const auto bits = static_cast<uint16_t>(registers[i / 2] >> 16 * (i % 2));
-            at.a[place.row * kMmaDepth + place.column] = from_16_bits(bits, mma.is_half);
-        }
-    }
+    return a.columns == b.columns && a.sum == b.sum && a.a_element == b.a_element &&
+           a.b_element == b.b_element && a.b == b.b && a.accumulates == b.accumulates &&
+           a.is_negated == b.is_negated && a.b_transposed == b.b_transposed &&
+           a.a_in_registers == b.a_in_registers &&
+           (a.a_in_registers || (a.a == b.a && a.a_transposed == b.a_transposed));
 }
 
 // Each warp reads its 16 rows of A and all of B.
@@ -185,12 +34,12 @@ inline void track_operands(Fiber* threads, const IssuedMma& first) {
         const IssuedMma& mma = fiber.mmas.front();
         const Actor actor = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
         const auto touch = [&](const Matrix& matrix, uint32_t begin, uint32_t end) {
-            matrix.for_each_unit(begin, end, [&](uint32_t offset) {
-                detector->shared(actor, fiber.cta->rank, offset, 16, false);
+            matrix.for_each_unit(begin, end, [&](uint32_t, uint32_t, uint32_t offset) {
+                detector->shared(actor, fiber.cta->rank, offset, kMmaUnitBytes, false);
             });
         };
-        if (!mma.a_in_registers) touch(Matrix(mma.a, mma.a_transposed), warp * 16, warp * 16 + 16);
-        touch(Matrix(mma.b, mma.b_transposed), 0, mma.columns);
+        if (!mma.a_in_registers) touch(matrix_a(mma), warp * 16, warp * 16 + 16);
+        touch(matrix_b(mma), 0, mma.columns);
     }
     threads[0].cluster->stop_if_race(current_fiber());
 }
@@ -202,9 +51,22 @@ inline void check_agreement(Fiber& last, Fiber* threads) {
             last, "threads " + std::to_string(threads[0].index) + " and " +
                       std::to_string(threads[thread].index) +
                       " of a warpgroup give wgmma.mma_async different operands; all 128 give the "
-                      "same descriptors, shape and scale"
+                      "same descriptors, shape, types and scale"
         );
     }
+}
+
+// The operands lie in the CTA's shared memory.
+inline void check_operands(Fiber& last, const Mma& mma) {
+    const auto check = [&](const Matrix& matrix, uint32_t rows) {
+        uint32_t furthest = 0;
+        matrix.for_each_unit(0, rows, [&](uint32_t, uint32_t, uint32_t offset) {
+            furthest = std::max(furthest, offset);
+        });
+        check_inside_shared(last, furthest, kMmaUnitBytes, "an operand of wgmma");
+    };
+    if (!mma.a_in_registers) check(matrix_a(mma), kMmaRows);
+    check(matrix_b(mma), mma.columns);
 }
 
 // Executes up to `target`, in order.
@@ -221,22 +83,19 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
                 *last.cta, {.kind = EventKind::kMmaExecuted, .sequence = sequence}
             );
         }
+        check_operands(last, first);
         track_operands(threads, first);
         // Products that go on with the sums of the one before find them in the buffer.
         if (!first.accumulates) {
-            std::memset(at.sums, 0, sizeof(float) * kMmaRows * first.columns);
+            std::memset(at.sums, 0, sizeof(*at.sums) * kMmaRows * first.columns);
         } else if (group.held != first.sums) {
-            for_each_sum(threads, first, [&](float& sum, uint32_t i) { at.sums[i] = sum; });
+            gather_sums(threads, first, at);
         }
-        load_a(threads, first, window, at);
-        load_b(first, window, at);
-        multiply(at, first.columns);
+        execute_mma(threads, first, window, at);
         const auto& mmas = threads[0].mmas;
         const bool goes_on = group.done + 1 < target && same_sums(mmas[1], first);
         group.held = goes_on ? first.sums : nullptr;
-        if (!goes_on) {
-            for_each_sum(threads, first, [&](float& sum, uint32_t i) { sum = at.sums[i]; });
-        }
+        if (!goes_on) scatter_sums(threads, first, at);
         for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
             threads[thread].mmas.pop_front();
         }

@@ -28,6 +28,7 @@ enum class Operation : uint8_t {
     kThreadCopy,
     kTmaPush,
     kTmaPushReduce,
+    kLdmatrix,
 };
 
 // One access to one cell.

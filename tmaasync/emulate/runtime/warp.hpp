@@ -147,55 +147,90 @@ inline uint32_t ballot_lanes(uint32_t mask, bool value) {
     return mine.ballot;
 }
 
-// --- stmatrix ------------------------------------------------------------------------------------
+// --- stmatrix and ldmatrix -----------------------------------------------------------------------
 
-struct StoreMatrix {
+template <bool kStores>
+struct LaneMatrices {
+    static constexpr const char* kName = kStores ? "stmatrix" : "ldmatrix";
+    static constexpr Operation kOperation = kStores ? Operation::kStmatrix : Operation::kLdmatrix;
+    static constexpr bool kWrites = kStores;
+
     uint32_t row;
     int matrices;
     bool is_transposed;
     uint32_t values[4];
     Fiber* fiber;
 };
+using StoreMatrix = LaneMatrices<true>;
+using LoadMatrix = LaneMatrices<false>;
 
-// Lane l gives the address of row l % 8 of matrix l / 8.
-inline void store_matrices(Meeting& meeting) {
-    for (int matrix = 0; matrix < operands_of<StoreMatrix>(meeting, 0).matrices; ++matrix) {
+// Lane l gives the address of row l % 8 of matrix l / 8: act(held, half, where) for either
+// element of every matrix that each lane holds.
+template <typename Operands, typename Act>
+void for_each_element(Meeting& meeting, Act act) {
+    for (int matrix = 0; matrix < operands_of<Operands>(meeting, 0).matrices; ++matrix) {
         for (uint32_t lane = 0; lane < 32; ++lane) {
-            const auto& held = operands_of<StoreMatrix>(meeting, lane);
+            auto& held = operands_of<Operands>(meeting, lane);
             for (uint32_t half = 0; half < 2; ++half) {
                 uint32_t row = lane / 4, column = lane % 4 * 2 + half;
                 if (held.is_transposed) std::swap(row, column);
                 const auto owner = static_cast<uint32_t>(matrix) * 8 + row;
-                const auto& target = operands_of<StoreMatrix>(meeting, owner);
-                const auto value = static_cast<uint16_t>(held.values[matrix] >> 16 * half);
-                uint8_t* window = target.fiber->cta->window;
-                std::memcpy(window + target.row + column * 2, &value, sizeof(value));
+                const auto& target = operands_of<Operands>(meeting, owner);
+                act(held.values[matrix], half, target.fiber->cta->window + target.row + column * 2);
             }
         }
     }
 }
 
-inline void store_matrices_of_lane(StoreMatrix& mine) {
+inline void store_matrices(Meeting& meeting) {
+    for_each_element<StoreMatrix>(meeting, [](uint32_t held, uint32_t half, uint8_t* where) {
+        const auto value = static_cast<uint16_t>(held >> 16 * half);
+        std::memcpy(where, &value, sizeof(value));
+    });
+}
+
+inline void load_matrices(Meeting& meeting) {
+    for_each_element<LoadMatrix>(meeting, [](uint32_t& held, uint32_t half, const uint8_t* where) {
+        uint16_t value;
+        std::memcpy(&value, where, sizeof(value));
+        held = half ? (held & 0xffff) | uint32_t{value} << 16 : value;
+    });
+}
+
+// What either instruction asks of a lane and of the row that it names.
+template <typename Operands>
+void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
     Fiber& fiber = current_fiber();
+    const std::string name = Operands::kName;
     mine.fiber = &fiber;
     if (fiber.warp->live_lanes != kAllLanes) {
         fiber.cluster->fail(
-            fiber, "stmatrix in a warp some lanes of which have ended or never were"
+            fiber, name + " in a warp some lanes of which have ended or never were"
         );
     }
     if (fiber.lane < static_cast<uint32_t>(mine.matrices) * 8) {
-        check_inside_shared(fiber, mine.row, 16, "stmatrix");
+        check_inside_shared(fiber, mine.row, 16, Operands::kName);
         if (mine.row % 16) {
             fiber.cluster->fail(
-                fiber, "stmatrix is given the shared address " + std::to_string(mine.row) +
+                fiber, name + " is given the shared address " + std::to_string(mine.row) +
                            "; it must be a multiple of 16"
             );
         }
         if (fiber.cluster->detector()) {
-            touch_shared(fiber, Operation::kStmatrix, fiber.cta->rank, mine.row, 16, true);
+            touch_shared(
+                fiber, Operands::kOperation, fiber.cta->rank, mine.row, 16, Operands::kWrites
+            );
         }
     }
-    meet("stmatrix", kAllLanes, &store_matrices, &mine);
+    meet(Operands::kName, kAllLanes, act, &mine);
+}
+
+inline void store_matrices_of_lane(StoreMatrix& mine) {
+    meet_for_matrices(mine, &store_matrices);
+}
+
+inline void load_matrices_of_lane(LoadMatrix& mine) {
+    meet_for_matrices(mine, &load_matrices);
 }
 
 // --- barriers of the CTA -------------------------------------------------------------------------

@@ -22,9 +22,15 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// No instruction: keeps the compiler from moving accumulators across this point.
-__device__ __forceinline__ void wgmma_fence_operand(float& accumulator) {
-    asm volatile("" : "+f"(accumulator)::"memory");
+// No instruction: keeps the compiler from moving a register that wgmma uses across this point.
+__device__ __forceinline__ void wgmma_fence_operand(float& held) {
+    asm volatile("" : "+f"(held)::"memory");
+}
+__device__ __forceinline__ void wgmma_fence_operand(u32& held) {
+    asm volatile("" : "+r"(held)::"memory");
+}
+__device__ __forceinline__ void wgmma_fence_operand(int& held) {
+    asm volatile("" : "+r"(held)::"memory");
 }
 
 }  // namespace tmaasync::ptx

@@ -66,6 +66,9 @@ TMAASYNC_EMULATE_CALL uint32_t ballot(uint32_t mask, bool value);
 TMAASYNC_EMULATE_CALL void store_matrix(
     uint32_t row, int matrices, bool is_transposed, const uint32_t* values
 );
+TMAASYNC_EMULATE_CALL void load_matrix(
+    uint32_t row, int matrices, bool is_transposed, uint32_t* values
+);
 
 // threads 0 means all of the CTA.
 TMAASYNC_EMULATE_CALL void named_barrier_sync(uint32_t number, uint32_t threads);
@@ -190,18 +193,27 @@ TMAASYNC_EMULATE_CALL void fence_map_acquire(const void* map);
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
+// In the order of tmaasync::ptx::MmaType.
+enum class MmaElement : uint8_t { kF16, kBF16, kTF32, kE4M3, kE5M2, kS8, kU8 };
+
+// What a thread holds its sums in.
+enum class MmaSum : uint8_t { kFloat, kHalf, kInt };
+
 // One wgmma.mma_async as one thread issues it.
 struct Mma {
-    float* sums;
+    void* sums;
     uint32_t columns;
     uint64_t a;
     uint64_t b;
     uint32_t a_registers[4];
+    MmaElement a_element;
+    MmaElement b_element;
+    MmaSum sum;
     bool a_in_registers;
     bool accumulates;
-    bool is_half;  // fp16, else bf16
     bool a_transposed;
     bool b_transposed;
+    bool is_negated;
 };
 
 TMAASYNC_EMULATE_CALL void mma_fence();

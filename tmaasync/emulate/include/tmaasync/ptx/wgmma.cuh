@@ -18,8 +18,14 @@ __device__ __forceinline__ void wgmma_wait_group() {
     tmaasync_emulate::mma_wait(kPending);
 }
 
-__device__ __forceinline__ void wgmma_fence_operand(float& accumulator) {
-    (void)accumulator;
+__device__ __forceinline__ void wgmma_fence_operand(float& held) {
+    (void)held;
+}
+__device__ __forceinline__ void wgmma_fence_operand(u32& held) {
+    (void)held;
+}
+__device__ __forceinline__ void wgmma_fence_operand(int& held) {
+    (void)held;
 }
 
 }  // namespace tmaasync::ptx

@@ -1,66 +1,73 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/wgmma_forms.cuh>
 
 // Every function of the generated header, for any legal number of accumulators.
 namespace tmaasync::ptx {
 
-template <int kAccumulators>
-__device__ __forceinline__ void emulated_mma(
-    float (&d)[kAccumulators], tmaasync_emulate::Mma mma, u64 b, u32 scale_d
+template <typename Register>
+constexpr auto kEmulatedSum = tmaasync_emulate::MmaSum::kFloat;
+template <>
+constexpr auto kEmulatedSum<u32> = tmaasync_emulate::MmaSum::kHalf;
+template <>
+constexpr auto kEmulatedSum<int> = tmaasync_emulate::MmaSum::kInt;
+
+// What is the same wherever A lies.
+template <MmaType kA, MmaType kB, int kTransposeB, int kScaleA, int kScaleB>
+struct EmulatedMma {
+    template <typename Register, int kRegisters>
+    static tmaasync_emulate::Mma make(Register (&d)[kRegisters], u64 b, u32 scale_d) {
+        constexpr int kColumns = mma_columns<Register>(kRegisters);
+        static_assert(MmaSums<Register>::has_columns(kColumns), "no instruction has this N");
+        tmaasync_emulate::Mma mma{};
+        mma.sums = d;
+        mma.columns = kColumns;
+        mma.b = b;
+        mma.a_element = static_cast<tmaasync_emulate::MmaElement>(kA);
+        mma.b_element = static_cast<tmaasync_emulate::MmaElement>(kB);
+        mma.sum = kEmulatedSum<Register>;
+        mma.accumulates = scale_d != 0;
+        mma.b_transposed = kTransposeB;
+        mma.is_negated = kScaleA != kScaleB;
+        return mma;
+    }
+};
+
+template <
+    MmaType kA,
+    MmaType kB,
+    int kTransposeA = 0,
+    int kTransposeB = 0,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters>
+__device__ __forceinline__ void wgmma_mma_async_ss(
+    Register (&d)[kRegisters], u64 a, u64 b, u32 scale_d
 ) {
-    static_assert(kAccumulators % 4 == 0 && kAccumulators <= 128, "N is 8, 16, ... 256");
-    mma.sums = d;
-    mma.columns = kAccumulators * 2;
-    mma.b = b;
-    mma.accumulates = scale_d != 0;
+    (void)MmaForm<Register, kA, kB, kTransposeA, kTransposeB, kScaleA, kScaleB>{};
+    auto mma = EmulatedMma<kA, kB, kTransposeB, kScaleA, kScaleB>::make(d, b, scale_d);
+    mma.a = a;
+    mma.a_transposed = kTransposeA;
     tmaasync_emulate::mma_issue(mma);
 }
 
-template <int kTransposeA, int kTransposeB, int kAccumulators>
-__device__ __forceinline__ void wgmma_mma_async_bf16_ss(
-    float (&d)[kAccumulators], u64 a, u64 b, u32 scale_d
+template <
+    MmaType kA,
+    MmaType kB,
+    int kTransposeB = 0,
+    int kScaleA = 1,
+    int kScaleB = 1,
+    typename Register,
+    int kRegisters>
+__device__ __forceinline__ void wgmma_mma_async_rs(
+    Register (&d)[kRegisters], const u32 (&a)[4], u64 b, u32 scale_d
 ) {
-    tmaasync_emulate::Mma mma{};
-    mma.a = a;
-    mma.a_transposed = kTransposeA;
-    mma.b_transposed = kTransposeB;
-    emulated_mma(d, mma, b, scale_d);
-}
-
-template <int kTransposeA, int kTransposeB, int kAccumulators>
-__device__ __forceinline__ void wgmma_mma_async_f16_ss(
-    float (&d)[kAccumulators], u64 a, u64 b, u32 scale_d
-) {
-    tmaasync_emulate::Mma mma{};
-    mma.is_half = true;
-    mma.a = a;
-    mma.a_transposed = kTransposeA;
-    mma.b_transposed = kTransposeB;
-    emulated_mma(d, mma, b, scale_d);
-}
-
-template <int kTransposeB, int kAccumulators>
-__device__ __forceinline__ void wgmma_mma_async_bf16_rs(
-    float (&d)[kAccumulators], const u32 (&a)[4], u64 b, u32 scale_d
-) {
-    tmaasync_emulate::Mma mma{};
+    (void)MmaForm<Register, kA, kB, 0, kTransposeB, kScaleA, kScaleB>{};
+    auto mma = EmulatedMma<kA, kB, kTransposeB, kScaleA, kScaleB>::make(d, b, scale_d);
     mma.a_in_registers = true;
     for (int i = 0; i < 4; ++i) mma.a_registers[i] = a[i];
-    mma.b_transposed = kTransposeB;
-    emulated_mma(d, mma, b, scale_d);
-}
-
-template <int kTransposeB, int kAccumulators>
-__device__ __forceinline__ void wgmma_mma_async_f16_rs(
-    float (&d)[kAccumulators], const u32 (&a)[4], u64 b, u32 scale_d
-) {
-    tmaasync_emulate::Mma mma{};
-    mma.is_half = true;
-    mma.a_in_registers = true;
-    for (int i = 0; i < 4; ++i) mma.a_registers[i] = a[i];
-    mma.b_transposed = kTransposeB;
-    emulated_mma(d, mma, b, scale_d);
+    tmaasync_emulate::mma_issue(mma);
 }
 
 }  // namespace tmaasync::ptx

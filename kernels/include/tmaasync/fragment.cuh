@@ -1,0 +1,172 @@
+#pragma once
+
+#include <tmaasync/ptx/address.cuh>
+#include <tmaasync/ptx/ldmatrix.cuh>
+#include <tmaasync/ptx/stmatrix.cuh>
+#include <tmaasync/types.cuh>
+#include <tmaasync/wgmma_operand.cuh>
+
+// What each thread of a warpgroup holds of the 64 rows of a wgmma: the sums, and A if it is in
+// registers. The host's accumulator_fragment and a_fragment tell the same.
+namespace tmaasync {
+
+__device__ __forceinline__ int thread_in_warpgroup() {
+    return static_cast<int>(threadIdx.x % 128);
+}
+
+// --- the sums ------------------------------------------------------------------------------------
+
+// Row and column of the i-th sum that a thread holds.
+__device__ __forceinline__ constexpr int accumulator_row(int thread, int i) {
+    return thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+}
+__device__ __forceinline__ constexpr int accumulator_column(int thread, int i) {
+    return i / 4 * 8 + thread % 4 * 2 + i % 2;
+}
+
+// The i-th sum itself; of fp16, of which a register holds two, as a float.
+__device__ __forceinline__ float accumulator_value(const float* sums, int i) {
+    return sums[i];
+}
+__device__ __forceinline__ int accumulator_value(const int* sums, int i) {
+    return sums[i];
+}
+__device__ __forceinline__ float accumulator_value(const u32* sums, int i) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(sums[i / 2] >> i % 2 * 16)));
+}
+
+// Two neighbours in a row as 16-bit elements in one register, the first in its low half.
+template <typename T>
+__device__ __forceinline__ u32 pack_pair(float low, float high) {
+    if constexpr (kSameType<T, bfloat16>) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+        return reinterpret_cast<const u32&>(pair);
+    } else {
+        static_assert(kSameType<T, float16>, "bf16 or fp16 elements");
+        const __half2 pair = __floats2half2_rn(low, high);
+        return reinterpret_cast<const u32&>(pair);
+    }
+}
+
+// Sums 2 * i and 2 * i + 1 as a pair of T.
+template <typename T>
+__device__ __forceinline__ u32 accumulator_pair(const float* sums, int i) {
+    return pack_pair<T>(sums[2 * i], sums[2 * i + 1]);
+}
+template <typename T>
+__device__ __forceinline__ u32 accumulator_pair(const u32* sums, int i) {
+    static_assert(kSameType<T, float16>, "sums of fp16 stay fp16");
+    return sums[i];
+}
+
+// --- A in registers ------------------------------------------------------------------------------
+
+// Row, and byte along K, of the four bytes that register i of 4 holds for one step of 32 bytes.
+__device__ __forceinline__ constexpr int a_fragment_row(int thread, int i) {
+    return thread / 32 * 16 + thread % 32 / 4 + i % 2 * 8;
+}
+__device__ __forceinline__ constexpr int a_fragment_byte(int thread, int i) {
+    return thread % 4 * 4 + i / 2 * 16;
+}
+
+// Loads A's registers for one step along K from an operand that lies in shared memory, 64 rows from
+// `first` on, a multiple of 8. All four warps call this.
+template <typename Operand, typename Shared>
+__device__ __forceinline__ void load_a_fragment(
+    u32 (&a)[4], const Shared& shared, u32 first, int step
+) {
+    const int lane = thread_in_warpgroup() % 32;
+    const u32 warp_row = first + thread_in_warpgroup() / 32 * 16;
+    const u32 k = step * Operand::kInstructionK;
+    // Lane l names row l % 8 of the 8x8 matrix that register l / 8 of all lanes comes from: rows
+    // 0 or 8 on, then bytes 0 or 16 on.
+    const u32 half_row = lane / 8 % 2 * 8, half_k = lane / 16 * (Operand::kInstructionK / 2);
+    const u32 base = operand_address(shared);
+    if constexpr (Operand::kMajor == Major::kK) {
+        const u32 row = warp_row + half_row + lane % 8;
+        ptx::ldmatrix_x4(base + Operand::offset_bytes(row, k + half_k), a[0], a[1], a[2], a[3]);
+    } else {
+        const u32 at = Operand::offset_bytes(warp_row + half_row, k + half_k + lane % 8);
+        ptx::ldmatrix_x4_trans(base + at, a[0], a[1], a[2], a[3]);
+    }
+}
+
+// The same for whole atoms of 64 rows, all along K.
+template <typename Operand, typename Shared, int kAtomsM, int kSteps>
+__device__ __forceinline__ void load_a_fragments(
+    u32 (&a)[kAtomsM][kSteps][4], const Shared& shared, u32 first = 0
+) {
+    static_assert(kSteps == Operand::kSteps, "four registers for each step along K");
+#pragma unroll
+    for (int atom = 0; atom < kAtomsM; ++atom) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+            load_a_fragment<Operand>(a[atom][step], shared, first + atom * 64, step);
+        }
+    }
+}
+
+// Sums as the A of another product, 16-bit elements T: column c of the sums is its k.
+template <typename T, int kSteps, typename Register, int kRegisters>
+__device__ __forceinline__ void accumulators_to_a(
+    u32 (&a)[kSteps][4], const Register (&sums)[kRegisters]
+) {
+    static_assert(
+        kSteps * 16 == ptx::mma_columns<Register>(kRegisters), "16 columns for each step along K"
+    );
+#pragma unroll
+    for (int pair = 0; pair < kSteps * 4; ++pair) {
+        a[pair / 4][pair % 4] = accumulator_pair<T>(sums, pair);
+    }
+}
+
+// --- sums to shared memory -----------------------------------------------------------------------
+
+// Writes 64 rows and kColumns columns of sums into a tile as TMA stores it, [panels][rows][span],
+// from this row and column on, multiples of 8. 16-bit elements are converted and go by stmatrix,
+// 32-bit ones as they are. `Buffer` is a WgmmaBuffer or WgmmaOperand with Major::kK. Readers of the
+// async proxy need fence_async_view_proxy() after it.
+template <typename Buffer, int kColumns, typename Register, typename Shared>
+__device__ __forceinline__ void store_accumulators(
+    Shared& shared, const Register* sums, u32 first_row = 0, u32 first_column = 0
+) {
+    using T = typename Buffer::Element;
+    static_assert(Buffer::kMajor == Major::kK, "rows of the tile are rows of the sums");
+    static_assert(kColumns % 8 == 0, "columns come in eights");
+    const u32 base = operand_address(shared);
+    const int thread = thread_in_warpgroup();
+    if constexpr (sizeof(T) == 2) {
+        const int lane = thread % 32;
+        const u32 row = first_row + thread / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int column = 0; column + 16 <= kColumns; column += 16) {
+            const int pair = column / 4;
+            ptx::stmatrix_x4(
+                base + Buffer::offset_bytes(row, first_column + column + lane / 16 * 8),
+                accumulator_pair<T>(sums, pair), accumulator_pair<T>(sums, pair + 1),
+                accumulator_pair<T>(sums, pair + 2), accumulator_pair<T>(sums, pair + 3)
+            );
+        }
+        if constexpr (kColumns % 16 == 8) {
+            constexpr int kPair = (kColumns - 8) / 4;
+            ptx::stmatrix_x2(
+                base + Buffer::offset_bytes(row, first_column + kColumns - 8),
+                accumulator_pair<T>(sums, kPair), accumulator_pair<T>(sums, kPair + 1)
+            );
+        }
+    } else {
+        static_assert(kSameType<T, Register>, "32-bit elements are stored as they are summed");
+        struct alignas(8) Pair {
+            Register values[2];
+        };
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; i += 2) {
+            const u32 row = first_row + accumulator_row(thread, i);
+            const u32 column = first_column + accumulator_column(thread, i);
+            auto* pair = reinterpret_cast<Pair*>(shared.bytes + Buffer::offset_bytes(row, column));
+            *pair = {sums[i], sums[i + 1]};
+        }
+    }
+}
+
+}  // namespace tmaasync

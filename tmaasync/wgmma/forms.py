@@ -1,0 +1,230 @@
+"""Which products ``wgmma.mma_async`` has: types of the operands and sums, shapes, and modifiers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArgumentError
+
+__all__ = [
+    "INSTRUCTION_K_BYTES",
+    "INSTRUCTION_M",
+    "MMA_FORMS",
+    "MmaForm",
+    "instruction_n",
+    "mma_form",
+    "operand_element",
+]
+
+INSTRUCTION_M = 64
+"""Rows of A and of the sums that one instruction has, 16 for each warp."""
+
+INSTRUCTION_K_BYTES = 32
+"""Depth of one instruction, in bytes of a row of either operand."""
+
+_WARPGROUP_THREADS = 128
+_REGISTER_BYTES = 4
+_FLOAT_COLUMNS = tuple(range(8, 257, 8))
+_INTEGER_COLUMNS = (8, 16, 24, *range(32, 257, 16))
+
+_PTX = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "tfloat32": "tf32",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "int8": "s8",
+    "uint8": "u8",
+    "float32": "f32",
+    "int32": "s32",
+}
+_OPERANDS = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_MIXED = (("float8_e4m3fn", "float8_e5m2"), ("int8", "uint8"))
+_SUMS = {
+    "float16": ("float32", "float16"),
+    "bfloat16": ("float32",),
+    "tfloat32": ("float32",),
+    "float8_e4m3fn": ("float32", "float16"),
+    "float8_e5m2": ("float32", "float16"),
+    "int8": ("int32",),
+    "uint8": ("int32",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MmaForm:
+    """One kind of product: 64 rows of A, K deep, times N columns of B, added to sums.
+
+    Args:
+        a: Element type of A, by NumPy's name.
+        b: Element type of B.
+        accumulator: Type of the sums: float32, float16 or int32.
+    """
+
+    a: str
+    b: str
+    accumulator: str
+
+    def __str__(self) -> str:
+        return f"{self.accumulator} += {self.a} x {self.b}"
+
+    @property
+    def ptx_types(self) -> str:
+        """The type suffix of the instruction.
+
+        >>> mma_form("float8_e4m3fn", "float8_e5m2").ptx_types
+        'f32.e4m3.e5m2'
+        """
+        return ".".join(_PTX[name] for name in (self.accumulator, self.a, self.b))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of either operand."""
+        return element(self.a).itemsize
+
+    @property
+    def k(self) -> int:
+        """Elements along K of one instruction: always 32 bytes of them."""
+        return INSTRUCTION_K_BYTES // self.itemsize
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Every N that an instruction may have."""
+        return _INTEGER_COLUMNS if self.accumulator == "int32" else _FLOAT_COLUMNS
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether either operand may be negated (imm-scale-a, imm-scale-b)."""
+        return self.accumulator != "int32"
+
+    @property
+    def has_transposes(self) -> bool:
+        """Whether M of A, or N of B, may be the contiguous side in shared memory."""
+        return self.itemsize == 2
+
+    def registers(self, n: int) -> int:
+        """32-bit registers that the sums of 64 rows and ``n`` columns take in each thread.
+
+        >>> [MmaForm("float16", "float16", sums).registers(256) for sums in ("float32", "float16")]
+        [128, 64]
+        """
+        itemsize = element(self.accumulator).itemsize
+        return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // _WARPGROUP_THREADS
+
+    def instruction(self, n: int) -> str:
+        """The instruction's name with shape and types.
+
+        >>> mma_form("bfloat16").instruction(128)
+        'wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16'
+        """
+        return f"wgmma.mma_async.sync.aligned.m{INSTRUCTION_M}n{n}k{self.k}.{self.ptx_types}"
+
+    def check_columns(self, n: int) -> None:
+        """Refuse an N that no instruction has.
+
+        Raises:
+            ArgumentError: Naming the legal neighbours.
+        """
+        if n in self.columns:
+            return
+        near = sorted(self.columns, key=lambda legal: (abs(legal - n), legal))[:2]
+        raise ArgumentError(
+            f"n is {n}; one instruction with {self.accumulator} sums has 8 to 256 columns, in "
+            f"steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or several "
+            "instructions."
+        )
+
+
+def _steps(form: MmaForm) -> str:
+    return "8 up to 32 and of 16 from there" if form.accumulator == "int32" else "8"
+
+
+def _all_forms() -> tuple[MmaForm, ...]:
+    pairs = [(name, name) for name in ("float16", "bfloat16", "tfloat32")]
+    pairs += [pair for types in _MIXED for pair in itertools.product(types, types)]
+    return tuple(MmaForm(a, b, sums) for a, b in pairs for sums in _SUMS[a])
+
+
+MMA_FORMS = _all_forms()
+"""Every product that ``wgmma`` of sm_90a has, the sparse and the binary ones apart."""
+
+
+def operand_element(dtype: object, argument: str) -> Element:
+    """The element type that an operand of this dtype is multiplied as; float32 goes as TF32.
+
+    Raises:
+        ArgumentError: The tensor cores do not multiply it.
+        ArrayTypeError: It names no element type.
+    """
+    found = element(dtype, argument=argument)
+    name = "tfloat32" if found.name in ("float32", "tfloat32_ftz", "float32_ftz") else found.name
+    if name not in _OPERANDS:
+        raise ArgumentError(
+            f"{argument} is {found}; wgmma multiplies {', '.join(_OPERANDS)}. Convert the operand "
+            "to one of them."
+        )
+    return element(name)
+
+
+def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm:
+    """The product of these types.
+
+    Args:
+        a: Element type of A, anything that `create_tma_tile` takes as a dtype. float32 is
+            multiplied as TF32: the low 13 bits of each element are ignored.
+        b: Element type of B; by default that of A.
+        accumulator: Type of the sums; by default the widest there is.
+
+    Raises:
+        ArgumentError: The tensor cores do not have this product.
+
+    >>> str(mma_form("int8", "uint8"))
+    'int32 += int8 x uint8'
+    """
+    left = operand_element(a, "a").name
+    right = left if b is None else operand_element(b, "b").name
+    if left != right and not any({left, right} <= set(types) for types in _MIXED):
+        raise ArgumentError(
+            f"a is {left} and b is {right}; wgmma mixes float8_e4m3fn with float8_e5m2 and int8 "
+            "with uint8, and no other types. Convert one of them to the type of the other."
+        )
+    sums = _SUMS[left][0] if accumulator is None else element(accumulator).name
+    if sums not in _SUMS[left]:
+        raise ArgumentError(
+            f"accumulator is {sums}; products of {left} are summed in "
+            f"{' or '.join(_SUMS[left])}. Use one of these and convert the sums."
+        )
+    return MmaForm(left, right, sums)
+
+
+def instruction_n(columns: int, form: MmaForm | None = None, *, panel: int = 8) -> int:
+    """The widest N with which whole instructions cover so many columns.
+
+    Args:
+        columns: Columns of the tile of one warpgroup, a multiple of 8.
+        form: Which product; by default one with floating-point sums.
+        panel: Columns of a swizzled row, where B lies with N contiguous: every instruction then
+            starts with a panel or lies inside one.
+
+    Raises:
+        ArgumentError: No legal N divides the columns.
+
+    >>> [instruction_n(columns) for columns in (96, 160, 384, 512, 264)]
+    [96, 160, 192, 256, 88]
+    >>> instruction_n(384, panel=64), instruction_n(272, panel=64), instruction_n(272)
+    (192, 16, 136)
+    """
+    form = form or MMA_FORMS[0]
+    fits = [
+        n
+        for n in form.columns
+        if columns > 0 and columns % n == 0 and (n == columns or n % panel == 0 or panel % n == 0)
+    ]
+    if not fits:
+        raise ArgumentError(
+            f"columns is {columns}; an instruction has a multiple of 8 columns. Round up to "
+            f"{max(-(-columns // 8) * 8, 8)} and let TMA fill the rest with zeros."
+        )
+    return max(fits)
