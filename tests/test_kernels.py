@@ -37,7 +37,7 @@ def gemm_with(
     b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
     columns = 128 // element(output).itemsize
     c = tile_type(output, (64, columns), (64, columns))
-    if n % columns and not blocking.by_columns:
+    if blocking.chunk_bytes == 64:
         c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
     if blocking.by_columns:
         c = tile_type(output, (n, 64), (n, columns))

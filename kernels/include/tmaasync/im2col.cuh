@@ -99,6 +99,7 @@ struct TMATensorTileIm2col {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         static_assert(kBoxes == 1, "each box of a tile starts at a column of its own");
+        check_address("shared", box_address(shared, 0), kAlignment);
         load_box(shared, barrier, column, 0, policy);
     }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -128,7 +127,7 @@ public:
         out_ << "]}";
     }
 
-    std::string text() const { return out_.str(); }
+    std::string text() const { return out_.text(); }
 
 private:
     void escape(const std::string& words) {
@@ -226,7 +225,7 @@ private:
     }
 
     const Cluster& cluster_;
-    std::ostringstream out_;
+    Words out_;
 };
 
 // --- a launch ------------------------------------------------------------------------------------

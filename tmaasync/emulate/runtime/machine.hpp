@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,12 +78,6 @@ struct Launch {
     }
     uint64_t clusters() const { return uint64_t{grid.x} * grid.y * grid.z / cluster_ctas(); }
 };
-
-inline std::string hexadecimal(uintptr_t number) {
-    std::ostringstream words;
-    words << "0x" << std::hex << number;
-    return words.str();
-}
 
 // --- barriers ------------------------------------------------------------------------------------
 

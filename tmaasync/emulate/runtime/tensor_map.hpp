@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <sstream>
 #include <string>
 #include <utility>
+#include "words.hpp"
 
 namespace tmaasync_emulate {
 
@@ -98,17 +98,9 @@ namespace detail {
 
 template <typename... Parts>
 [[noreturn]] void fault(const Parts&... parts) {
-    std::ostringstream words;
+    Words words;
     (words << ... << parts);
-    throw Fault(words.str());
-}
-
-struct Hex {
-    uint64_t value;
-};
-
-inline std::ostream& operator<<(std::ostream& out, Hex number) {
-    return out << "0x" << std::hex << number.value << std::dec;
+    throw Fault(words.text());
 }
 
 // The 128 bytes as one little-endian number.
@@ -241,7 +233,7 @@ inline TensorMapView decode(const void* map128) {
     const auto place = reinterpret_cast<uintptr_t>(map128);
     if (place % kMapAlignment) {
         detail::fault(
-            "the tensor map lies at ", detail::Hex{place},
+            "the tensor map lies at ", Hex{place},
             "; it must lie at a multiple of 64. Pass it as a const __grid_constant__ parameter, or "
             "declare its memory alignas(64)"
         );

@@ -10,9 +10,10 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
+from tmaasync.ops._plans import Layout
 from tmaasync.tile.window import Padding, PerSide, Window, window_of
 
-__all__ = ["GRANULE_BYTES", "OUTPUTS", "Views", "check_output", "layout_of", "window_over"]
+__all__ = ["GRANULE_BYTES", "OUTPUTS", "Place", "Views", "check_output", "window_over"]
 
 GRANULE_BYTES = 16
 _OPERANDS = ("bfloat16", "float16")
@@ -51,14 +52,21 @@ class Views(NamedTuple):
         return tuple(view.framework for view in self.given.values())
 
     @property
-    def layout(self) -> object:
+    def places(self) -> tuple[Place, ...]:
         """What a plan depends on."""
-        return tuple(map(layout_of, self.given.values()))
+        return tuple(map(Place.of, self.given.values()))
 
 
-def layout_of(view: ArrayView) -> object:
-    """All of a view but its owner and its exact address."""
-    return (*view[1:5], view.address % GRANULE_BYTES)
+class Place(NamedTuple):
+    """How an array lies, but for its exact address."""
+
+    layout: Layout
+    bytes_off_granule: int
+
+    @classmethod
+    def of(cls, view: ArrayView) -> Place:
+        """That of an array."""
+        return cls(Layout.of(view), view.address % GRANULE_BYTES)
 
 
 def _refuse(violations: Sequence[Violation]) -> None:

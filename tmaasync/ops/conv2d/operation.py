@@ -10,7 +10,7 @@ from tmaasync._elements import Element, element
 from tmaasync.errors import ArrayTypeError
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import empty_rows
-from tmaasync.ops.conv2d.arguments import OUTPUTS, Views, check_output, layout_of, window_over
+from tmaasync.ops.conv2d.arguments import OUTPUTS, Place, Views, check_output, window_over
 from tmaasync.ops.conv2d.kernel import Epilogue
 from tmaasync.ops.conv2d.plan import Plan, plan_for
 from tmaasync.tile.window import Padding, PerSide
@@ -96,7 +96,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     target = _arrays.view(out, argument="out")
     check_output(target, views, shape, None if dtype is None else element(dtype))
     plan = plan_for(
-        views.layout, layout_of(target), is_new, window, Epilogue(bias is not None, relu)
+        views.places, Place.of(target), is_new, window, Epilogue(bias is not None, relu)
     )
     plan.run(views, target, stream)
     if plan.is_direct and not is_new:

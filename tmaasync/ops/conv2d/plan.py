@@ -15,8 +15,9 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import contiguous_copy, in_order
+from tmaasync.ops._plans import Layout, are_apart
 from tmaasync.ops._results import empty_rows, padded_row_bytes
-from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Views
+from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Place, Views
 from tmaasync.ops.conv2d.kernel import Epilogue, choose_blocking, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.copy import merged
 from tmaasync.tile.window import Window
@@ -29,24 +30,32 @@ _OUT = 2  # among the kernel's parameters
 
 @functools.lru_cache(maxsize=1024)
 def plan_for(
-    operands: object, out: object, is_new: bool, window: Window, epilogue: Epilogue
+    operands: tuple[Place, ...], out: Place, is_new: bool, window: Window, epilogue: Epilogue
 ) -> Plan:
     """All that a convolution costs once per layout; the same plan serves any addresses."""
-    del operands, out  # the key: shapes, strides, element types, devices, alignment
-    return Plan(window, epilogue, owns_padding=is_new)
+    spans = [place.layout.span_bytes for place in operands]
+    return Plan(spans, out.layout, window, epilogue, owns_padding=is_new)
 
 
 class Plan:
     """A convolution of arrays of given layouts: everything but their addresses and the stream."""
 
-    def __init__(self, window: Window, epilogue: Epilogue, *, owns_padding: bool) -> None:
+    def __init__(
+        self,
+        spans: Sequence[int],
+        out: Layout,
+        window: Window,
+        epilogue: Epilogue,
+        *,
+        owns_padding: bool,
+    ) -> None:
+        self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
+        self._device = out.device
         self._window = window
         self._epilogue = epilogue
         self._owns_padding = owns_padding
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
-        self._device: int | None = None
         self._lock = threading.Lock()
-        self._sizes_bytes: tuple[int, ...] = ()
         self.is_direct = False
         """Whether it is one launch on the arrays as they are, and was launched before."""
 
@@ -54,14 +63,11 @@ class Plan:
         """Convolve."""
         if out.is_empty:
             return
-        self._device = out.device
         handle = stream_of((*views.frameworks, out.framework), out.device, stream)
         wait_for_producers((*views.given.values(), out), handle)
         rows = _rows_of(out, owns_padding=self._owns_padding)
         if rows is not None and all(map(_is_reachable, views.given.values())):
             self._run_on(views, rows, handle)
-            bounds = (view.byte_bounds for view in _in_order_of_parameters(views, out))
-            self._sizes_bytes = tuple(high - low for low, high in bounds)
             self.is_direct = True
             return
         with in_order(out.framework, out.device, handle):
@@ -69,11 +75,9 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether arrays at these addresses lie clear of the output; in the order of `start`."""
-        out, out_bytes = addresses[_OUT], self._sizes_bytes[_OUT]
-        return all(
-            index == _OUT or address + size <= out or out + out_bytes <= address
-            for index, (address, size) in enumerate(zip(addresses, self._sizes_bytes, strict=True))
-        )
+        pairs = list(zip(addresses, self._spans, strict=True))
+        out, out_span = pairs.pop(_OUT)
+        return all(are_apart((out, address), (out_span, span)) for address, span in pairs)
 
     def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
         """Convolve arrays that look like those of the last `run`, if `is_direct`.
@@ -109,8 +113,8 @@ class Plan:
         with self._lock, _driver.on_device(self._device):
             if self._launch is None:
                 self._launch = self._prepare(views, out)
-            places = _in_order_of_parameters(views, out)
-            self._launch.aim([view.address for view in places], handle)
+            operands = (views.images, views.filters, out, views.bias)
+            self._launch.aim([view.address for view in operands if view is not None], handle)
             self._launch()
 
     def _prepare(self, views: Views, out: ArrayView) -> PreparedLaunch | EmulatedLaunch:
@@ -133,11 +137,6 @@ class Plan:
         )
         launch.release()
         return launch
-
-
-def _in_order_of_parameters(views: Views, out: ArrayView) -> tuple[ArrayView, ...]:
-    operands = (views.images, views.filters, out)
-    return operands if views.bias is None else (*operands, views.bias)
 
 
 def _is_reachable(view: ArrayView) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ops._copies import in_order
 from tmaasync.ragged import running_sums
 from tmaasync.ragged.batch import MAX_ROWS, one_of, refuse
 
@@ -80,7 +79,7 @@ class Sums(NamedTuple):
             return self.values
         import cupy
 
-        with cupy.cuda.Device(device), _current(cupy, stream):
+        with in_order("cupy", device, stream):
             if not self.is_on_device:
                 return cupy.asarray(self.values)
             values = cupy.from_dlpack(self.values)
@@ -107,13 +106,3 @@ def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
         rule = "it has one entry more than there are sequences"
         found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
     refuse(found)
-
-
-@contextlib.contextmanager
-def _current(cupy: Any, stream: int) -> Iterator[None]:
-    """Make a stream CuPy's current one, so that what it allocates and computes is in order."""
-    if int(cupy.cuda.get_current_stream().ptr) == stream:
-        yield
-    else:
-        with cupy.cuda.ExternalStream(stream):
-            yield

@@ -1,0 +1,51 @@
+// Text of reports, without the C++ library's streams: where that library is linked into this one,
+// they find the locale of the copy that the process already holds, and crash.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tmaasync_emulate {
+
+// A number to be written in base 16.
+struct Hex {
+    uint64_t value;
+};
+
+class Words {
+public:
+    Words& operator<<(std::string_view words) {
+        text_ += words;
+        return *this;
+    }
+    Words& operator<<(char letter) {
+        text_ += letter;
+        return *this;
+    }
+    Words& operator<<(Hex number) { return (*this << "0x").digits(number.value, 16); }
+    template <std::integral Number>
+    Words& operator<<(Number number) {
+        return digits(number, 10);
+    }
+
+    const std::string& text() const { return text_; }
+
+private:
+    template <std::integral Number>
+    Words& digits(Number number, int base) {
+        char digits[24];
+        text_.append(digits, std::to_chars(digits, digits + sizeof(digits), number, base).ptr);
+        return *this;
+    }
+
+    std::string text_;
+};
+
+inline std::string hexadecimal(uintptr_t number) {
+    return (Words() << Hex{number}).text();
+}
+
+}  // namespace tmaasync_emulate
