@@ -3,6 +3,7 @@
 from tmaasync import emulate, ops
 from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
+from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -68,6 +69,7 @@ __all__ = [
     "BulkTile",
     "CachePolicy",
     "CompileError",
+    "CopyPlan",
     "DataType",
     "DriverError",
     "EmulatedAccess",
@@ -114,4 +116,5 @@ __all__ = [
     "emulate",
     "gather4_tile_bytes",
     "ops",
+    "plan_copy",
 ]

@@ -311,6 +311,38 @@ def test_an_access_outside_every_array_is_told_before_it_does_harm(
     assert not out.any()
 
 
+MISALIGNED = """
+template <typename T>
+__device__ void move(void* to, const void* from) {
+    *reinterpret_cast<T*>(to) = *reinterpret_cast<const T*>(from);
+}
+extern "C" __global__ void misaligned(char* out, const char* in, int bytes, int to, int from) {
+    __shared__ uint4 shared[2];
+    shared[0] = shared[1] = uint4{};
+    const char* source = from < 0 ? reinterpret_cast<const char*>(shared) - from : in + from;
+    if (bytes == 2) move<short>(out + to, source);
+    if (bytes == 4) move<float>(out + to, source);
+    if (bytes == 8) move<uint2>(out + to, source);
+    if (bytes == 16) move<uint4>(out + to, source);
+}
+"""
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_an_access_at_an_address_that_is_no_multiple_of_its_size_is_a_fault(size: int) -> None:
+    whole = np.zeros(96, np.uint8)
+    start = -whole.ctypes.data % 16
+    out, source = whole[start : start + 32], whole[start + 32 : start + 64]
+    kernel = Kernel(MISALIGNED, "misaligned")
+    kernel(1, 1, (out, source, size, 16, 16))
+    kernel(1, 1, (out, source, size, 16 - size, -(16 - size)))
+
+    for to, at, access in ((size // 2, 0, "a write"), (0, 1, "a read"), (0, -1, "a read")):
+        said = f"{access} of {size} bytes at 0x.*, a misaligned address"
+        with pytest.raises(EmulatedFault, match=said):
+            kernel(1, 1, (out, source, size, to, at))
+
+
 def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
     kernel = Kernel(
         """

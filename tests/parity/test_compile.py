@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from parity import (
     barrier_sequences,
+    test_block_copy,
     test_clusters,
     test_gather,
     test_grouped,
@@ -16,6 +17,7 @@ from parity import (
     test_tile_edits,
     test_tiles,
 )
+from parity.backends import Emulate
 
 from tmaasync import Kernel, create_split_tma, create_tma_tile, create_tma_tile_im2col
 
@@ -65,6 +67,10 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     **{
         f"relay {ctas}": lambda ctas=ctas: test_clusters.kernel_for(tile_of(2), ctas, True)  # type: ignore[misc]
         for ctas in (2, 16)
+    },
+    **{
+        f"block copy {case}": lambda case=case: test_block_copy.kernel_of(Emulate(), case)  # type: ignore[misc]
+        for case in test_block_copy.CASES
     },
     "gather": lambda: Kernel(test_gather.SOURCE, "gather", types={"Tile": GATHERED}),
     "grouped": lambda: Kernel(test_grouped.SOURCE, "grouped", types={"Tile": tile_of(2)}),

@@ -24,7 +24,7 @@ _NEEDS_SM_90A = re.compile(
     r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
     r"|edit_in_(?:shared_mem|gmem)"
 )
-_FASTER_ON_SM_90A = re.compile(r"multicast")  # by the assembler's own advice
+_FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
@@ -110,7 +110,7 @@ def arch_for(source: Source, capability: tuple[int, int]) -> str:
     major, minor = capability
     special = _NEEDS_SM_90A.search(source.text)
     if special is None:
-        is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(source.text)
+        is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(source.whole_text)
         return f"sm_{major}{minor}{'a' if is_faster else ''}"
     if capability != (9, 0):
         raise BackendError(

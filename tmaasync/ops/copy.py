@@ -21,11 +21,11 @@ from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.ops._plans import Layout, PlanCache, are_apart
 from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
+from tmaasync.tile.cut import covering_tile
 
 __all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel", "merged"]
 
 _GRANULE_BYTES = 16
-_MAX_BOX_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Parts:
 def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Parts:
     read_view, write_view = merged(source, target)
     _check_sectors(write_view)
-    tile_shape = _tile_shape(read_view)
+    tile_shape = covering_tile(read_view, TILED_RING.tile_bytes)
     read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
     return TILED_RING, read, write, read.tiles_per_side
 
@@ -216,20 +216,6 @@ def _check_sectors(target: ArrayView) -> None:
                 ),
             )
         )
-
-
-def _tile_shape(view: ArrayView) -> tuple[int, ...]:
-    """A box of about 16 KiB, filled from the innermost dimension outwards."""
-    granule = max(1, _GRANULE_BYTES // view.element.itemsize)
-    left = TILED_RING.tile_bytes // view.element.itemsize
-    sides: list[int] = []
-    for extent in reversed(view.shape):
-        side = min(extent, _MAX_BOX_SIDE, left)
-        if not sides:
-            side = min(-(-side // granule) * granule, _MAX_BOX_SIDE)
-        sides.append(side)
-        left = max(1, left // side)
-    return tuple(reversed(sides))
 
 
 # --- the kernel -------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ __all__ = [
     "CUDA_SWIZZLE",
     "Cut",
     "argument_violations",
+    "covering_tile",
     "cuda_sides",
     "cut_violations",
     "default_box",
@@ -30,6 +31,7 @@ __all__ = [
 
 BOX_START_ALIGNMENT = 128
 MAX_BOX_SIDE = 256
+_GRANULE_BYTES = 16
 
 CUDA_SWIZZLE = {
     Swizzle.NONE: "kNone",
@@ -101,6 +103,20 @@ def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) ->
     if swizzle is not Swizzle.NONE:
         last = min(last, swizzle.span_bytes // itemsize)
     return (*(equal_part(side) for side in tile_shape[:-1]), equal_part(last))
+
+
+def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
+    """A tile of about so many bytes, in one box, filled from the innermost dimension outwards."""
+    granule = max(1, _GRANULE_BYTES // view.element.itemsize)
+    left = tile_bytes // view.element.itemsize
+    sides: list[int] = []
+    for extent in reversed(view.shape):
+        side = min(extent, MAX_BOX_SIDE, left)
+        if not sides:
+            side = min(-(-side // granule) * granule, MAX_BOX_SIDE)
+        sides.append(side)
+        left = max(1, left // side)
+    return tuple(reversed(sides))
 
 
 def equal_part(side: int, limit: int = MAX_BOX_SIDE) -> int:

@@ -73,6 +73,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     }
 
     static constexpr int kBoxes = count_boxes();
+    static constexpr int kElements = TileShape::kElements;
     static constexpr int kBoxElements = BoxShape::kElements;
     static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
     // What a barrier is credited for one tile, out-of-bounds elements included.
@@ -290,6 +291,21 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         if (elect) async_reduce<kOp>(shared, at, policy);
+    }
+
+    // Where an element of the tile lies in shared memory, in bytes from the start of the tile,
+    // which is aligned; the host's tile_offset. Its place in the tile is given innermost first.
+    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> place) {
+        u32 box = static_cast<u32>(place.values[0]) / box_side(kRank - 1);
+        u32 within = 0;
+#pragma unroll
+        for (int dim = 0; dim < kRank; ++dim) {
+            const u32 index = place.values[kRank - 1 - dim];
+            const u32 part = box_side(dim);
+            if (dim < kRank - 1) box = box * boxes(dim) + index / part;
+            within = within * part + index % part;
+        }
+        return swizzled<kSwizzle>((box * kBoxElements + within) * static_cast<u32>(sizeof(T)));
     }
 
     // Where box `box` of the tile lies in shared memory.

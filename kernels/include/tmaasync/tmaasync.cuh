@@ -4,6 +4,7 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/copy.cuh>
 #include <tmaasync/cp_async.cuh>
 #include <tmaasync/global.cuh>
 #include <tmaasync/im2col.cuh>
@@ -11,6 +12,7 @@
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
+#include <tmaasync/strided.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>

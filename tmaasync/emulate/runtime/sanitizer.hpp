@@ -55,6 +55,20 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
     touch_global(fiber, writes ? Operation::kWrite : Operation::kRead, address, bytes, writes);
 }
 
+// Of a type that is as aligned as it is large: elsewhere the chip faults.
+inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
+        fiber.cluster->fail(
+            fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
+                       " bytes at " + hexadecimal(address) +
+                       ", a misaligned address: it must be "
+                       "a multiple of the size. Use narrower accesses, or align the data"
+        );
+    }
+    touch(fiber, pointer, bytes, writes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
 inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     Cluster& cluster = *fiber.cluster;
@@ -98,9 +112,9 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     TMAASYNC_EMULATE_TSAN(NAME, HOW, 8, WRITES)        \
     TMAASYNC_EMULATE_TSAN(NAME, HOW, 16, WRITES)
 
-TMAASYNC_EMULATE_TSAN_SIZES(read, touch, false)
-TMAASYNC_EMULATE_TSAN_SIZES(write, touch, true)
-TMAASYNC_EMULATE_TSAN_SIZES(read_write, touch, true)
+TMAASYNC_EMULATE_TSAN_SIZES(read, touch_aligned, false)
+TMAASYNC_EMULATE_TSAN_SIZES(write, touch_aligned, true)
+TMAASYNC_EMULATE_TSAN_SIZES(read_write, touch_aligned, true)
 TMAASYNC_EMULATE_TSAN_SIZES(unaligned_read, touch, false)
 TMAASYNC_EMULATE_TSAN_SIZES(unaligned_write, touch, true)
 TMAASYNC_EMULATE_TSAN_SIZES(unaligned_read_write, touch, true)

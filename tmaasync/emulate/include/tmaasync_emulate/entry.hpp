@@ -54,11 +54,11 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
     extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \
     ) {                                                                                     \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                        \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&::NAME));                      \
         *facts = Entry::kFacts;                                                             \
         return Entry::kCount;                                                               \
     }                                                                                       \
     extern "C" TMAASYNC_EMULATE_UNSEEN void tmaasync_emulate_call(void* const* arguments) { \
-        using Entry = decltype(::tmaasync_emulate::entry_of(&NAME));                        \
-        Entry::template call<&NAME>(arguments);                                             \
+        using Entry = decltype(::tmaasync_emulate::entry_of(&::NAME));                      \
+        Entry::template call<&::NAME>(arguments);                                           \
     }

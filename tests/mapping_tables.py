@@ -1,0 +1,68 @@
+"""The tables of docs/from_*.md: what every name of another library became here."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tmaasync._sources import include_dir
+
+DOCS = Path(__file__).parents[1] / "docs"
+_CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\[(test_\w+)\]\(([^)]+)\)")
+
+
+class Row(NamedTuple):
+    theirs: str
+    python: str
+    kernels: str
+    difference: str
+    test: str
+
+    def __str__(self) -> str:
+        return self.theirs or self.kernels
+
+    @property
+    def names(self) -> list[str]:
+        """What the other library calls it."""
+        return _CODE.findall(self.theirs)
+
+    @property
+    def is_offered(self) -> bool:
+        return bool(self.python or self.kernels)
+
+
+def rows(document: str) -> list[Row]:
+    """All rows but the heads of the tables."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (DOCS / document).read_text().splitlines()
+        if line[:1] == "|"
+    ]
+    found = [Row(*row) for row in cells]
+    return [row for row in found if row.python != "Python" and set(row.theirs) != {"-"}]
+
+
+@functools.cache
+def _headers() -> str:
+    return "\n".join(path.read_text() for path in include_dir().rglob("*.cuh"))
+
+
+def check_names(row: Row) -> None:
+    """Raise if a name of the row does not exist in the package, or in the headers."""
+    for name in _CODE.findall(row.python):
+        pkgutil.resolve_name(f"tmaasync.{name}")
+    for name in _CODE.findall(row.kernels):
+        for part in name.split("::"):
+            assert re.search(rf"\b{part}\b", _headers()), name
+
+
+def check_test(row: Row) -> None:
+    """Raise if the row does not name one test, which exists."""
+    (link,) = _LINK.findall(row.test)
+    name, path = link
+
+    assert f"def {name}(" in (DOCS / path).read_text()

@@ -1,0 +1,7 @@
+"""Which mechanism a copy between an array and shared memory gets, and why not a faster one."""
+
+from tmaasync.copy_plan.factory import plan_copy
+from tmaasync.copy_plan.mechanism import Mechanism, Refusal
+from tmaasync.copy_plan.plan import CopyPair, CopyPlan
+
+__all__ = ["CopyPair", "CopyPlan", "Mechanism", "Refusal", "plan_copy"]
