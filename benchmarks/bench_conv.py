@@ -24,6 +24,7 @@ from tmaasync import _arrays, ops
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops.conv2d import Epilogue, choose_blocking, conv2d_kernel, conv2d_tiles, operation
+from tmaasync.ops.conv2d import kernel as kernels
 from tmaasync.ops.conv2d import plan as plans
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.tile.window import window_of
@@ -89,6 +90,9 @@ OTHERS = (
     Case(128, 64, 256, 56, taps=1),
     Case(16, 256, 256, 64, dilation=2),
     Case(32, 640, 640, 32, epilogue=True),
+    Case(128, 8, 64, 224, taps=7, stride=2),
+    Case(128, 32, 64, 112, stride=2),
+    Case(64, 96, 96, 56),
 )
 
 
@@ -179,6 +183,16 @@ def sweep(rounds: int) -> None:
             print(f"  {line}  {blocking}", flush=True)
 
 
+def sweep_chunks(rounds: int) -> None:
+    """Every width of chunks, of images that have few channels or a remainder."""
+    for channels in (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 160):
+        arrays = Arrays(Case(64, channels, 128, 56))
+        for chunk in (16, 32, 64):
+            kernels.choose_chunk = lambda _, chunk=chunk: chunk
+            with_blocking(None)
+            print(f"{channels:4d} in {chunk}: {report(measure(arrays, rounds, 0.02))}", flush=True)
+
+
 def swept(
     arrays: Arrays, blockings: Iterable[Blocking], rounds: int
 ) -> list[tuple[float, Blocking, str]]:
@@ -224,11 +238,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="the shapes of the aim only")
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument(
+        "--chunks", action="store_true", help="few channels, in chunks of any width"
+    )
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     if options.sweep:
         sweep(min(options.rounds, 3))
+        return
+    if options.chunks:
+        sweep_chunks(min(options.rounds, 3))
         return
     rows = []
     for case in AIM if options.short else (*AIM, *OTHERS):

@@ -2,33 +2,58 @@
 // convolution of NHWC images as a matrix product whose left operand TMA gathers from the images.
 // A row is an output pixel, m = (n * P + p) * Q + q.
 //
-//   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 channels in one box
-//   BTile           filters [K, R, S, C]: BLOCK_N of them, one tap, 64 channels
+//   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 columns, in chunks of 64, 32 or 16
+//                   channels with the swizzle of that width; a box has all pixels
+//   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
+//                   the filters and one tap
 //   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, C_IS_N_MAJOR    as in gemm.cu
 //   Bias            its element type
 //   HAS_BIAS, RELU  what becomes of the sums before they are rounded
 //
 // Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
-// behind the last, so that every tap takes whole chunks.
+// behind the last, so that every tap takes whole chunks. A stage of narrow chunks holds several
+// taps.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
 using namespace tmaasync;
 
-// The filters' tile as the matrix that it is in shared memory.
-struct FilterMatrix : BTile {
-    __device__ static constexpr int side(int dim) { return BTile::side(dim == 0 ? 0 : 3); }
-};
-
 using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
-using OperandB = WgmmaOperand<FilterMatrix, Major::kK>;
+using OperandB = WgmmaOperand<BTile, Major::kK>;
 
 #include "product.cuh"
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
-static_assert(ATile::kBoxes == 1 && ATile::side(0) == kBlockM, "one box of a block's pixels");
-static_assert(BTile::side(0) == BLOCK_N && BTile::side(1) * BTile::side(2) == 1, "one tap");
+constexpr int kChunkChannels = ATile::kChannels;
+constexpr int kChunksPerStage = kBlockK / kChunkChannels;
+
+static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has all pixels");
+static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
+static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
+
+// A CTA's share of the filters' chunk that starts with this channel and tap.
+__device__ void load_filters(
+    typename BTile::Shared& shared,
+    SharedMemBarrier& full,
+    const BTile& filters,
+    const typename ATile::Column& column,
+    int n,
+    int chunk
+) {
+    const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+    const Coordinates<4> at{
+        column.channel(), static_cast<i32>(column.tap[0]), static_cast<i32>(column.tap[1]),
+        n + rank * BTile::box_side(0)
+    };
+    const int box = chunk * CLUSTER + rank;
+    if constexpr (CLUSTER == 1) {
+        filters.async_copy_box(shared, full, at, box);
+    } else {
+        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+        filters.async_multicast_load_box(shared, full, at, box, kEveryCta);
+    }
+}
 
 __device__ void load_tiles(
     SharedMemory& shared, const ATile& images, const BTile& filters, TileWalk walk
@@ -37,18 +62,17 @@ __device__ void load_tiles(
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         auto column = images.column({0, start.m});
-        for (int block = 0; block < walk.k_blocks; ++block, place.step(), images.step(column)) {
+        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
             auto& stage = shared.stages[place.index];
             auto& full = shared.full[place.index];
-            const Coordinates<4> filter{
-                column.channel(), static_cast<i32>(column.tap[0]), static_cast<i32>(column.tap[1]),
-                start.n
-            };
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
-            images.async_copy_column(stage.a, full, column);
-            load_b(stage.b, full, filters, filter);
+#pragma unroll
+            for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {
+                images.async_copy_column(stage.a, full, column, chunk);
+                load_filters(stage.b, full, filters, column, start.n, chunk);
+            }
         }
     }
 }

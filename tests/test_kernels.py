@@ -82,8 +82,9 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
 
 
-def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue) -> Kernel:
-    images, filters = (np.zeros(shape, np.float16) for shape in ((1, 4, 4, 64), (8, 3, 3, 64)))
+def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
+    shapes = (1, 4, 4, channels), (8, 3, 3, channels)
+    images, filters = (np.zeros(shape, np.float16) for shape in shapes)
     kind = "float16" if output == "float32" else output
     out = np.zeros((16, 64), np.dtype(getattr(ml_dtypes, output, output)))
     views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
@@ -104,12 +105,18 @@ def test_conv2d_compiles_clean(blocking: Blocking) -> None:
     assert_clean(conv2d_with(blocking, "bfloat16", BIASED))
 
 
+@pytest.mark.parametrize("channels", [8, 32])
+def test_conv2d_of_few_channels_compiles_clean(channels: int) -> None:
+    assert_clean(conv2d_with(CONV2D_BLOCKINGS[1], "bfloat16", PLAIN, channels))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("output", list(_TYPES))
 @pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
 def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, output: str) -> None:
-    for cluster, epilogue in itertools.product((1, 2), (PLAIN, BIASED)):
-        assert_clean(conv2d_with(replace(blocking, cluster=cluster), output, epilogue))
+    for cluster, epilogue, channels in itertools.product((1, 2), (PLAIN, BIASED), (16, 32, 64)):
+        one = replace(blocking, cluster=cluster)
+        assert_clean(conv2d_with(one, output, epilogue, channels))
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

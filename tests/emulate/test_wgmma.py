@@ -28,7 +28,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
         if (threadIdx.x == 0) shared.bytes[place] = 1;
         __syncthreads();
     }
-    if (what == 0) {
+    if (what == 0 || what == 2) {
         for (int i = threadIdx.x; i < 8192; i += 128) shared.bytes[i] = 0;
         fence_async_view_proxy();
         __syncthreads();
@@ -39,8 +39,11 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
     } else if (what == 1) {
         ptx::ldmatrix_x4(row + 8, held[0], held[1], held[2], held[3]);
     } else if (what == 2) {
+        __syncthreads();
         shared.bytes[threadIdx.x] = 1;
         ptx::ldmatrix_x4(row, held[0], held[1], held[2], held[3]);
+    } else if (what == 5) {
+        ptx::ldmatrix_x1(row, held[0]);
     } else if (what == 4) {
         int bytes[4];
         const u64 b = increase_descriptor_offset(operand, 4096);
@@ -69,6 +72,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
         ),
         (1, EmulatedFault, r"ldmatrix is given the shared address 8; it must be a multiple of 16"),
         (2, EmulatedRace, r"ldmatrix"),
+        (5, EmulatedFault, r"a read of 16 bytes at shared offset .*, which nothing has written"),
         (3, EmulatedFault, r"threads 0 and 5 of a warpgroup .* types and scale"),
     ],
 )

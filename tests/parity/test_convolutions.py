@@ -120,6 +120,22 @@ def launch(
     )
 
 
+@pytest.mark.parametrize("channels", [8, 32, 40])
+def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels: int) -> None:
+    one = Problem(
+        *(5, (1, 13, 14, channels), (80, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        *("bfloat16", "float32", True, "bfloat16"),
+    )
+    images, filters, bias = (backend.array(array) for array in one.operands())
+    wanted = one.result()
+    whole, out = blank_output(backend, wanted.shape, one.out)
+
+    launch(images, filters, bias, out, one, Blocking(1, 64, 2), clusters=1)
+
+    assert_same(backend.host(out), wanted, channels)
+    assert_nothing_beside(backend, whole, out)
+
+
 SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))
 
 

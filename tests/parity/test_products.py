@@ -116,3 +116,16 @@ def test_few_rows_or_few_columns(
 
     wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(c.dtype)
     assert np.array_equal(backend.host(c), wanted)
+
+
+@pytest.mark.parametrize("rows", [5, 70])
+def test_what_lies_behind_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
+    a, b = small_integers(rows, 64, 23), small_integers(64, 33, 24)
+    whole = backend.array(np.full((rows, 40), -7, ml_dtypes.bfloat16))
+
+    for _ in range(2):  # the second time by the plan of the first
+        ops.matmul(backend.array(a), backend.array(b), out=whole[:, :33])
+
+    wanted = (a.astype(np.float64) @ b.astype(np.float64)).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(backend.host(whole)[:, :33], wanted)
+    assert (backend.host(whole)[:, 33:] == -7).all()

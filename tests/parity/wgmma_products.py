@@ -136,15 +136,16 @@ _FLOAT_COLUMNS = (72, 40, 200)  # no integers have these
 
 @functools.cache
 def some_cases() -> tuple[Case, ...]:
-    """Every form with every swizzle, every arrangement with every swizzle, a variety of columns."""
-    numbers = itertools.count()
-    turns = {(swizzle, bits): itertools.count() for swizzle in SWIZZLES for bits in (True, False)}
-    chosen = []
-    for form, swizzle in itertools.product(MMA_FORMS, SWIZZLES):
-        columns = _COLUMNS if form.accumulator == "int32" else (*_COLUMNS, *_FLOAT_COLUMNS)
-        for _ in range(3 if form.has_transposes else 1):
-            turn = next(turns[swizzle, form.has_transposes]) % len(arrangements(form))
-            chosen.append(case(form, columns[next(numbers) % len(columns)], swizzle, turn))
+    """Every form twice or more; of every element size every arrangement with every swizzle."""
+    chosen: list[Case] = []
+    for itemsize in (1, 2, 4):
+        forms = [form for form in MMA_FORMS if form.itemsize == itemsize]
+        layouts = list(itertools.product(SWIZZLES, range(len(arrangements(forms[0])))))
+        for number in range(max(2 * len(forms), len(layouts))):
+            form = forms[number % len(forms)]
+            columns = _COLUMNS if form.accumulator == "int32" else (*_COLUMNS, *_FLOAT_COLUMNS)
+            width = columns[len(chosen) % len(columns)]
+            chosen.append(case(form, width, *layouts[number % len(layouts)]))
     return (*chosen, *value_cases())
 
 

@@ -35,8 +35,8 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
 
     Either operand may lie with either side contiguous, so ``matmul(a, b.T)`` is the product with a
     matrix stored as [N, K]. An operand that TMA cannot read (rows that are no multiple of 16 bytes
-    apart, or do not start at one) is copied into one it can; an output that TMA cannot write is
-    written through a copy.
+    apart, or do not start at one) is copied into one it can; an output that TMA cannot write (the
+    same, or rows that do not end at a multiple of 16 bytes) is written through a copy.
 
     Args:
         a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
@@ -60,14 +60,16 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
         plan.start(addresses, frameworks, stream)
         return out
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
-    if out is None:
+    is_new = out is None
+    if is_new:
         out = _new_output(left, right, dtype)
     target = _arrays.view(out, argument="out")
     _arrays.require_writable(target, "out")
     wanted = None if dtype is None else element(dtype)
-    plan = _plan(_Matrix.of(left), _Matrix.of(right), _Matrix.of(target), wanted)
+    matrix = _Matrix.of(target)._replace(owns_padding=is_new)
+    plan = _plan(_Matrix.of(left), _Matrix.of(right), matrix, wanted)
     plan.run(left, right, target, stream)
-    if plan.is_direct:
+    if plan.is_direct and not is_new:
         # The plan serves every framework; the stream is that of these arrays' frameworks.
         frameworks = (left.framework, right.framework, target.framework)
         _PLANS.remember((a, b, out), dtype, (plan, frameworks))
@@ -93,6 +95,7 @@ class _Matrix(NamedTuple):
     element: Element
     device: int | None
     starts_on_granule: bool
+    owns_padding: bool = False  # what lies behind its rows, up to 16 bytes, is nobody else's
 
     @classmethod
     def of(cls, view: ArrayView) -> _Matrix:
@@ -113,6 +116,11 @@ class _Matrix(NamedTuple):
         if not is_dense or row_bytes <= 0 or row_bytes % _GRANULE_BYTES:
             return None
         return self._replace(strides_bytes=(row_bytes, item_bytes))
+
+    def in_stored_rows(self) -> _Matrix | None:
+        """The matrix as rows that TMA can write: it writes whole sectors (measured on an H200)."""
+        ends_on_granule = self.shape[1] * self.element.itemsize % _GRANULE_BYTES == 0
+        return self.in_rows() if ends_on_granule or self.owns_padding else None
 
     def over(self, view: ArrayView) -> ArrayView:
         """The view with this shape and these strides."""
@@ -175,7 +183,7 @@ def _plan(a: _Matrix, b: _Matrix, c: _Matrix, wanted: Element | None) -> _Plan:
     _check_operands(a, b)
     _check_output(c, a, b, wanted)
     # The columns of the product are the rows of the transposes' product.
-    swapped = c.in_rows() is None and c.transposed.in_rows() is not None
+    swapped = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
     rows = c.transposed if swapped else c
     by_columns = rows.shape[0] <= _FEW_ROWS
     if swapped != by_columns:
@@ -216,8 +224,8 @@ class _Plan:
         self._a, self._b = _Operand.of(a), _Operand.of(b)
         self._shape = c.shape
         lines = c.transposed if by_columns else c
-        self._lines = lines.in_rows() or lines.repacked()
-        self._is_staged = lines.in_rows() is None
+        self._lines = lines.in_stored_rows() or lines.repacked()
+        self._is_staged = lines.in_stored_rows() is None
         self._depth = a.shape[1]
         self._swapped = swapped
         self._by_columns = by_columns

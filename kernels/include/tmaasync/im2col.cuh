@@ -91,16 +91,19 @@ struct TMATensorTileIm2col {
         channel = end;
     }
 
-    // Loads the tile that starts at a column. The barrier must expect kBytes.
+    // Loads chunk `chunk` of a tile from a column of the matrix. The barrier must expect kBoxBytes,
+    // or, of all chunks of the tile, kBytes.
     __device__ __forceinline__ void async_copy_column(
         Shared& shared,
         SharedMemBarrier& barrier,
         const Column& column,
+        int chunk = 0,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        static_assert(kBoxes == 1, "each box of a tile starts at a column of its own");
+        static_assert(Matrix::boxes(0) == 1, "one box has all pixels of the tile");
         check_address("shared", box_address(shared, 0), kAlignment);
-        load_box(shared, barrier, column, 0, policy);
+        check_index("chunk", chunk, kBoxes);
+        load_box(shared, barrier, column, chunk, policy);
     }
 
     // Loads the tile that starts at {k, m}. The barrier must expect kBytes.

@@ -127,7 +127,42 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // The same, called by all lanes of a warp: those for which `elect` holds issue it. One does.
+    // Loads one box of the tile, box `box` in shared memory's order, from these coordinates, which
+    // need not be where box_start() has it. The barrier must expect kBoxBytes.
+    __device__ __forceinline__ void async_copy_box(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        int box,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        check_load(shared, at);
+        check_index("box", box, kBoxes);
+        ptx::cp_async_bulk_tensor_load<kRank>(
+            box_address(shared, box), &map, at, barrier.address(), static_cast<u64>(policy)
+        );
+    }
+
+    // The same, into the same place of every CTA in the mask.
+    __device__ __forceinline__ void async_multicast_load_box(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        int box,
+        u16 cta_mask,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        check_load(shared, at);
+        check_cta_mask(cta_mask);
+        check_index("box", box, kBoxes);
+        ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+            box_address(shared, box), &map, at, barrier.address(), cta_mask,
+            static_cast<u64>(policy)
+        );
+    }
+
+    // The same as async_copy, called by all lanes of a warp: those for which `elect` holds issue
+    // it. One does.
     __device__ __forceinline__ void async_copy_elect(
         Shared& shared,
         SharedMemBarrier& barrier,

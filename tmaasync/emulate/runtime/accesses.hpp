@@ -20,6 +20,16 @@ inline void touch_shared(
     fiber.cluster->stop_if_race(fiber);
 }
 
+// Before a read: shared memory holds nothing until somebody writes it.
+inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
+    if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
+    fiber.cluster->fail(
+        fiber, "a read of " + std::to_string(bytes) + " bytes at shared offset " +
+                   std::to_string(offset) +
+                   ", which nothing has written. Initialise it, or wait for what should"
+    );
+}
+
 inline void touch_global(
     Fiber& fiber, Operation operation, uintptr_t address, uint64_t bytes, bool writes
 ) {

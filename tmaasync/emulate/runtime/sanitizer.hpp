@@ -22,13 +22,7 @@ inline void touch_window(Fiber& fiber, uintptr_t offset, uint32_t bytes, bool wr
     const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
     const auto place = static_cast<uint32_t>(offset % kWindowBytes);
     if (rank != fiber.cta->rank) note_remote(fiber, fiber.cluster->ctas()[rank]);
-    if (!writes && !fiber.cluster->detector()->is_written(rank, place, bytes)) {
-        fiber.cluster->fail(
-            fiber, "a read of " + std::to_string(bytes) + " bytes at shared offset " +
-                       std::to_string(place) +
-                       ", which nothing has written. Initialise it, or wait for what should"
-        );
-    }
+    if (!writes) check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }
 

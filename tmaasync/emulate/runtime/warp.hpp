@@ -217,6 +217,7 @@ void meet_for_matrices(Operands& mine, void (*act)(Meeting&)) {
             );
         }
         if (fiber.cluster->detector()) {
+            if (!Operands::kWrites) check_is_written(fiber, fiber.cta->rank, mine.row, 16);
             touch_shared(
                 fiber, Operands::kOperation, fiber.cta->rank, mine.row, 16, Operands::kWrites
             );

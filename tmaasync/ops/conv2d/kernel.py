@@ -74,10 +74,30 @@ def choose_blocking(m: int, k: int, multiprocessors: int) -> Blocking:
     return blocking(best, cluster=2 if shares else 1)
 
 
+# Channels of a chunk, its swizzle, and what its columns cost: narrow chunks take TMA more rows for
+# as many bytes (an estimate: benchmarks/bench_conv.py --chunks measures it).
+_CHUNKS = {64: (Swizzle.B128, 1.0), 32: (Swizzle.B64, 1.2), 16: (Swizzle.B32, 2.0)}
+
+
+def choose_chunk(channels: int) -> int:
+    """Channels that a box of patches has: few zeros behind the last, or few loads.
+
+    >>> [choose_chunk(channels) for channels in (8, 16, 24, 32, 40, 64, 72, 96, 320)]
+    [16, 16, 32, 32, 64, 64, 32, 32, 64]
+    """
+
+    def cost(chunk: int) -> float:
+        return -(-channels // chunk) * chunk * _CHUNKS[chunk][1]
+
+    return min(_CHUNKS, key=cost)
+
+
 def conv2d_tiles(
     images: ArrayView, filters: ArrayView, out: ArrayView, window: Window, blocking: Blocking
 ) -> tuple[TMATensorTileIm2col, TMATensorTile, TMATensorTile]:
     """The tiles that the kernel takes, over arrays that TMA can reach; ``out`` is [pixels, K]."""
+    chunk = choose_chunk(images.shape[3])
+    swizzle, _ = _CHUNKS[chunk]
     patches = create_tma_tile_im2col(
         images,
         (blocking.block_m, BLOCK_K),
@@ -86,15 +106,15 @@ def conv2d_tiles(
         dilation=window.dilations,
         lower_corner=window.lower_corner,
         upper_corner=window.upper_corner,
-        swizzle=Swizzle.B128,
-        box_shape=(blocking.block_m, BLOCK_K),
+        swizzle=swizzle,
+        box_shape=(blocking.block_m, chunk),
     )
     taps = create_tma_tile(
         filters,
         (blocking.block_n, 1, 1, BLOCK_K),
-        swizzle=Swizzle.B128,
+        swizzle=swizzle,
         # One box for each CTA of a cluster: it sends it to all.
-        box_shape=(blocking.block_n // blocking.cluster, 1, 1, BLOCK_K),
+        box_shape=(blocking.block_n // blocking.cluster, 1, 1, chunk),
     )
     return patches, taps, output_tile(out, blocking)
 
