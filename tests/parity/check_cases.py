@@ -18,6 +18,7 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_gather4,
     create_tma_tile_im2col,
+    plan_copy,
 )
 
 _TO_TILE = "shared.bytes.tile, shared.full"
@@ -177,6 +178,14 @@ CASES = {
         _COORDINATES % ("heads", "RaggedSequence{0, 5}, 0, 3"),
         "head is 3; it must be below 3",
     ),
+    "a bulk copy beyond the array": (
+        "whole.load(shared.bytes.whole, shared.full, {0, 57});",
+        "at is 57; it must be at most 56",
+    ),
+    "a loop off its access": (
+        "looped.load(shared.bytes.looped, {1, 0});",
+        "global is 0x",
+    ),
     "a column that starts no chunk": (
         _COORDINATES % ("heads", "RaggedSequence{0, 5}, 0, 0, 32"),
         "column is 32; it must be a multiple of 64",
@@ -196,6 +205,8 @@ struct SharedMemory {
         Folded::Shared folded;
         Patches::Shared patches;
         Bulk::Shared bulk;
+        Whole::Shared whole;
+        Looped::Shared looped;
     } bytes;
     SharedMemBarrier full, empty;
     int sink;
@@ -210,6 +221,8 @@ extern "C" __global__ void checked(
     const __grid_constant__ Folded folded,
     const __grid_constant__ Patches patches,
     const __grid_constant__ Bulk bulk,
+    const __grid_constant__ Whole whole,
+    const __grid_constant__ Looped looped,
     const __grid_constant__ Ragged ragged,
     const __grid_constant__ Heads heads,
     TMATensorTileArray<Tile> tiles,
@@ -246,6 +259,8 @@ def _arguments(backend: Any) -> dict[str, Any]:
             images, (16, 32), filter_shape=(3, 3), swizzle=Swizzle.B128
         ),
         "Bulk": BulkTile(backend.array(np.zeros(4096, np.uint8)), 1024),
+        "Whole": plan_copy(array, "shared", tile_shape=(8, 32)),
+        "Looped": plan_copy(array, "shared", tile_shape=(8, 8), prefer="sync"),
         "Ragged": create_ragged_tensor_map(array, (8, 32), max_length=16),
         "Heads": create_ragged_tma_3d_tile(halves, 8, chunk_columns=64, max_length=16),
         "tiles": TMATensorTileArray([tile] * 2),

@@ -100,12 +100,22 @@ struct BulkCopy : CopiedTile<TileType> {
     __device__ __forceinline__ void load(
         Shared& shared, SharedMemBarrier& barrier, Coordinates<kRank> at
     ) const {
+        check_inside(at);
         const void* global = array.bytes() + array.offset_bytes(at);
         tma_load_1d(global, barrier, shared.bytes, kBytes, kPolicy);
     }
 
     __device__ __forceinline__ void store(const Shared& shared, Coordinates<kRank> at) const {
+        check_inside(at);
         tma_store_1d(array.bytes() + array.offset_bytes(at), shared.bytes, kBytes, kPolicy);
+    }
+
+private:
+    __device__ __forceinline__ void check_inside(Coordinates<kRank> at) const {
+        for (int dim = 0; dim < kRank; ++dim) {
+            const int side = TileType::side(kRank - 1 - dim);
+            check_range("at", at.values[dim], 0, array.extents[dim] - side);
+        }
     }
 };
 

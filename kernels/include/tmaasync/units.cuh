@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/same_type.cuh>
 #include <tmaasync/strided.cuh>
 
@@ -81,6 +82,7 @@ using Word = typename WordOf<kBytes>::Type;
 // A word of global memory, in accesses of kAccessBytes where its address allows no wider ones.
 template <int kBytes, int kAccessBytes>
 __device__ __forceinline__ Word<kBytes> read_word(const unsigned char* global) {
+    check_address("global", reinterpret_cast<u64>(global), min(kBytes, kAccessBytes));
     if constexpr (kAccessBytes >= kBytes) {
         return *reinterpret_cast<const Word<kBytes>*>(global);
     } else {
@@ -96,6 +98,7 @@ __device__ __forceinline__ Word<kBytes> read_word(const unsigned char* global) {
 
 template <int kBytes, int kAccessBytes>
 __device__ __forceinline__ void write_word(unsigned char* global, Word<kBytes> word) {
+    check_address("global", reinterpret_cast<u64>(global), min(kBytes, kAccessBytes));
     if constexpr (kAccessBytes >= kBytes) {
         *reinterpret_cast<Word<kBytes>*>(global) = word;
     } else {
