@@ -53,7 +53,7 @@ _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
 _LOAD_B = "load_b(stage.b, full, b, b_start(start.n, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
-_FIRST_SYNC = "group.sync();\n        if constexpr"
+_FIRST_SYNC = "group.sync();\n        write_chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
@@ -390,15 +390,15 @@ MUTATIONS = (
         "a warp skips the named barrier",
         "product",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) group.sync();\n        if constexpr",
+        "if (warp_index() % 4 != 3) group.sync();\n        write_chunk",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
         "product",
-        "write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);\n        }",
-        "write_chunk_32bit(chunk, sums, index * kChunkColumns / 2);\n        }\n"
+        "write_chunk(chunk, sums, index * kChunkColumns / 2);",
+        "write_chunk(chunk, sums, index * kChunkColumns / 2);\n"
         "        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
@@ -464,16 +464,16 @@ MUTATIONS = (
     Mutation(
         "the output starts left of the matrix",
         "product",
-        "{n + index * kChunkColumns, m",
-        "{n + (index - 1) * kChunkColumns, m",
+        "n + index * kChunkColumns));",
+        "n + (index - 1) * kChunkColumns));",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
     Mutation(
         "the output starts above the matrix",
         "product",
-        "m + row}",
-        "m - row}",
+        "c_start(m + row",
+        "c_start(m - row",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),
@@ -839,7 +839,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "product",
         _FIRST_SYNC,
-        "if constexpr",
+        "write_chunk",
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
     ),

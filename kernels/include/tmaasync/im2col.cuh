@@ -34,8 +34,8 @@ struct TMATensorTileIm2col {
     static constexpr bool kIsBulk = false;
     static constexpr int kRank = 2;
     static constexpr int kSpatial = kMapRank - 2;
-    static constexpr int kPixels = BoxShape::sides[0];
-    static constexpr int kChannels = BoxShape::sides[1];
+    static constexpr int kPixels = BoxShape::side(0);
+    static constexpr int kChannels = BoxShape::side(1);
     static constexpr int kBoxes = Matrix::kBoxes;
     static constexpr int kBoxBytes = Matrix::kBoxBytes;
     static constexpr int kBytes = Matrix::kBytes;
@@ -44,7 +44,7 @@ struct TMATensorTileIm2col {
     static_assert(TileShape::kRank == 2 && BoxShape::kRank == 2, "pixels, then channels");
 
     // Extent of the tile along side `dim`: pixels, then channels.
-    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
+    __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
 
     // Along the spatial dimensions, innermost first; unused ones are 1.
     struct Window {

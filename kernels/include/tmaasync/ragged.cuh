@@ -146,11 +146,11 @@ struct RaggedTensorMap {
     static_assert(kRank <= 4, "the cursor takes one of the five dimensions");
 
     // Extent of the tile along side `dim` of the array, outermost first.
-    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
-    __device__ static constexpr int box_side(int dim) { return BoxShape::sides[dim]; }
+    __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
+    __device__ static constexpr int box_side(int dim) { return BoxShape::side(dim); }
 
     // Rows of a sequence that one tile spans.
-    static constexpr int kRows = TileShape::sides[kRaggedDim];
+    static constexpr int kRows = TileShape::side(kRaggedDim);
 
     OutlyingTile<Tile> outlying;
     i32 max_length;
@@ -256,7 +256,7 @@ struct RaggedTMA3DTile {
     static constexpr int kBytes = Tile::kBytes;
     static constexpr int kAlignment = Tile::kAlignment;
     static constexpr Swizzle kSwizzle = kSwizzleMode;
-    static constexpr int kRows = TileShape::sides[kIsChunked];
+    static constexpr int kRows = TileShape::side(kIsChunked);
     static_assert(!kIsChunked || kBoxes == 1, "one instruction moves all chunks");
 
     OutlyingTile<Tile> outlying;
@@ -272,7 +272,7 @@ struct RaggedTMA3DTile {
         sequence.check_within(max_length, outlying.ends[kRank - 1] / heads - 1);
         check(row >= 0, "row", row, "it must be at least", 0);
         check_index("head", head, heads);
-        constexpr int kChunk = TileShape::sides[TileShape::kRank - 1];
+        constexpr int kChunk = TileShape::side(TileShape::kRank - 1);
         Coordinates<kRank> at;
         if constexpr (kIsChunked) {
             check_multiple("column", column, kChunk);

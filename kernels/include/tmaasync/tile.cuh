@@ -17,8 +17,12 @@ using ptx::ReduceOp;
 template <int... kSides>
 struct Shape {
     static constexpr int kRank = sizeof...(kSides);
-    static constexpr int sides[kRank] = {kSides...};
     static constexpr int kElements = (kSides * ...);
+
+    __device__ static constexpr int side(int dim) {
+        const int sides[kRank] = {kSides...};
+        return sides[dim];
+    }
 };
 
 // What one TMA instruction moves.
@@ -28,7 +32,7 @@ using Box = Shape<kSides...>;
 // The element strides of a tile: 1 along every side, or as given.
 template <typename ElementStrides>
 struct StrideOf {
-    __device__ static constexpr int at(int dim) { return ElementStrides::sides[dim]; }
+    __device__ static constexpr int at(int dim) { return ElementStrides::side(dim); }
 };
 template <>
 struct StrideOf<void> {
@@ -61,7 +65,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 
     // Boxes along side `dim`, outermost first.
     __device__ static constexpr int boxes(int dim) {
-        return (TileShape::sides[dim] + BoxShape::sides[dim] - 1) / BoxShape::sides[dim];
+        return (TileShape::side(dim) + BoxShape::side(dim) - 1) / BoxShape::side(dim);
     }
 
     __device__ static constexpr int count_boxes() {
@@ -84,15 +88,15 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     );
 
     // Extent of the tile along side `dim`, outermost first.
-    __device__ static constexpr int side(int dim) { return TileShape::sides[dim]; }
-    __device__ static constexpr int box_side(int dim) { return BoxShape::sides[dim]; }
+    __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
+    __device__ static constexpr int box_side(int dim) { return BoxShape::side(dim); }
 
     // How far apart, in the array, the boxes and the tiles along side `dim` are.
     __device__ static constexpr int box_step(int dim) {
-        return BoxShape::sides[dim] * StrideOf<ElementStrides>::at(dim);
+        return BoxShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
     __device__ static constexpr int tile_step(int dim) {
-        return TileShape::sides[dim] * StrideOf<ElementStrides>::at(dim);
+        return TileShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
 
     // The tile's place in shared memory: declare one per buffer.
@@ -223,7 +227,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     }
 
     // Bytes of four rows, which async_copy_gather4 credits to its barrier.
-    static constexpr int kGather4Bytes = 4 * kBytes / TileShape::sides[0];
+    static constexpr int kGather4Bytes = 4 * kBytes / TileShape::side(0);
 
     // Loads four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
     // tile. A row that the matrix does not have, such as -1, becomes fill. The boxes are single
@@ -236,9 +240,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         int first = 0,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        static_assert(kRank == 2 && BoxShape::sides[0] == 1, "a gather takes boxes of one row");
+        static_assert(kRank == 2 && BoxShape::side(0) == 1, "a gather takes boxes of one row");
         check_load(shared, {column, 0});
-        check_range("first", first, 0, TileShape::sides[0] - 4);
+        check_range("first", first, 0, TileShape::side(0) - 4);
 #pragma unroll
         for (int box = 0; box < 4 * boxes(kRank - 1); ++box) {
             const int chunk = box / 4, row = box % 4;
@@ -259,8 +263,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         const i32* rows,
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
-        static_assert(TileShape::sides[0] % 4 == 0, "a gathered tile has a multiple of 4 rows");
-        for (int first = 0; first < TileShape::sides[0]; first += 4) {
+        static_assert(TileShape::side(0) % 4 == 0, "a gathered tile has a multiple of 4 rows");
+        for (int first = 0; first < TileShape::side(0); first += 4) {
             const i32 four[4] = {rows[first], rows[first + 1], rows[first + 2], rows[first + 3]};
             async_copy_gather4(shared, barrier, column, four, first, policy);
         }

@@ -2,6 +2,10 @@
 
 #include <tmaasync/ptx/integers.cuh>
 
+#if !defined(__CUDACC_RTC__)
+#include <cstdio>  // NVRTC knows printf by itself
+#endif
+
 // PTX ISA: "trap" ends the kernel, and the CUDA context with it.
 namespace tmaasync::ptx {
 
