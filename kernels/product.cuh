@@ -164,16 +164,6 @@ __device__ void multiply_tile(
     release_stage(shared, previous);
 }
 
-__device__ u32 pack(float low, float high) {
-    if constexpr (kSameType<Output, bfloat16>) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-        return reinterpret_cast<const u32&>(pair);
-    } else {
-        const __half2 pair = __floats2half2_rn(low, high);
-        return reinterpret_cast<const u32&>(pair);
-    }
-}
-
 // A chunk is lines of the output in its memory's order: rows, or columns.
 __device__ u32 offset_in_chunk(int line, int byte) {
     return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);
@@ -185,6 +175,7 @@ __device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int u
 }
 
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
+template <typename T>
 __device__ void write_rows_16bit(
     typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
 ) {
@@ -194,8 +185,8 @@ __device__ void write_rows_16bit(
     for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
         const float* s = sums + first + unit * 4;
         ptx::stmatrix_x4(
-            unit_address(chunk, row, unit + lane / 16), pack(s[0], s[1]), pack(s[2], s[3]),
-            pack(s[4], s[5]), pack(s[6], s[7])
+            unit_address(chunk, row, unit + lane / 16), accumulator_pair<T>(s, 0),
+            accumulator_pair<T>(s, 1), accumulator_pair<T>(s, 2), accumulator_pair<T>(s, 3)
         );
     }
 }
@@ -220,6 +211,7 @@ __device__ void write_rows_32bit(
 
 // 16-bit output whose columns are contiguous: lines of the chunk are columns, so the two matrices
 // of a warp are transposed on the way.
+template <typename T>
 __device__ void write_columns_16bit(
     typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
 ) {
@@ -229,7 +221,8 @@ __device__ void write_columns_16bit(
     for (int column = 0; column < kChunkColumns; column += 8) {
         const float* s = sums + first + column / 2;
         ptx::stmatrix_x2_trans(
-            unit_address(chunk, column + lane % 8, unit), pack(s[0], s[1]), pack(s[2], s[3])
+            unit_address(chunk, column + lane % 8, unit), accumulator_pair<T>(s, 0),
+            accumulator_pair<T>(s, 1)
         );
     }
 }
@@ -254,11 +247,11 @@ __device__ void write_chunk(
 ) {
     constexpr bool kIs16Bit = sizeof(Output) == 2;
     if constexpr (C_IS_N_MAJOR && kIs16Bit) {
-        write_rows_16bit(chunk, sums, first);
+        write_rows_16bit<Output>(chunk, sums, first);
     } else if constexpr (C_IS_N_MAJOR) {
         write_rows_32bit(chunk, sums, first);
     } else if constexpr (kIs16Bit) {
-        write_columns_16bit(chunk, sums, first);
+        write_columns_16bit<Output>(chunk, sums, first);
     } else {
         write_columns_32bit(chunk, sums, first);
     }
