@@ -17,6 +17,7 @@ from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
+from tmaasync.ops.gemm import blocking as blockings
 from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
@@ -57,8 +58,8 @@ def assert_clean(kernel: Kernel) -> None:
 
 BLOCKINGS = [
     gemm.Blocking(consumers, n, cluster)
-    for (consumers, n), cluster in itertools.product(gemm._RATE, (1, 2))
-    if cluster == 1 or n % gemm._SHARED_COLUMNS == 0
+    for (consumers, n), cluster in itertools.product(blockings.RATE, (1, 2))
+    if cluster == 1 or n % blockings.SHARED_COLUMNS == 0
 ]
 FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
 
@@ -70,7 +71,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         for blocking, layout in itertools.product(
             [*BLOCKINGS, *FEW_COLUMNS], ["nn", "nt", "tn", "tt"]
         )
-        if layout[1] == "t" or blocking.block_n % gemm._LINE_COLUMNS == 0
+        if layout[1] == "t" or blocking.block_n % blockings.LINE_COLUMNS == 0
     ],
     ids=str,
 )

@@ -11,6 +11,8 @@ import pytest
 from tmaasync import ops
 from tmaasync.ops import gemm
 from tmaasync.ops._plans import PlanCache
+from tmaasync.ops.gemm import blocking as blockings
+from tmaasync.ops.gemm import operation, plan
 
 cupy = pytest.importorskip("cupy")
 
@@ -140,9 +142,9 @@ def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
 
 BLOCKINGS = [
     gemm.Blocking(*shape, cluster)
-    for shape in gemm._RATE
+    for shape in blockings.RATE
     for cluster in (1, 2)
-    if cluster == 1 or shape[1] % gemm._SHARED_COLUMNS == 0
+    if cluster == 1 or shape[1] % blockings.SHARED_COLUMNS == 0
 ]
 
 
@@ -152,18 +154,18 @@ def test_every_blocking_over_many_tiles_of_little_depth(
     blocking: gemm.Blocking, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short products leave the epilogue's buffers the least time."""
-    monkeypatch.setattr(gemm, "choose_blocking", lambda *_, **__: blocking)
-    monkeypatch.setattr(gemm, "_PLANS", PlanCache())
-    gemm._plan.cache_clear()
+    monkeypatch.setattr(plan, "choose_blocking", lambda *_, **__: blocking)
+    monkeypatch.setattr(operation, "_PLANS", PlanCache())
+    plan.plan_for.cache_clear()
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
     try:
         in_rows, in_columns = cupy.asarray(b), cupy.asarray(np.ascontiguousarray(b.T)).T
-        takes_rows = blocking.block_n % gemm._LINE_COLUMNS == 0
+        takes_rows = blocking.block_n % blockings.LINE_COLUMNS == 0
         for b_gpu in (in_columns, in_rows) if takes_rows else (in_columns,):
             c = ops.matmul(cupy.asarray(a), b_gpu)
             assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
     finally:
-        gemm._plan.cache_clear()
+        plan.plan_for.cache_clear()
 
 
 def test_a_plan_that_cupy_shares_keeps_torch_on_torchs_stream() -> None:

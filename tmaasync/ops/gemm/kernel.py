@@ -1,0 +1,54 @@
+"""The kernel gemm.cu: its tiles and its builds."""
+
+from __future__ import annotations
+
+import functools
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles"]
+
+
+def gemm_tiles(
+    a: ArrayView,
+    b: ArrayView,
+    c: ArrayView,
+    blocking: Blocking,
+    a_transposed: bool,
+    b_transposed: bool,
+) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
+    """The tiles that the kernel takes, over matrices whose rows TMA can read."""
+    a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    # b is [K, N]: K is contiguous where it was transposed.
+    b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    return a_tile, b_tile, output_tile(c, blocking)
+
+
+def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
+    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
+    if k_major:
+        box = (side // parts, BLOCK_K)
+        return create_tma_tile(view, (side, BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (BLOCK_K, side), swizzle=Swizzle.B128)
+
+
+@functools.cache
+def gemm_kernel(
+    a: str, b: str, c: str, a_transposed: bool, b_transposed: bool, blocking: Blocking
+) -> Kernel:
+    """The kernel for three types of tile and a blocking."""
+    constants = gemm_constants(a_transposed, b_transposed, blocking)
+    return Kernel("gemm.cu", types={"ATile": a, "BTile": b, "CTile": c}, constants=constants)
+
+
+def gemm_constants(a_transposed: bool, b_transposed: bool, blocking: Blocking) -> dict[str, int]:
+    """What the kernel is compiled with beside the types of its tiles."""
+    return {
+        **blocking.constants,
+        "A_IS_K_MAJOR": not a_transposed,
+        "B_IS_K_MAJOR": b_transposed,
+    }
