@@ -1,8 +1,8 @@
 // C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
 //
 //   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
-//   CTile           64 rows of the output by 128 bytes of columns, or 64, with the swizzle of that
-//                   width; or, where its columns are contiguous, by all columns of a block
+//   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
+//                   that width; or, where its columns are contiguous, by all columns of a block
 //   CONSUMERS       warpgroups that multiply
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile

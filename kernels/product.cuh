@@ -34,7 +34,7 @@ constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
 static_assert(ROWS % kInstructionRows == 0, "whole instructions");
 static_assert(CTile::side(C_IS_N_MAJOR ? 0 : 1) == kInstructionRows, "a chunk has the rows of one");
-static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 64, "see gemm.cu");
+static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
 
 struct SharedMemory {

@@ -17,7 +17,7 @@ from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
-from tmaasync.ops.gemm import blocking as blockings
+from tmaasync.ops.gemm.blocking import FORMS, legal_widths, may_share
 from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
@@ -36,12 +36,11 @@ def gemm_with(
     m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
     a = tile_type(operand, *(((64, m), (64, 64)) if a_transposed else ((m, 64), (m, 64))))
     b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
-    columns = 128 // element(output).itemsize
-    c = tile_type(output, (64, columns), (64, columns))
-    if blocking.chunk_bytes == 64:
-        c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
-    if blocking.by_columns:
-        c = tile_type(output, (n, 64), (n, columns))
+    line_bytes = 128 if blocking.by_columns else blocking.chunk_bytes
+    columns = line_bytes // element(output).itemsize
+    rows = n if blocking.by_columns else 64
+    sides = (n, 64) if blocking.by_columns else (64, columns)
+    c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
     return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
 
 
@@ -56,10 +55,12 @@ def assert_clean(kernel: Kernel) -> None:
     assert entry.shared_bytes <= 232448
 
 
+# The widest block of every form, and one of each width of a store.
 BLOCKINGS = [
-    gemm.Blocking(consumers, n, cluster)
-    for (consumers, n), cluster in itertools.product(blockings.RATE, (1, 2))
-    if cluster == 1 or n % blockings.SHARED_COLUMNS == 0
+    gemm.Blocking(consumers, n, cluster, rows=rows)
+    for (consumers, rows, widest), cluster in itertools.product(FORMS, (1, 2))
+    for n in (widest, 112, 96, 64)
+    if cluster == 1 or n != 64
 ]
 FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
 
@@ -71,7 +72,8 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         for blocking, layout in itertools.product(
             [*BLOCKINGS, *FEW_COLUMNS], ["nn", "nt", "tn", "tt"]
         )
-        if layout[1] == "t" or blocking.block_n % blockings.LINE_COLUMNS == 0
+        if blocking.block_n in legal_widths(256, b_is_k_major=layout[1] == "t")
+        and (blocking.cluster == 1 or may_share(blocking.block_n, b_is_k_major=layout[1] == "t"))
     ],
     ids=str,
 )

@@ -17,6 +17,7 @@ BLOCK_K = 64
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
+_SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Blocking:
     @property
     def chunk_bytes(self) -> int:
         """Width of what one store writes: whole chunks make up a block."""
-        return 128 if self.block_n % 64 == 0 else 64
+        return next(width for width in _SWIZZLES if self.block_n % (width // 2) == 0)
 
     @property
     def stages(self) -> int:
@@ -93,5 +94,5 @@ def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:
     if blocking.by_columns:
         return create_tma_tile(out, (blocking.block_n, _CHUNK_ROWS), swizzle=Swizzle.B128)
     columns = blocking.chunk_bytes // out.element.itemsize
-    swizzle = Swizzle.B128 if blocking.chunk_bytes == 128 else Swizzle.B64
+    swizzle = _SWIZZLES[blocking.chunk_bytes]
     return create_tma_tile(out, (_CHUNK_ROWS, columns), swizzle=swizzle)

@@ -2,49 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from tmaasync.ops._blocking import Blocking
 
 __all__ = [
     "FEW_ROWS",
+    "FORMS",
     "LINE_COLUMNS",
-    "RATE",
-    "SHARED_COLUMNS",
     "choose_blocking",
     "choose_few_columns",
+    "legal_widths",
+    "may_share",
 ]
 
-SHARED_COLUMNS = 128
-"""Columns of B that a pair loads together: a box of 64 for each, however B lies."""
-
-_ROUNDS_TO_SHARE = 2
+FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
+"""Blocks that the kernel has: consumers, rows of each, and the most columns whose sums fit into
+their registers. The first of equals is taken."""
 
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
-_WIDEST = (2, 256)
+_WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
+_ROUNDS_TO_SHARE = 2
 
-RATE = {
-    (2, 256): 1.0,
-    (2, 224): 0.985,
-    (2, 192): 0.97,
-    (2, 160): 0.967,
-    (2, 128): 0.965,
-    (1, 256): 0.91,
-    (1, 224): 0.905,
-    (1, 192): 0.9,
-    (1, 160): 0.88,
-    (1, 128): 0.85,
-    (2, 64): 0.83,
-    (1, 64): 0.7,
-}
-"""Share of the tensor cores' rate that a shape of block, (consumers, columns), reaches when K is
-long (measured on an H200)."""
+# What follows was measured on an H200.
+_LARGE_BLOCK = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
+_LOADS_TO_TIME = (11.0, 250.0)
+_EXPOSED_DEPTH = 256
+_STORE_DEPTH = {128: 0, 64: 25, 32: 120}  # by the width of a store in bytes
+_OTHER_FORMS = 0.98
+_TALL_FROM = 128
+_USUAL_ROWS = 64
+
+
+def legal_widths(widest: int, *, b_is_k_major: bool) -> range:
+    """Columns that a block can have; where N is contiguous in B, whole lines of 64."""
+    step = _WIDTH_STEP if b_is_k_major else LINE_COLUMNS
+    return range(step, widest + 1, step)
+
+
+def may_share(block_n: int, *, b_is_k_major: bool) -> bool:
+    """Whether two blocks can each load half of their columns: whole boxes of B for each."""
+    return block_n % (_WIDTH_STEP if b_is_k_major else 2 * LINE_COLUMNS) == 0
 
 
 def choose_blocking(
-    m: int, n: int, multiprocessors: int, *, on_lines: bool = True, b_is_k_major: bool = True
+    m: int,
+    n: int,
+    k: int,
+    multiprocessors: int,
+    *,
+    on_lines: bool = True,
+    b_is_k_major: bool = True,
 ) -> Blocking:
-    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
+    """The blocking of least time, by a model that measures nothing.
+
+    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
+    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
+    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
+    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
 
     From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
     each other.
@@ -52,24 +70,51 @@ def choose_blocking(
     Args:
         m: Rows of the output.
         n: Columns of the output.
+        k: Depth of the product.
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
-            row of a box takes two requests, and the widest blocks, sharing loads, win.
-        b_is_k_major: Whether K is contiguous in B; where N is, it is loaded by whole lines of 64.
+            row of a box takes two requests, and pairs of blocks always share.
+        b_is_k_major: Whether K is contiguous in B.
     """
 
-    def cost(shape: tuple[int, int]) -> float:
-        blocking = Blocking(*shape)
-        rounds = -(-blocking.clusters(m, n) // multiprocessors)
-        return rounds * blocking.block_m * blocking.block_n / RATE[shape]
+    def time(blocking: Blocking) -> float:
+        at_once = multiprocessors // blocking.cluster
+        rounds = -(-blocking.clusters(m, n) // at_once)
+        area = blocking.block_m * blocking.block_n
+        depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
+        return depth * area / _rate(blocking, on_lines=on_lines)
 
-    shapes = [shape for shape in RATE if b_is_k_major or shape[1] % LINE_COLUMNS == 0]
-    consumers, block_n = min(shapes, key=cost)
-    if not on_lines and Blocking(*_WIDEST).clusters(m, n) > multiprocessors:
-        consumers, block_n = _WIDEST
-    rounds = Blocking(consumers, block_n).clusters(m, n) / multiprocessors
-    shares = block_n % SHARED_COLUMNS == 0 and rounds > (_ROUNDS_TO_SHARE if on_lines else 1)
-    return Blocking(consumers, block_n, cluster=2 if shares else 1)
+    def candidates(cluster: int) -> Iterator[Blocking]:
+        forms = FORMS if m > _TALL_FROM else sorted(FORMS)
+        for consumers, rows, widest in forms:
+            for width in legal_widths(widest, b_is_k_major=b_is_k_major):
+                if cluster == 1 or may_share(width, b_is_k_major=b_is_k_major):
+                    yield Blocking(consumers, width, cluster, rows=rows)
+
+    if not on_lines:
+        return min(candidates(2), key=time)
+    best = min(candidates(1), key=time)
+    shares = best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+    if shares and may_share(best.block_n, b_is_k_major=b_is_k_major):
+        return replace(best, cluster=2)
+    return best
+
+
+def _rate(blocking: Blocking, *, on_lines: bool) -> float:
+    """Share of the tensor cores' rate that a block reaches: small blocks load more for their work.
+
+    (consumers, columns) of 64 rows: (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85, (1,
+    64) 0.7.
+    """
+    if on_lines:
+        loads = 1 / blocking.block_m + 1 / blocking.block_n
+    else:
+        loads = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
+    more = max(0.0, loads - _LARGE_BLOCK)
+    linear, square = _LOADS_TO_TIME
+    rate = max(0.05, 1 - linear * more - square * more * more)
+    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
+    return rate if is_usual else _OTHER_FORMS * rate
 
 
 FEW_ROWS = 64

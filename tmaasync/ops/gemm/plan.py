@@ -17,12 +17,10 @@ from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS, choose_blocking, choose_few_columns
-from tmaasync.ops.gemm.kernel import gemm_kernel, gemm_tiles
+from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 
 __all__ = ["Plan", "plan_for"]
-
-_LINE_BYTES = 128
 
 
 @functools.lru_cache(maxsize=1024)
@@ -106,13 +104,13 @@ class Plan:
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
         pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
-        on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
+        on_lines = all(pitch % LINE_BYTES == 0 for pitch in pitches)
         transposed = (self._a.transposed, self._b.transposed)
         if self._by_columns:
             blocking = choose_few_columns(m, n, multiprocessors, b_is_k_major=transposed[1])
         else:
             blocking = choose_blocking(
-                m, n, multiprocessors, on_lines=on_lines, b_is_k_major=transposed[1]
+                m, n, self._depth, multiprocessors, on_lines=on_lines, b_is_k_major=transposed[1]
             )
         tiles = gemm_tiles(
             self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
