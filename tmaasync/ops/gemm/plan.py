@@ -80,24 +80,20 @@ class Plan:
             b = self._b.copy(b, swapped=self._swapped)
         staged = empty_rows(c, self._lines.shape, c.element) if self._is_staged else None
         target = c if staged is None else _arrays.view(staged)
-        with self._lock, _driver.on_device(device):
+        with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(a, b, target, device)
-            self._launch.aim((a.address, b.address, target.address), handle)
-            self._launch()
+        self._launch.at((a.address, b.address, target.address), handle)
         if staged is not None:
             owner[...] = staged
 
-    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
+    def start(self, addresses: Sequence[int], stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        device = self._device
-        handle = stream_of(frameworks, device, stream)
-        a, b, c = addresses
-        launch = self._launch
-        if launch is not None:
-            with self._lock, _driver.on_device(device):
-                launch.aim((b, a, c) if self._swapped else (a, b, c), handle)
-                launch()
+        if self._swapped:
+            a, b, c = addresses
+            addresses = (b, a, c)
+        if self._launch is not None:
+            self._launch.at(addresses, stream)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
