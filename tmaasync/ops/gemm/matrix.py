@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync.ops._copies import in_order
 from tmaasync.ops._results import empty_rows, padded_row_bytes
 
 __all__ = ["Matrix", "Operand"]
@@ -80,9 +81,10 @@ class Operand:
                 return cls(rows, transposed)
         return cls(matrix.repacked(), copied=True)
 
-    def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
-        """The copy to read instead."""
-        part = empty_rows(view, self.rows.shape, view.element)
+    def copy(self, view: ArrayView, stream: int, *, swapped: bool) -> ArrayView:
+        """The copy to read instead, made in the order of a stream."""
         owner: Any = view.owner
-        part[...] = owner.T if swapped else owner
+        with in_order(view.framework, view.device, stream):
+            part = empty_rows(view, self.rows.shape, view.element)
+            part[...] = owner.T if swapped else owner
         return _arrays.view(part)

@@ -13,7 +13,7 @@ from tmaasync.ops.gemm.plan import Plan, plan_for
 
 __all__ = ["matmul"]
 
-_PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
+_PLANS: PlanCache[Plan] = PlanCache()
 
 
 def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: object = None) -> Any:
@@ -41,9 +41,9 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
-    if out is not None and (found := _PLANS.find((a, b, out), dtype)) is not None:
-        (plan, frameworks), addresses = found
-        plan.start(addresses, frameworks, stream)
+    if out is not None and (found := _PLANS.find((a, b, out), dtype, stream)):
+        plan, addresses, handle = found
+        plan.start(addresses, handle)
         return out
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     is_new = out is None
@@ -56,7 +56,6 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     plan = plan_for(Matrix.of(left), Matrix.of(right), matrix, wanted)
     plan.run(left, right, target, stream)
     if plan.is_direct and not is_new:
-        # The plan serves every framework; the stream is that of these arrays' frameworks.
         frameworks = (left.framework, right.framework, target.framework)
-        _PLANS.remember((a, b, out), dtype, (plan, frameworks))
+        _PLANS.remember((a, b, out), dtype, plan, frameworks, target.device)
     return out

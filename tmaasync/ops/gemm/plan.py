@@ -14,6 +14,7 @@ from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
+from tmaasync.ops._copies import in_order
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS, choose_blocking, choose_few_columns
@@ -65,37 +66,40 @@ class Plan:
         owner: Any = c.owner
         if 0 in c.shape:
             return
-        if self._depth == 0:
-            owner[...] = 0
-            return
         handle = stream_of((a.framework, b.framework, c.framework), device, stream)
         wait_for_producers((a, b, c), handle)
+        if self._depth == 0:
+            with in_order(c.framework, device, handle):
+                owner[...] = 0
+            return
         if self._swapped:
             a, b = b, a
         if self._a.copied:
-            a = self._a.copy(a, swapped=self._swapped)
+            a = self._a.copy(a, handle, swapped=self._swapped)
         if self._b.copied:
-            b = self._b.copy(b, swapped=self._swapped)
-        staged = empty_rows(c, self._lines.shape, c.element) if self._is_staged else None
-        target = c if staged is None else _arrays.view(staged)
-        with self._lock, _driver.on_device(device):
-            if self._launch is None:
-                self._launch = self._prepare(a, b, target, device)
-            self._launch.aim((a.address, b.address, target.address), handle)
-            self._launch()
-        if staged is not None:
+            b = self._b.copy(b, handle, swapped=self._swapped)
+        if not self._is_staged:
+            self._run_on(a, b, c, handle)
+            return
+        with in_order(c.framework, device, handle):
+            staged = empty_rows(c, self._lines.shape, c.element)
+            self._run_on(a, b, _arrays.view(staged), handle)
             owner[...] = staged
 
-    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
+    def _run_on(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: int) -> None:
+        """Multiply matrices that TMA can reach, in the order of the kernel's parameters."""
+        with self._lock:
+            if self._launch is None:
+                self._launch = self._prepare(a, b, c, self._device)
+        self._launch.at((a.address, b.address, c.address), stream)
+
+    def start(self, addresses: Sequence[int], stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        device = self._device
-        handle = stream_of(frameworks, device, stream)
-        a, b, c = addresses
-        launch = self._launch
-        if launch is not None:
-            with self._lock, _driver.on_device(device):
-                launch.aim((b, a, c) if self._swapped else (a, b, c), handle)
-                launch()
+        if self._swapped:
+            a, b, c = addresses
+            addresses = (b, a, c)
+        if self._launch is not None:
+            self._launch.at(addresses, stream)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
