@@ -17,6 +17,7 @@ SHARED_COLUMNS = 128
 """Columns of B that a pair loads together: a box of 64 for each, however B lies."""
 
 _ROUNDS_TO_SHARE = 2
+_BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
@@ -42,7 +43,13 @@ long (measured on an H200)."""
 
 
 def choose_blocking(
-    m: int, n: int, multiprocessors: int, *, on_lines: bool = True, b_is_k_major: bool = True
+    m: int,
+    n: int,
+    multiprocessors: int,
+    *,
+    on_lines: bool = True,
+    b_is_k_major: bool = True,
+    count: int = 1,
 ) -> Blocking:
     """The blocking of least time: rounds of blocks, times the work of a block over its rate.
 
@@ -56,19 +63,23 @@ def choose_blocking(
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
             row of a box takes two requests, and the widest blocks, sharing loads, win.
         b_is_k_major: Whether K is contiguous in B; where N is, it is loaded by whole lines of 64.
+        count: How many such products there are.
     """
 
     def cost(shape: tuple[int, int]) -> float:
         blocking = Blocking(*shape)
-        rounds = -(-blocking.clusters(m, n) // multiprocessors)
+        rounds = -(-count * blocking.clusters(m, n) // multiprocessors)
         return rounds * blocking.block_m * blocking.block_n / RATE[shape]
 
     shapes = [shape for shape in RATE if b_is_k_major or shape[1] % LINE_COLUMNS == 0]
     consumers, block_n = min(shapes, key=cost)
-    if not on_lines and Blocking(*_WIDEST).clusters(m, n) > multiprocessors:
+    if not on_lines and count * Blocking(*_WIDEST).clusters(m, n) > multiprocessors:
         consumers, block_n = _WIDEST
-    rounds = Blocking(consumers, block_n).clusters(m, n) / multiprocessors
+    blocking = Blocking(consumers, block_n)
+    rounds = count * blocking.clusters(m, n) / multiprocessors
     shares = block_n % SHARED_COLUMNS == 0 and rounds > (_ROUNDS_TO_SHARE if on_lines else 1)
+    if count > 1 and -(-m // blocking.block_m) < _BLOCKS_TO_SHARE:
+        shares = False
     return Blocking(consumers, block_n, cluster=2 if shares else 1)
 
 
@@ -79,7 +90,9 @@ all in use, and blocks are no wider than there is something to multiply."""
 _FEW_COLUMNS = (8, 16, 32, 64)
 
 
-def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bool) -> Blocking:
+def choose_few_columns(
+    m: int, n: int, multiprocessors: int, *, b_is_k_major: bool, count: int = 1
+) -> Blocking:
     """The blocking of a product that is no wider than `FEW_ROWS`, which memory bounds.
 
     Args:
@@ -87,6 +100,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
         n: Columns of the output.
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
+        count: How many such products there are.
     """
     widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
@@ -94,7 +108,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
     def rows(consumers: int) -> int:
         """That the busiest multiprocessor loads."""
         blocking = Blocking(consumers, block_n, by_columns=True)
-        return -(-blocking.clusters(m, n) // multiprocessors) * blocking.block_m
+        return -(-count * blocking.clusters(m, n) // multiprocessors) * blocking.block_m
 
     # Of two that load as much, the larger blocks load B less often.
     consumers = min((2, 1), key=rows)

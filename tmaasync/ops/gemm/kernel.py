@@ -10,7 +10,7 @@ from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles"]
+__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles", "operand_tile"]
 
 
 def gemm_tiles(
@@ -22,18 +22,22 @@ def gemm_tiles(
     b_transposed: bool,
 ) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
     """The tiles that the kernel takes, over matrices whose rows TMA can read."""
-    a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    a_tile = operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
     # b is [K, N]: K is contiguous where it was transposed.
-    b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    b_tile = operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
     return a_tile, b_tile, output_tile(c, blocking)
 
 
-def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
-    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
+def operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
+    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster.
+
+    Of a batch of matrices, of one of them.
+    """
+    one = (1,) * (view.ndim - 2)
     if k_major:
-        box = (side // parts, BLOCK_K)
-        return create_tma_tile(view, (side, BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
-    return create_tma_tile(view, (BLOCK_K, side), swizzle=Swizzle.B128)
+        tile, box = (*one, side, BLOCK_K), (*one, side // parts, BLOCK_K)
+        return create_tma_tile(view, tile, swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (*one, BLOCK_K, side), swizzle=Swizzle.B128)
 
 
 @functools.cache

@@ -123,7 +123,7 @@ class Plan:
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, m, n, self._depth),
+            (*tiles, m, n, self._depth, 1),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
