@@ -83,6 +83,19 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
 
 
+@pytest.mark.parametrize(
+    ("output", "layout"), [("bfloat16", "nt"), ("float16", "tt"), ("float32", "nn")]
+)
+@pytest.mark.parametrize("blocking", [gemm.Blocking(2, 256, 2), FEW_COLUMNS[1]], ids=str)
+def test_batched_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+    operand = _arrays.view(np.zeros((2, 64, 64), np.float16))
+    out = np.zeros((2, 64, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    transposed = (layout[0] == "t", layout[1] == "t")
+    tiles = gemm.gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
+
+    assert_clean(gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking))
+
+
 def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
     a, b = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), np.float16)
     c = np.zeros((8, 64), np.dtype(getattr(ml_dtypes, output, output)))
@@ -93,14 +106,19 @@ def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
     return grouped.grouped_kernel(*types, b_transposed, blocking)
 
 
+GROUPED = [
+    (blocking, output, b_transposed)
+    for blocking, output in zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_TYPES), strict=False)
+    for b_transposed in (True, False)
+    if b_transposed or blocking.by_columns or blocking.block_n % blockings.LINE_COLUMNS == 0
+]
+
+
 @pytest.mark.parametrize(
     ("blocking", "output", "b_transposed"),
     [
-        (blocking, output, b_transposed)
-        for (blocking, output), b_transposed in itertools.product(
-            zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_TYPES), strict=False), (True, False)
-        )
-        if b_transposed or blocking.by_columns or blocking.block_n % blockings.LINE_COLUMNS == 0
+        pytest.param(*case, marks=[pytest.mark.slow] * (index % 3 != 0))
+        for index, case in enumerate(GROUPED)
     ],
     ids=str,
 )

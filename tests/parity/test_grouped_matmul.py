@@ -71,8 +71,21 @@ BLOCKINGS = [
 ]
 
 
-@pytest.mark.parametrize("layout", ["n", "t"])
-@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+# Every blocking and layout is a build of seconds on the emulator.
+@pytest.mark.parametrize(
+    ("blocking", "layout"),
+    [
+        (BLOCKINGS[1], "n"),
+        (BLOCKINGS[3], "t"),
+        *(
+            pytest.param(blocking, layout, marks=pytest.mark.slow)
+            for index, blocking in enumerate(BLOCKINGS)
+            for layout in "nt"
+            if (index, layout) not in {(1, "n"), (3, "t")}
+        ),
+    ],
+    ids=str,
+)
 def test_groups_of_all_kinds(backend: Any, blocking: Blocking, layout: str) -> None:
     """Empty ones at either end and between, one row, whole tiles, ends inside of tiles."""
     sizes = [0, 1, 128, 0, 0, 131, 7, 64, 256, 29, 0]
@@ -100,8 +113,15 @@ def test_a_neighbours_nan_stays_with_the_neighbour(backend: Any) -> None:
     assert np.isnan(got[75:]).all()
 
 
-@pytest.mark.parametrize("rows", [3, 40, 100])
-@pytest.mark.parametrize("output", ["bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("rows", "output"),
+    [
+        (3, "bfloat16"),
+        (100, "float32"),
+        pytest.param(40, "float32", marks=pytest.mark.slow),
+        pytest.param(100, "bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_few_rows_and_many_with_offsets_anywhere(backend: Any, rows: int, output: str) -> None:
     ends = [rows, rows, 2 * rows + 1, 3 * rows]
     a, b = integers(3 * rows + 2, 64, seed=5), integers(4, 64, 72, seed=6)
@@ -143,7 +163,9 @@ def test_nothing_to_multiply(backend: Any, shape: tuple[int, ...]) -> None:
     assert (backend.host(out) == 5).all()
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(
+    "number", [0, 1, *(pytest.param(more, marks=pytest.mark.slow) for more in range(2, 8))]
+)
 def test_random_groups(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)
     sizes = drawn.integers(0, drawn.choice([3, 30, 300]), drawn.integers(1, 9))

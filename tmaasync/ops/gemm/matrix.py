@@ -41,6 +41,21 @@ class Matrix(NamedTuple):
             shape=(*outer, columns, rows), strides_bytes=(*steps, item_bytes, row_bytes)
         )
 
+    @property
+    def alone(self) -> Matrix:
+        """The matrix itself, of a batch of one or one that is the same matrix again and again."""
+        if len(self.shape) == 3 and (self.shape[0] == 1 or self.strides_bytes[0] == 0):
+            return self._replace(shape=self.shape[1:], strides_bytes=self.strides_bytes[1:])
+        return self
+
+    def merged(self) -> Matrix | None:
+        """All rows of a batch as one matrix, if each starts where the one before ends."""
+        (batch, rows, columns), (step, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        if step != rows * row_bytes:
+            return None
+        shape, strides = (batch * rows, columns), (row_bytes, item_bytes)
+        return self._replace(shape=shape, strides_bytes=strides)
+
     def in_rows(self) -> Matrix | None:
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
         (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
@@ -96,5 +111,7 @@ class Operand:
         """The copy to read instead."""
         part = empty_rows(view, self.rows.shape, view.element)
         owner: Any = view.owner
+        if view.ndim > len(self.rows.shape):
+            owner = owner[0]
         part[...] = owner.swapaxes(-1, -2) if swapped else owner
         return _arrays.view(part)
