@@ -1,8 +1,10 @@
-// C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
+// C[M, N] = A[M, K] B[K, N] in fp32 accumulators; or a batch of them.
 //
-//   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
+//   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous. In front of the
+//                   two sides a third, of 1, where the matrix is one of a batch
 //   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
-//                   that width; or, where its columns are contiguous, by all columns of a block
+//                   that width; or, where its columns are contiguous, by all columns of a block.
+//                   Of rank 3 like the operands
 //   CONSUMERS       warpgroups that multiply
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
@@ -25,12 +27,14 @@ using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
-__device__ Coordinates<2> a_start(int m, int k) {
-    return A_IS_K_MAJOR ? Coordinates<2>{k, m} : Coordinates<2>{m, k};
+__device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
+    const int m = start.m;
+    return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, start.batch);
 }
 
-__device__ Coordinates<2> b_start(int n, int k) {
-    return B_IS_K_MAJOR ? Coordinates<2>{k, n} : Coordinates<2>{n, k};
+__device__ Coordinates<BTile::kRank> b_start(const TileWalk::Start& start, int k) {
+    const int n = start.n;
+    return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, start.batch);
 }
 
 __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk) {
@@ -43,8 +47,8 @@ __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b,
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));
-            load_b(stage.b, full, b, b_start(start.n, block * kBlockK));
+            a.async_copy(stage.a, full, a_start(start, block * kBlockK));
+            load_b(stage.b, full, b, b_start(start, block * kBlockK));
         }
     }
 }
@@ -55,10 +59,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const __grid_constant__ CTile c,
     int m,
     int n,
-    int k
+    int k,
+    int batches
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const TileWalk walk(m, n, k);
+    const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
     const int group = warpgroup_index();
 
     // The next grid may open its rings while this one multiplies.

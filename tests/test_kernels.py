@@ -12,7 +12,7 @@ import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
-from tmaasync.ops import gemm, ragged
+from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
@@ -83,6 +83,49 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+
+
+@pytest.mark.parametrize(
+    ("output", "layout"), [("bfloat16", "nt"), ("float16", "tt"), ("float32", "nn")]
+)
+@pytest.mark.parametrize("blocking", [gemm.Blocking(2, 256, 2), FEW_COLUMNS[1]], ids=str)
+def test_batched_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+    operand = _arrays.view(np.zeros((2, 64, 64), np.float16))
+    out = np.zeros((2, 64, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    transposed = (layout[0] == "t", layout[1] == "t")
+    tiles = gemm.gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
+
+    assert_clean(gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking))
+
+
+def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
+    a, b = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), np.float16)
+    c = np.zeros((8, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    kind = "bfloat16" if output == "bfloat16" else "float16"
+    views = [*(_arrays.view(array, dtype=kind) for array in (a, b)), _arrays.view(c)]
+    tiles = grouped.grouped_tiles(views[0], views[1], views[2], blocking, b_transposed)
+    types = (tile.cuda_type for tile in tiles)
+    return grouped.grouped_kernel(*types, b_transposed, blocking)
+
+
+GROUPED = [
+    (blocking, output, b_transposed)
+    for blocking, output in zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_TYPES), strict=False)
+    for b_transposed in (True, False)
+    if blocking.block_n in legal_widths(256, b_is_k_major=b_transposed)
+]
+
+
+@pytest.mark.parametrize(
+    ("blocking", "output", "b_transposed"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (index % 3 != 0))
+        for index, case in enumerate(GROUPED)
+    ],
+    ids=str,
+)
+def test_grouped_gemm_compiles_clean(blocking: Blocking, output: str, b_transposed: bool) -> None:
+    assert_clean(grouped_with(blocking, output, b_transposed))
 
 
 def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:

@@ -51,7 +51,7 @@ _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, b_start(start.n, block * kBlockK));"
+_LOAD_B = "load_b(stage.b, full, b, b_start(start, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        write_chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
@@ -315,8 +315,8 @@ MUTATIONS = (
     Mutation(
         "the consumer leaves after one tile",
         "product",
-        "store_sums(shared, turn, sums, c, consumer, start.m, start.n);",
-        "store_sums(shared, turn, sums, c, consumer, start.m, start.n);\n        break;",
+        "store_sums(shared, turn, sums, c, consumer, start);",
+        "store_sums(shared, turn, sums, c, consumer, start);\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
@@ -456,24 +456,24 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));",
-        "a.async_copy(stage.a, full, a_start(start.m, block));",
+        "a.async_copy(stage.a, full, a_start(start, block * kBlockK));",
+        "a.async_copy(stage.a, full, a_start(start, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
     Mutation(
         "the output starts left of the matrix",
         "product",
-        "n + index * kChunkColumns));",
-        "n + (index - 1) * kChunkColumns));",
+        "row, index * kChunkColumns);",
+        "row, (index - 1) * kChunkColumns);",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
     Mutation(
         "the output starts above the matrix",
         "product",
-        "c_start(m + row",
-        "c_start(m - row",
+        "? m + row : n + column",
+        "? m - row : n + column",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),

@@ -99,7 +99,7 @@ def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
         kernel,
         2 * cluster,
         128 * (1 + blocking.consumers),
-        (*tiles, m, n, k),
+        (*tiles, m, n, k, 1),
         cluster if cluster > 1 else None,
         c,
         a.astype(np.float32) @ b.astype(np.float32),

@@ -1,15 +1,16 @@
-"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and conv2d.cu."""
+"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and its relatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
 from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["BLOCK_K", "Blocking", "output_tile"]
+__all__ = ["BLOCK_K", "Blocking", "output_chunk", "output_tile"]
 
 BLOCK_K = 64
 """Elements of K that a stage holds: 128 bytes of 16 bits each."""
@@ -90,9 +91,14 @@ class Blocking:
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:
-    """The tile that the kernels store, of a matrix whose rows TMA can write."""
+    """The tile that the kernels store, of a matrix, or a batch, whose rows TMA can write."""
+    shape, swizzle = output_chunk(out.element, blocking)
+    return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
+
+
+def output_chunk(element: Element, blocking: Blocking) -> tuple[tuple[int, int], Swizzle]:
+    """What the kernels store at once of a matrix, and how it lies in shared memory."""
     if blocking.by_columns:
-        return create_tma_tile(out, (blocking.block_n, _CHUNK_ROWS), swizzle=Swizzle.B128)
-    columns = blocking.chunk_bytes // out.element.itemsize
-    swizzle = _SWIZZLES[blocking.chunk_bytes]
-    return create_tma_tile(out, (_CHUNK_ROWS, columns), swizzle=swizzle)
+        return (blocking.block_n, _CHUNK_ROWS), Swizzle.B128
+    columns = blocking.chunk_bytes // element.itemsize
+    return (_CHUNK_ROWS, columns), _SWIZZLES[blocking.chunk_bytes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
@@ -26,6 +26,7 @@ LINE_COLUMNS = 64
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
 _ROUNDS_TO_SHARE = 2
+_BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
 # What follows was measured on an H200.
 _LARGE_BLOCK = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
@@ -56,6 +57,7 @@ def choose_blocking(
     *,
     on_lines: bool = True,
     b_is_k_major: bool = True,
+    count: int = 1,
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing.
 
@@ -75,29 +77,34 @@ def choose_blocking(
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
             row of a box takes two requests, and pairs of blocks always share.
         b_is_k_major: Whether K is contiguous in B.
+        count: How many such products there are.
     """
 
     def time(blocking: Blocking) -> float:
         at_once = multiprocessors // blocking.cluster
-        rounds = -(-blocking.clusters(m, n) // at_once)
+        rounds = -(-count * blocking.clusters(m, n) // at_once)
         area = blocking.block_m * blocking.block_n
         depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
         return depth * area / _rate(blocking, on_lines=on_lines)
 
-    def candidates(cluster: int) -> Iterator[Blocking]:
-        forms = FORMS if m > _TALL_FROM else sorted(FORMS)
-        for consumers, rows, widest in forms:
-            for width in legal_widths(widest, b_is_k_major=b_is_k_major):
-                if cluster == 1 or may_share(width, b_is_k_major=b_is_k_major):
-                    yield Blocking(consumers, width, cluster, rows=rows)
+    def shares(blocking: Blocking) -> bool:
+        if count > 1 and -(-m // blocking.block_m) < _BLOCKS_TO_SHARE:
+            return False
+        many = count * blocking.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+        return many and may_share(blocking.block_n, b_is_k_major=b_is_k_major)
 
-    if not on_lines:
-        return min(candidates(2), key=time)
-    best = min(candidates(1), key=time)
-    shares = best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
-    if shares and may_share(best.block_n, b_is_k_major=b_is_k_major):
-        return replace(best, cluster=2)
-    return best
+    blocks = list(_blocks(FORMS if m > _TALL_FROM else sorted(FORMS), b_is_k_major=b_is_k_major))
+    if not on_lines and count == 1:
+        pairs = [replace(block, cluster=2) for block in blocks]
+        return min((p for p in pairs if may_share(p.block_n, b_is_k_major=b_is_k_major)), key=time)
+    best = min(blocks, key=time)
+    return replace(best, cluster=2) if shares(best) else best
+
+
+def _blocks(forms: Iterable[tuple[int, int, int]], *, b_is_k_major: bool) -> Iterator[Blocking]:
+    for consumers, rows, widest in forms:
+        for width in legal_widths(widest, b_is_k_major=b_is_k_major):
+            yield Blocking(consumers, width, rows=rows)
 
 
 def _rate(blocking: Blocking, *, on_lines: bool) -> float:
@@ -124,7 +131,9 @@ all in use, and blocks are no wider than there is something to multiply."""
 _FEW_COLUMNS = (8, 16, 32, 64)
 
 
-def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bool) -> Blocking:
+def choose_few_columns(
+    m: int, n: int, multiprocessors: int, *, b_is_k_major: bool, count: int = 1
+) -> Blocking:
     """The blocking of a product that is no wider than `FEW_ROWS`, which memory bounds.
 
     Args:
@@ -132,6 +141,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
         n: Columns of the output.
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
+        count: How many such products there are.
     """
     widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
@@ -139,7 +149,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
     def rows(consumers: int) -> int:
         """That the busiest multiprocessor loads."""
         blocking = Blocking(consumers, block_n, by_columns=True)
-        return -(-blocking.clusters(m, n) // multiprocessors) * blocking.block_m
+        return -(-count * blocking.clusters(m, n) // multiprocessors) * blocking.block_m
 
     # Of two that load as much, the larger blocks load B less often.
     consumers = min((2, 1), key=rows)

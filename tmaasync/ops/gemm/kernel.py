@@ -13,7 +13,7 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 LINE_BYTES = 128
 """What L2 is asked for."""
 
-__all__ = ["LINE_BYTES", "gemm_constants", "gemm_kernel", "gemm_tiles"]
+__all__ = ["LINE_BYTES", "gemm_constants", "gemm_kernel", "gemm_tiles", "operand_tile"]
 
 
 def gemm_tiles(
@@ -25,19 +25,23 @@ def gemm_tiles(
     b_transposed: bool,
 ) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
     """The tiles that the kernel takes, over matrices whose rows TMA can read."""
-    a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    a_tile = operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
     # b is [K, N]: K is contiguous where it was transposed.
-    b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    b_tile = operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
     return a_tile, b_tile, output_tile(c, blocking)
 
 
-def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
-    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
+def operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
+    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster.
+
+    Of a batch of matrices, of one of them.
+    """
     # Where rows start off the lines of L2, fetching more than is asked for costs up to 7 %.
-    on_lines = view.strides_bytes[0] % LINE_BYTES == 0
+    on_lines = view.strides_bytes[-2] % LINE_BYTES == 0
     promotion = L2Promotion.B256 if on_lines else L2Promotion.NONE
-    shape = (side, BLOCK_K) if k_major else (BLOCK_K, side)
-    box = (side // parts, BLOCK_K) if k_major else None
+    one = (1,) * (view.ndim - 2)
+    shape = (*one, side, BLOCK_K) if k_major else (*one, BLOCK_K, side)
+    box = (*one, side // parts, BLOCK_K) if k_major else None
     return create_tma_tile(view, shape, swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion)
 
 

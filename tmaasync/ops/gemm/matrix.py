@@ -1,4 +1,4 @@
-"""Matrices by their layout, and how a product reads them."""
+"""Matrices, or batches of them, by their layout, and how a product reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _GRANULE_BYTES = 16
 
 
 class Matrix(NamedTuple):
-    """What a plan depends on: all of an `ArrayView` but its owner and its exact address."""
+    """What a plan depends on: all of an `ArrayView` but its owner and its exact address.
+
+    A batch of matrices has a third dimension in front.
+    """
 
     shape: tuple[int, ...]
     strides_bytes: tuple[int, ...]
@@ -34,11 +37,29 @@ class Matrix(NamedTuple):
     @property
     def transposed(self) -> Matrix:
         """The same memory with rows and columns exchanged."""
-        return self._replace(shape=self.shape[::-1], strides_bytes=self.strides_bytes[::-1])
+        (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        return self._replace(
+            shape=(*outer, columns, rows), strides_bytes=(*steps, item_bytes, row_bytes)
+        )
+
+    @property
+    def alone(self) -> Matrix:
+        """The matrix itself, of a batch of one or one that is the same matrix again and again."""
+        if len(self.shape) == 3 and (self.shape[0] == 1 or self.strides_bytes[0] == 0):
+            return self._replace(shape=self.shape[1:], strides_bytes=self.strides_bytes[1:])
+        return self
+
+    def merged(self) -> Matrix | None:
+        """All rows of a batch as one matrix, if each starts where the one before ends."""
+        (batch, rows, columns), (step, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        if step != rows * row_bytes:
+            return None
+        shape, strides = (batch * rows, columns), (row_bytes, item_bytes)
+        return self._replace(shape=shape, strides_bytes=strides)
 
     def in_rows(self) -> Matrix | None:
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
-        (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
+        (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
         if rows == 1:
             row_bytes = padded_row_bytes(columns, self.element)
         if columns == 1:
@@ -46,11 +67,17 @@ class Matrix(NamedTuple):
         is_dense = item_bytes == self.element.itemsize and self.starts_on_granule
         if not is_dense or row_bytes <= 0 or row_bytes % _GRANULE_BYTES:
             return None
-        return self._replace(strides_bytes=(row_bytes, item_bytes))
+        # A batch of one may have any stride too.
+        steps = [
+            rows * row_bytes if size == 1 else step for size, step in zip(outer, steps, strict=True)
+        ]
+        if any(step <= 0 or step % _GRANULE_BYTES for step in steps):
+            return None
+        return self._replace(strides_bytes=(*steps, row_bytes, item_bytes))
 
     def in_stored_rows(self) -> Matrix | None:
         """The matrix as rows that TMA can write: it writes whole sectors (measured on an H200)."""
-        ends_on_granule = self.shape[1] * self.element.itemsize % _GRANULE_BYTES == 0
+        ends_on_granule = self.shape[-1] * self.element.itemsize % _GRANULE_BYTES == 0
         return self.in_rows() if ends_on_granule or self.owns_padding else None
 
     def over(self, view: ArrayView) -> ArrayView:
@@ -59,9 +86,9 @@ class Matrix(NamedTuple):
 
     def repacked(self) -> Matrix:
         """What a copy into padded rows looks like."""
-        row_bytes = padded_row_bytes(self.shape[1], self.element)
-        strides = (row_bytes, self.element.itemsize)
-        return self._replace(strides_bytes=strides, starts_on_granule=True)
+        row_bytes = padded_row_bytes(self.shape[-1], self.element)
+        strides = (self.shape[-2] * row_bytes, row_bytes, self.element.itemsize)
+        return self._replace(strides_bytes=strides[-len(self.shape) :], starts_on_granule=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +111,9 @@ class Operand:
     def copy(self, view: ArrayView, stream: int, *, swapped: bool) -> ArrayView:
         """The copy to read instead, made in the order of a stream."""
         owner: Any = view.owner
+        if view.ndim > len(self.rows.shape):
+            owner = owner[0]
         with in_order(view.framework, view.device, stream):
             part = empty_rows(view, self.rows.shape, view.element)
-            part[...] = owner.T if swapped else owner
+            part[...] = owner.swapaxes(-1, -2) if swapped else owner
         return _arrays.view(part)

@@ -17,7 +17,7 @@ _PLANS: PlanCache[Plan] = PlanCache()
 
 
 def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: object = None) -> Any:
-    """Multiply two matrices: ``a @ b``, accumulated in fp32.
+    """Multiply two matrices, or batches of them: ``a @ b``, accumulated in fp32.
 
     Either operand may lie with either side contiguous, so ``matmul(a, b.T)`` is the product with a
     matrix stored as [N, K]. An operand that TMA cannot read (rows that are no multiple of 16 bytes
@@ -25,10 +25,13 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     same, or rows that do not end at a multiple of 16 bytes) is written through a copy.
 
     Args:
-        a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
-        b: [K, N], of the same type and device.
-        out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
-            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
+        a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator; or a batch,
+            [B, M, K]. More dimensions have to be reshaped into these.
+        b: [K, N], of the same type and device; or a batch, [B, K, N]. One matrix, or a batch of
+            one, goes with every matrix of a batch on the other side.
+        out: Where to; [M, N], or [B, M, N] if either operand is a batch. By default a new array of
+            the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
+            padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
             ``a``.
         stream: By default the current stream of the arrays' framework.

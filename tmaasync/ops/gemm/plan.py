@@ -29,13 +29,26 @@ def plan_for(a: Matrix, b: Matrix, c: Matrix, wanted: Element | None) -> Plan:
     """All that a product costs once per layout; the same plan serves any addresses."""
     check_operands(a, b)
     check_output(c, a, b, wanted)
+    a, b, c = _unbatched(a, b, c)
     # The columns of the product are the rows of the transposes' product.
     swapped = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
     rows = c.transposed if swapped else c
-    by_columns = rows.shape[0] <= FEW_ROWS
+    by_columns = rows.shape[-2] <= FEW_ROWS
     if swapped != by_columns:
         a, b, c = b.transposed, a.transposed, c.transposed
     return Plan(a, b, c, swapped=swapped != by_columns, by_columns=by_columns)
+
+
+def _unbatched(a: Matrix, b: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """The same with fewer dimensions, where that is possible."""
+    a, b = a.alone, b.alone
+    c = c.alone if c.shape[0] == 1 else c
+    if len(a.shape) == 3 and len(b.shape) == 2:
+        # Every row is multiplied by the same matrix.
+        rows, target = a.merged(), c.merged()
+        if rows is not None and target is not None:
+            return rows, b, target
+    return a, b, c
 
 
 class Plan:
@@ -43,11 +56,12 @@ class Plan:
 
     def __init__(self, a: Matrix, b: Matrix, c: Matrix, *, swapped: bool, by_columns: bool) -> None:
         self._a, self._b = Operand.of(a), Operand.of(b)
-        self._shape = c.shape
+        self._batches = c.shape[0] if len(c.shape) == 3 else 1
+        self._shape = c.shape[-2:]
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
         self._is_staged = lines.in_stored_rows() is None
-        self._depth = a.shape[1]
+        self._depth = a.shape[-1]
         self._swapped = swapped
         self._by_columns = by_columns
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
@@ -104,28 +118,36 @@ class Plan:
     def _prepare(
         self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
     ) -> PreparedLaunch | EmulatedLaunch:
-        m, n = self._shape
+        (m, n), batches = self._shape, self._batches
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
-        pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
+        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
         on_lines = all(pitch % LINE_BYTES == 0 for pitch in pitches)
         transposed = (self._a.transposed, self._b.transposed)
         if self._by_columns:
-            blocking = choose_few_columns(m, n, multiprocessors, b_is_k_major=transposed[1])
+            blocking = choose_few_columns(
+                m, n, multiprocessors, b_is_k_major=transposed[1], count=batches
+            )
         else:
             blocking = choose_blocking(
-                m, n, self._depth, multiprocessors, on_lines=on_lines, b_is_k_major=transposed[1]
+                m,
+                n,
+                self._depth,
+                multiprocessors,
+                on_lines=on_lines,
+                b_is_k_major=transposed[1],
+                count=batches,
             )
         tiles = gemm_tiles(
             self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
         )
         kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
-        clusters = blocking.clusters(m, n)
+        clusters = batches * blocking.clusters(m, n)
         at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, m, n, self._depth),
+            (*tiles, m, n, self._depth, batches),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
