@@ -80,9 +80,16 @@ class Operand:
                 return cls(rows, transposed)
         return cls(matrix.repacked(), copied=True)
 
+    @classmethod
+    def of_rows(cls, matrix: Matrix) -> Operand:
+        """The same, where the kernel reads no transposed matrix."""
+        rows = matrix.in_rows()
+        return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
+
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
         """The copy to read instead."""
-        part = empty_rows(view, self.rows.shape, view.element)
         owner: Any = view.owner
+        # Bytes that the caller said are of another type are copied as what they are.
+        part = empty_rows(view, self.rows.shape, _arrays.view(owner).element)
         part[...] = owner.T if swapped else owner
-        return _arrays.view(part)
+        return _arrays.view(part, dtype=view.element)
