@@ -21,6 +21,8 @@ using namespace tmaasync;
 using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kK>;
 
+struct StageExtras {};
+
 #include "product.cuh"
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);

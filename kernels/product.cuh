@@ -5,6 +5,7 @@
 // this,
 //
 //   OperandA, OperandB    how wgmma reads the tiles: WgmmaOperand
+//   StageExtras           what a stage has beside the tiles, or an empty struct
 //
 // and its host ATile, BTile, CTile and the constants that gemm.cu explains.
 #include <tmaasync/tmaasync.cuh>
@@ -50,6 +51,7 @@ struct SharedMemory {
     typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
     SharedMemBarrier full[STAGES];
     SharedMemBarrier empty[STAGES];
+    StageExtras extras[STAGES];
 };
 
 // What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,

@@ -18,6 +18,8 @@ from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 from tmaasync.ops.gemm.blocking import FORMS, legal_widths, may_share
+from tmaasync.ops.scaled_gemm import ScaledBlocking, scaled_gemm_kernel, scaled_gemm_tiles
+from tmaasync.ops.scaled_gemm import blocking as scaled_blockings
 from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
@@ -163,6 +165,34 @@ def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, outpu
     for cluster, epilogue, channels in itertools.product((1, 2), (PLAIN, BIASED), (16, 32, 64)):
         one = replace(blocking, cluster=cluster)
         assert_clean(conv2d_with(one, output, epilogue, channels))
+
+
+def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) -> Kernel:
+    operand = np.zeros((8, 128), ml_dtypes.float8_e4m3fn)
+    scales, out = (
+        np.zeros((4, 8), np.float32),
+        np.zeros((8, 64), getattr(ml_dtypes, output, output)),
+    )
+    views = [_arrays.view(array) for array in (operand, operand, scales, scales, out)]
+    tiles = scaled_gemm_tiles(
+        (views[0], views[1], views[2], views[3]),
+        views[4],
+        blocking,
+        b_scales_transposed=transposed,
+    )
+    return scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
+
+
+@pytest.mark.parametrize("scales", ["columns", "blocks", "blocks, transposed"])
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
+@pytest.mark.parametrize("output", ["bfloat16", "float32"])
+def test_scaled_gemm_compiles_clean(
+    shape: tuple[int, int], cluster: int, scales: str, output: str
+) -> None:
+    blocking = ScaledBlocking(*shape, cluster, column_scales=scales == "columns")
+
+    assert_clean(scaled_gemm_with(blocking, output, transposed="transposed" in scales))
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

@@ -54,14 +54,22 @@ class Blocking:
         return next(width for width in _SWIZZLES if self.block_n % (width // 2) == 0)
 
     @property
-    def stages(self) -> int:
-        """As many operand buffers as shared memory holds."""
-        stage_bytes = (self.block_m + self.block_n) * BLOCK_K * 2
+    def stage_bytes(self) -> int:
+        """What one buffer of the ring holds."""
+        return (self.block_m + self.block_n) * BLOCK_K * 2
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """What the buffers hold from which the output is stored."""
         # By columns, of the largest elements.
         row_bytes = self.block_n * 4 if self.by_columns else self.chunk_bytes
-        epilogue_bytes = self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
-        return min(self.most_stages, room // stage_bytes)
+        return self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
+
+    @property
+    def stages(self) -> int:
+        """As many operand buffers as shared memory holds."""
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self.epilogue_bytes
+        return min(self.most_stages, room // self.stage_bytes)
 
     @property
     def constants(self) -> dict[str, int]:

@@ -108,12 +108,19 @@ class Operand:
                 return cls(rows, transposed)
         return cls(matrix.repacked(), copied=True)
 
+    @classmethod
+    def of_rows(cls, matrix: Matrix) -> Operand:
+        """The same, where the kernel reads no transposed matrix."""
+        rows = matrix.in_rows()
+        return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
+
     def copy(self, view: ArrayView, stream: int, *, swapped: bool) -> ArrayView:
         """The copy to read instead, made in the order of a stream."""
         owner: Any = view.owner
         if view.ndim > len(self.rows.shape):
             owner = owner[0]
         with in_order(view.framework, view.device, stream):
-            part = empty_rows(view, self.rows.shape, view.element)
+            # Bytes that the caller said are of another type are copied as what they are.
+            part = empty_rows(view, self.rows.shape, _arrays.view(owner).element)
             part[...] = owner.swapaxes(-1, -2) if swapped else owner
-        return _arrays.view(part)
+        return _arrays.view(part, dtype=view.element)
