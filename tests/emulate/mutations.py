@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "bulk", "tiled"]
+Job = Literal["product", "pair", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Mutation:
     @property
     def kernel(self) -> str:
         """The file."""
-        return "gemm.cu" if self.job in {"product", "pair"} else "copy.cu"
+        return {"product": "gemm.cu", "pair": "gemm.cu", "grouped": "grouped_gemm.cu"}.get(
+            self.job, "copy.cu"
+        )
 
 
 _EXPECT = "full.expect_bytes(kStageBytes);"
@@ -500,6 +502,31 @@ MUTATIONS = (
         "const bool leads = lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    # --- groups of rows -----------------------------------------------------------------------
+    Mutation(
+        "a group that ends behind the arrays keeps its length",
+        "grouped",
+        "min(max(ends[group], start), total_rows)",
+        "max(ends[group], start)",
+        "fault",
+        r"starts at \(\d+, -\d+, 999\), coordinate 1 below 0",
+    ),
+    Mutation(
+        "the producer leaves out a group",
+        "grouped",
+        "load_tiles(shared, a, b, GroupWalk(groups, n, k));",
+        "load_tiles(shared, a, b, GroupWalk({ends, count - 1, total_rows}, n, k));",
+        "deadlock",
+        _NEVER_ARMED,
+    ),
+    Mutation(
+        "the consumers leave out a group",
+        "grouped",
+        "multiply_tiles(shared, c, GroupWalk(groups, n, k),",
+        "multiply_tiles(shared, c, GroupWalk({ends, count - 1, total_rows}, n, k),",
+        "fault",
+        _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
     ),
     # --- a pair of CTAs -----------------------------------------------------------------------
     Mutation(

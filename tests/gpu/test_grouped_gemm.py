@@ -1,4 +1,4 @@
-"""Products of groups of rows on the chip, at sizes that fill it, against NumPy and torch."""
+"""Products of groups of rows, and batches, on the chip at sizes that fill it, in float64."""
 
 from __future__ import annotations
 
@@ -105,3 +105,31 @@ def test_offsets_that_the_kernel_ahead_makes_are_waited_for() -> None:
         ops.grouped_matmul(a, b, offsets, out=out)
 
     assert_right(out, a, b, ends, "bfloat16")
+
+
+def test_ends_on_the_device_never_lead_behind_the_arrays() -> None:
+    """Where they cannot be checked: decreasing ones, and one behind the last row."""
+    a = normal(200, 64, dtype="bfloat16", seed=9)
+    b = normal(3, 64, 64, dtype="bfloat16", seed=10)
+    out = cupy.full((200, 64), np.nan, a.dtype)
+
+    ops.grouped_matmul(a, b, cupy.asarray([90, 40, 999], np.int32), out=out)
+
+    assert_right(out, a, b, np.array([90, 90, 200]), "bfloat16")
+
+
+@pytest.mark.parametrize("shape", [(16, 384, 520, 256), (7, 33, 1032, 264), (3, 1025, 257, 129)])
+@pytest.mark.parametrize("stored", ["kn", "nk"])
+def test_batches_fill_the_chip(shape: tuple[int, int, int, int], stored: str) -> None:
+    batch, m, n, k = shape
+    a = normal(batch, m, k, dtype="bfloat16", seed=11)
+    b = normal(batch, *((k, n) if stored == "kn" else (n, k)), dtype="bfloat16", seed=12)
+    b = b if stored == "kn" else b.swapaxes(1, 2)
+    out = cupy.full((batch, m, n), np.nan, a.dtype)
+
+    for _ in range(2):  # the second time by the plan of the first
+        ops.matmul(a, b, out=out)
+
+    wanted = host(a) @ host(b)
+    error = np.linalg.norm(host(out) - wanted, axis=(1, 2)) / np.linalg.norm(wanted, axis=(1, 2))
+    assert (error < TOLERANCE["bfloat16"]).all()
