@@ -233,6 +233,24 @@ def test_either_fp8_type_goes_with_either(left: Any, right: Any) -> None:
     assert np.array_equal(got, problem.wanted())
 
 
+def test_a_scale_of_nan_spoils_what_it_serves_and_no_more(backend: Any) -> None:
+    problem = exact_problem(70, 300, 300, 128)
+    problem.scale_a[5, 1] = problem.scale_b[2, 1] = np.nan
+
+    got = ops.scaled_matmul(
+        backend.array(problem.a.view(np.uint8)),
+        backend.array(problem.b.view(np.uint8)).T,
+        backend.array(problem.scale_a),
+        backend.array(problem.scale_b),
+        dtype="float32",
+        operand_dtype=E4M3,
+    )
+
+    spoilt = np.zeros((70, 300), bool)
+    spoilt[5], spoilt[:, 128:256] = True, True
+    assert np.array_equal(np.isnan(backend.host(got)), spoilt)
+
+
 def test_nothing_to_sum_is_zero(backend: Any) -> None:
     none = np.zeros((3, 0), np.uint8), np.zeros((0, 20), np.uint8)
     scales = np.zeros((3, 0), np.float32), np.zeros((0, 1), np.float32)
