@@ -179,6 +179,10 @@ def told(row: dict[str, Any]) -> str:
 # --- every blocking -------------------------------------------------------------------------------
 
 
+def multiprocessors() -> int:
+    return int(torch.cuda.get_device_properties(0).multi_processor_count)
+
+
 def blockings() -> Iterator[scaled_gemm.ScaledBlocking]:
     for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
         yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
@@ -192,7 +196,7 @@ def launch_of(
         (views[0], views[1], views[2], views[3]), views[4], blocking, b_scales_transposed=True
     )
     kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, True, blocking)
-    (m, n), at_once = out.shape, 132 // blocking.cluster
+    (m, n), at_once = out.shape, multiprocessors() // blocking.cluster
     clusters = blocking.clusters(m, n)
     return kernel.prepare(
         min(clusters, at_once) * blocking.cluster,
@@ -213,7 +217,7 @@ def race_blockings(m: int, n: int, k: int, rounds: int) -> None:
         )
         for one in blockings()
     }
-    chosen = scaled_gemm.choose_scaled_blocking(m, n, 132, column_scales=False)
+    chosen = scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
     first = f"{chosen.consumers} x 64 x {chosen.block_n}, cluster {chosen.cluster}, group 8"
     row = race(runs, rounds=rounds, reference=first, seconds_per_turn=0.05)
     print(f"{m} x {n} x {k}, chosen: {first}")

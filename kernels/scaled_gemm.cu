@@ -138,11 +138,16 @@ __device__ void add_scaled_columns(
     }
 }
 
-__device__ void multiply_slice(float (&sums)[kSliceSums], u64 a, u64 b) {
+__device__ void begin_slice(float (&sums)[kSliceSums], u64 a, u64 b) {
     wgmma_fence_operands(sums);
     ptx::wgmma_fence();
     wgmma_tile<OperandA, OperandB>(sums, a, b, false);
-    finish_wgmma<0>(sums);
+    ptx::wgmma_commit_group();
+}
+
+__device__ void finish_slice(float (&sums)[kSliceSums]) {
+    ptx::wgmma_wait_group<0>();
+    wgmma_fence_operands(sums);
 }
 
 // The warp has read the stage, and its lanes the scales, which unlike wgmma's reads their arrival
@@ -151,11 +156,8 @@ __device__ void release_scaled_stage(SharedMemory& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
     const u32 lane = lane_index();
-    if (lane == rank) {
-        shared.empty[stage].arrive();
-    } else if (lane < CLUSTER) {
-        shared.empty[stage].arrive_cluster_relaxed(lane);
-    }
+    if (lane == rank) shared.empty[stage].arrive();
+    if (lane != rank && lane < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane);
 }
 
 __device__ void multiply_scaled_tile(
@@ -167,20 +169,22 @@ __device__ void multiply_scaled_tile(
         const u64 a = OperandA::descriptor(stage.a, consumer * ROWS);
         // The operands of this stage have landed.
         shared.full[place.index].wait(place.phase);
-        const RowScales rows = row_scales(scales.a_scales, consumer);
 #pragma unroll
         for (int slice = 0; slice < kSlices; ++slice) {
             const int column = slice * kSliceColumns;
             const bool is_last = slice == kSlices - 1;
             float* slice_total = total[0] + column / 2;
             float sums[kSliceSums];
+            begin_slice(sums, a, OperandB::descriptor(stage.b, column));
+            // Scales are read while the tensor cores work.
+            const RowScales rows = row_scales(scales.a_scales, consumer);
             if constexpr (kScalesColumns) {
-                multiply_slice(sums, a, OperandB::descriptor(stage.b, column));
+                finish_slice(sums);
                 add_scaled_columns(slice_total, sums, rows, scales.b_scales.data() + column);
                 if (is_last) release_scaled_stage(shared, place.index);
             } else {
                 const float scale = slice_scale(scales.b_scales, slice, n, block);
-                multiply_slice(sums, a, OperandB::descriptor(stage.b, column));
+                finish_slice(sums);
                 // The stage is loaded again while these are added.
                 if (is_last) release_scaled_stage(shared, place.index);
                 add_scaled(slice_total, sums, rows, scale);

@@ -183,16 +183,33 @@ def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) ->
     return scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
 
 
-@pytest.mark.parametrize("scales", ["columns", "blocks", "blocks, transposed"])
-@pytest.mark.parametrize("cluster", [1, 2])
-@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
-@pytest.mark.parametrize("output", ["bfloat16", "float32"])
-def test_scaled_gemm_compiles_clean(
+SCALES = ("blocks", "columns", "blocks, transposed")
+
+
+def assert_scaled_gemm_clean(
     shape: tuple[int, int], cluster: int, scales: str, output: str
 ) -> None:
     blocking = ScaledBlocking(*shape, cluster, column_scales=scales == "columns")
 
     assert_clean(scaled_gemm_with(blocking, output, transposed="transposed" in scales))
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_the_widest_scaled_gemm_compiles_clean(cluster: int, scales: str) -> None:
+    assert_scaled_gemm_clean((2, 256), cluster, scales, "bfloat16")
+
+
+@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
+def test_scaled_gemm_compiles_clean(shape: tuple[int, int]) -> None:
+    assert_scaled_gemm_clean(shape, 1, "columns", "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
+def test_scaled_gemm_compiles_clean_whatever_is_asked_of_it(shape: tuple[int, int]) -> None:
+    for cluster, scales, output in itertools.product((1, 2), SCALES, _TYPES):
+        assert_scaled_gemm_clean(shape, cluster, scales, output)
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

@@ -128,7 +128,8 @@ def multiply(
         (ScaledBlocking(2, 256), False),
         (ScaledBlocking(2, 256, 2), True),
         (ScaledBlocking(2, 128, 2), False),
-        (ScaledBlocking(1, 64), True),
+        (ScaledBlocking(1, 32), True),
+        (ScaledBlocking(3, 128), False),
         (ScaledBlocking(2, 256, 2, column_scales=True), False),
         (ScaledBlocking(1, 128, column_scales=True), False),
     ],
@@ -230,6 +231,24 @@ def test_either_fp8_type_goes_with_either(left: Any, right: Any) -> None:
     got = ops.scaled_matmul(a, b.T, problem.scale_a, problem.scale_b, dtype="float32")
 
     assert np.array_equal(got, problem.wanted())
+
+
+def test_a_scale_of_nan_spoils_what_it_serves_and_no_more(backend: Any) -> None:
+    problem = exact_problem(70, 300, 300, 128)
+    problem.scale_a[5, 1] = problem.scale_b[2, 1] = np.nan
+
+    got = ops.scaled_matmul(
+        backend.array(problem.a.view(np.uint8)),
+        backend.array(problem.b.view(np.uint8)).T,
+        backend.array(problem.scale_a),
+        backend.array(problem.scale_b),
+        dtype="float32",
+        operand_dtype=E4M3,
+    )
+
+    spoilt = np.zeros((70, 300), bool)
+    spoilt[5], spoilt[:, 128:256] = True, True
+    assert np.array_equal(np.isnan(backend.host(got)), spoilt)
 
 
 def test_nothing_to_sum_is_zero(backend: Any) -> None:

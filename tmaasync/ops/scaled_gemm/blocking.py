@@ -55,10 +55,12 @@ class ScaledBlocking(Blocking):
 
 RATE = {
     (2, 256): 1.0,
+    (3, 128): 0.93,
     (2, 128): 0.9,
     (2, 64): 0.7,
     (1, 128): 0.65,
     (1, 64): 0.5,
+    (1, 32): 0.3,
 }
 """Share of the widest block's rate that a shape of block, (consumers, columns), reaches when K is
 long: an estimate from the bytes that each loads for its work."""
