@@ -5,6 +5,7 @@ from __future__ import annotations
 from tmaasync.ops._blocking import Blocking
 
 __all__ = [
+    "FEW_COLUMNS",
     "FEW_ROWS",
     "LINE_COLUMNS",
     "RATE",
@@ -76,7 +77,8 @@ FEW_ROWS = 64
 """Up to so many rows of output, the product of the transposes is taken: wgmma's 64 rows are then
 all in use, and blocks are no wider than there is something to multiply."""
 
-_FEW_COLUMNS = (8, 16, 32, 64)
+FEW_COLUMNS = (8, 16, 32, 64)
+"""How wide the blocks of such a product may be."""
 
 
 def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bool) -> Blocking:
@@ -88,7 +90,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
     """
-    widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
+    widths = FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
 
     def rows(consumers: int) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 
 from tmaasync._arrays import ArrayView
+from tmaasync._compile import digest, file_digest, reached
+from tmaasync._sources import find_kernel, include_dir, kernels_dir
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles"]
+__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles", "kernel_digest"]
 
 
 def gemm_tiles(
@@ -43,6 +45,14 @@ def gemm_kernel(
     """The kernel for three types of tile and a blocking."""
     constants = gemm_constants(a_transposed, b_transposed, blocking)
     return Kernel("gemm.cu", types={"ATile": a, "BTile": b, "CTile": c}, constants=constants)
+
+
+@functools.cache
+def kernel_digest() -> str:
+    """A hash of the kernel's source and of every header of ours that it includes."""
+    source = find_kernel("gemm.cu")
+    headers = reached(source.read_text(), (include_dir(), kernels_dir()))
+    return digest("".join(map(file_digest, (source, *headers))).encode())
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, blocking: Blocking) -> dict[str, int]:
