@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ops
-from tmaasync.ops.gemm import plan, tuned
+from tmaasync.ops.gemm import gemm_kernel, plan, tuned
 from tmaasync.ops.gemm import tune as tuning
 from tmaasync.ops.gemm.candidates import candidates, is_legal
 from tmaasync.ops.gemm.tune import DeviceProduct, Request, tune
@@ -32,7 +32,7 @@ class Watched(DeviceProduct):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self.errors: list[float] = []
-        a, b, self.out = (cupy.asnumpy(view.owner) for view in self._views)
+        a, b, _ = (cupy.asnumpy(view.owner) for view in self._views)
         self.wanted = a.astype(np.float64) @ b.astype(np.float64)
 
     def distance(self, array: Any) -> float:
@@ -68,9 +68,13 @@ def test_every_candidate_runs_and_the_winner_is_taken(
     assert max(product.errors) < TOLERANCE[request_.dtype]
     other = next(one for one in candidates(product.problem) if one != product.default)
     tuned.keep(product.gpu, [tuned.Winner(product.problem, other, 1.0, 1.0)])
-    taken = []
-    kernel = plan.gemm_kernel
-    monkeypatch.setattr(plan, "gemm_kernel", lambda *of: taken.append(of[-1]) or kernel(*of))  # type: ignore[func-returns-value, redundant-expr]
+    taken: list[Any] = []
+
+    def kernel_of(*described: Any) -> Any:
+        taken.append(described[-1])
+        return gemm_kernel(*described)
+
+    monkeypatch.setattr(plan, "gemm_kernel", kernel_of)
     a, b, _ = (view.owner for view in product._views)
     assert product.distance(ops.matmul(a, b)) < TOLERANCE[request_.dtype]
     assert taken == [other]
