@@ -8,6 +8,7 @@ from dataclasses import replace
 from tmaasync.ops._blocking import Blocking
 
 __all__ = [
+    "FEW_COLUMNS",
     "FEW_ROWS",
     "FORMS",
     "LINE_COLUMNS",
@@ -15,6 +16,7 @@ __all__ = [
     "choose_few_columns",
     "legal_widths",
     "may_share",
+    "ranked",
 ]
 
 FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
@@ -59,15 +61,10 @@ def choose_blocking(
     b_is_k_major: bool = True,
     count: int = 1,
 ) -> Blocking:
-    """The blocking of least time, by a model that measures nothing.
-
-    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
-    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
-    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
-    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
+    """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
     From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
-    each other.
+    each other. Where rows are not ``on_lines``, pairs always do.
 
     Args:
         m: Rows of the output.
@@ -75,9 +72,38 @@ def choose_blocking(
         k: Depth of the product.
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
-            row of a box takes two requests, and pairs of blocks always share.
+            row of a box takes two requests.
         b_is_k_major: Whether K is contiguous in B.
         count: How many such products there are.
+    """
+    best = ranked(
+        m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
+    )[0]
+    if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
+        return best
+    is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+    shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
+    return replace(best, cluster=2) if shares else best
+
+
+def ranked(
+    m: int,
+    n: int,
+    k: int,
+    multiprocessors: int,
+    *,
+    on_lines: bool = True,
+    b_is_k_major: bool = True,
+    count: int = 1,
+) -> list[Blocking]:
+    """All blocks by the model's time, the shortest first; in pairs where not ``on_lines``.
+
+    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
+    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
+    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
+    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
+
+    Takes what `choose_blocking` does.
     """
 
     def time(blocking: Blocking) -> float:
@@ -87,18 +113,12 @@ def choose_blocking(
         depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
         return depth * area / _rate(blocking, on_lines=on_lines)
 
-    def shares(blocking: Blocking) -> bool:
-        if count > 1 and -(-m // blocking.block_m) < _BLOCKS_TO_SHARE:
-            return False
-        many = count * blocking.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
-        return many and may_share(blocking.block_n, b_is_k_major=b_is_k_major)
-
-    blocks = list(_blocks(FORMS if m > _TALL_FROM else sorted(FORMS), b_is_k_major=b_is_k_major))
-    if not on_lines and count == 1:
-        pairs = [replace(block, cluster=2) for block in blocks]
-        return min((p for p in pairs if may_share(p.block_n, b_is_k_major=b_is_k_major)), key=time)
-    best = min(blocks, key=time)
-    return replace(best, cluster=2) if shares(best) else best
+    forms = FORMS if m > _TALL_FROM else sorted(FORMS)
+    blocks = _blocks(forms, b_is_k_major=b_is_k_major)
+    if on_lines or count > 1:
+        return sorted(blocks, key=time)
+    pairs = (b for b in blocks if may_share(b.block_n, b_is_k_major=b_is_k_major))
+    return sorted((replace(pair, cluster=2) for pair in pairs), key=time)
 
 
 def _blocks(forms: Iterable[tuple[int, int, int]], *, b_is_k_major: bool) -> Iterator[Blocking]:
@@ -128,7 +148,8 @@ FEW_ROWS = 64
 """Up to so many rows of output, the product of the transposes is taken: wgmma's 64 rows are then
 all in use, and blocks are no wider than there is something to multiply."""
 
-_FEW_COLUMNS = (8, 16, 32, 64)
+FEW_COLUMNS = (8, 16, 32, 64)
+"""How wide the blocks of such a product may be."""
 
 
 def choose_few_columns(
@@ -143,7 +164,7 @@ def choose_few_columns(
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
         count: How many such products there are.
     """
-    widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
+    widths = FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
 
     def rows(consumers: int) -> int:

@@ -14,14 +14,17 @@ from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
+from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._copies import in_order
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_operands, check_output
-from tmaasync.ops.gemm.blocking import FEW_ROWS, choose_blocking, choose_few_columns
+from tmaasync.ops.gemm.blocking import FEW_ROWS
 from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
+from tmaasync.ops.gemm.problem import Problem, default_blocking
+from tmaasync.ops.gemm.tuned import tuned_blocking
 
-__all__ = ["Plan", "plan_for"]
+__all__ = ["Plan", "new_plan", "plan_for"]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -29,14 +32,18 @@ def plan_for(a: Matrix, b: Matrix, c: Matrix, wanted: Element | None) -> Plan:
     """All that a product costs once per layout; the same plan serves any addresses."""
     check_operands(a, b)
     check_output(c, a, b, wanted)
-    a, b, c = _unbatched(a, b, c)
+    return new_plan(*_unbatched(a, b, c))
+
+
+def new_plan(a: Matrix, b: Matrix, c: Matrix, blocking: Blocking | None = None) -> Plan:
+    """A plan of its own; in the given blocking, else in the tuned one, else in the model's."""
     # The columns of the product are the rows of the transposes' product.
     swapped = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
     rows = c.transposed if swapped else c
     by_columns = rows.shape[-2] <= FEW_ROWS
     if swapped != by_columns:
         a, b, c = b.transposed, a.transposed, c.transposed
-    return Plan(a, b, c, swapped=swapped != by_columns, by_columns=by_columns)
+    return Plan(a, b, c, blocking, swapped=swapped != by_columns, by_columns=by_columns)
 
 
 def _unbatched(a: Matrix, b: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
@@ -54,18 +61,38 @@ def _unbatched(a: Matrix, b: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]
 class Plan:
     """A product of matrices of given layouts: everything but their addresses and the stream."""
 
-    def __init__(self, a: Matrix, b: Matrix, c: Matrix, *, swapped: bool, by_columns: bool) -> None:
+    def __init__(
+        self,
+        a: Matrix,
+        b: Matrix,
+        c: Matrix,
+        blocking: Blocking | None = None,
+        *,
+        swapped: bool,
+        by_columns: bool,
+    ) -> None:
         self._a, self._b = Operand.of(a), Operand.of(b)
-        self._batches = c.shape[0] if len(c.shape) == 3 else 1
-        self._shape = c.shape[-2:]
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
         self._is_staged = lines.in_stored_rows() is None
         self._depth = a.shape[-1]
         self._swapped = swapped
-        self._by_columns = by_columns
+        self._blocking = blocking
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
+        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
+        m, n = c.shape[-2:]
+        self.problem = Problem(
+            m,
+            n,
+            self._depth,
+            batches=c.shape[0] if len(c.shape) == 3 else 1,
+            operands=a.element.name,
+            output=c.element.name,
+            layout=("t" if self._a.transposed else "n") + ("t" if self._b.transposed else "n"),
+            by_columns=by_columns,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+        )
         self._lock = threading.Lock()
 
     @property
@@ -115,29 +142,19 @@ class Plan:
         if self._launch is not None:
             self._launch.at(addresses, stream)
 
+    def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
+        """The blocking that it gets on a GPU of this name; None is the emulator."""
+        tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
+        return self._blocking or tuned or default_blocking(self.problem, multiprocessors)
+
     def _prepare(
         self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
     ) -> PreparedLaunch | EmulatedLaunch:
-        (m, n), batches = self._shape, self._batches
+        m, n, _, batches, *_ = self.problem
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
-        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
-        on_lines = all(pitch % LINE_BYTES == 0 for pitch in pitches)
         transposed = (self._a.transposed, self._b.transposed)
-        if self._by_columns:
-            blocking = choose_few_columns(
-                m, n, multiprocessors, b_is_k_major=transposed[1], count=batches
-            )
-        else:
-            blocking = choose_blocking(
-                m,
-                n,
-                self._depth,
-                multiprocessors,
-                on_lines=on_lines,
-                b_is_k_major=transposed[1],
-                count=batches,
-            )
+        blocking = self.blocking_on(None if device is None else limits.name, multiprocessors)
         tiles = gemm_tiles(
             self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
         )
