@@ -19,6 +19,8 @@ using namespace tmaasync;
 using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
 using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 
+struct StageExtras {};
+
 #include "product.cuh"
 
 extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory);
