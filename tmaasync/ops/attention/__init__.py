@@ -1,0 +1,1 @@
+"""Attention: softmax of scaled scores, times values, head by head."""
