@@ -27,15 +27,18 @@ using OperandV = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD
 using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 using Ring = PipelineState<STAGES>;
 
-static_assert(sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width");
+static_assert(
+    sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width"
+);
 
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
 
-// Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
-constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 24;
-constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 240;
+// Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
+// single consumer has enough from the start.
+constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? 24 : 0;
+constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 240 : 0;
 
 // Where a group's output waits to be stored: memory of its own, or that of its queries.
 template <bool kIsOverQ>
@@ -115,9 +118,7 @@ struct Loads {
         for (int group = 0; group < CONSUMERS; ++group) {
             const int position = tile.position + group * kGroupPositions;
             shared.q_empty[group].wait(q_phase);
-            load_rows(
-                q, shared.q[group], shared.q_full[group], tile.entry, tile.head, position
-            );
+            load_rows(q, shared.q[group], shared.q_full[group], tile.entry, tile.head, position);
         }
         q_phase ^= 1;
     }
@@ -232,9 +233,8 @@ __device__ __forceinline__ int row_of_thread(int group) {
 }
 
 // What the thread's rows see of a block of keys.
-__device__ __forceinline__ Visible visible_in(
-    const Problem& problem, const Tile& tile, int group, int block
-) {
+__device__ __forceinline__ Visible
+visible_in(const Problem& problem, const Tile& tile, int group, int block) {
     const int first_column = block * BLOCK_N + accumulator_column(thread_in_warpgroup(), 0);
     Visible visible;
 #pragma unroll

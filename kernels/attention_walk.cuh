@@ -22,11 +22,11 @@ struct Problem {
     i32 heads_per_kv_head;
     i32 queries;  // positions; of packed sequences, rows of the array
     i32 keys;
-    i32 section;         // heads, of any batch entry, that are walked together
-    i32 left;            // position p sees keys from p - left on
-    i32 right;           // and up to p + right
-    float scale;         // of a score before softcap's tanh
-    float scale_log2;    // of a score, in the exponent of 2
+    i32 section;       // heads, of any batch entry, that are walked together
+    i32 left;          // position p sees keys from p - left on
+    i32 right;         // and up to p + right
+    float scale;       // of a score before softcap's tanh
+    float scale_log2;  // of a score, in the exponent of 2
 };
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
@@ -76,9 +76,7 @@ struct Tile {
     }
 
 private:
-    __device__ __forceinline__ KeyBlocks blocks_of(
-        const Problem& problem, i32 from, i32 to
-    ) const {
+    __device__ __forceinline__ KeyBlocks blocks_of(const Problem& problem, i32 from, i32 to) const {
         const i32 keys = entry.keys.length;
         KeyBlocks blocks{0, ceil_div(keys, BLOCK_N), 0, keys / BLOCK_N};
         if constexpr (HAS_RIGHT) {

@@ -1,1 +1,6 @@
 """Attention: softmax of scaled scores, times values, head by head."""
+
+from tmaasync.ops.attention.kernel import Blocking, Variant, attention_kernel, attention_tiles
+from tmaasync.ops.attention.operation import attention
+
+__all__ = ["Blocking", "Variant", "attention", "attention_kernel", "attention_tiles"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
@@ -11,7 +12,16 @@ from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["Blocking", "Tiles", "Variant", "attention_kernel", "attention_tiles", "padded_dim"]
+__all__ = [
+    "Blocking",
+    "Sizes",
+    "Tiles",
+    "Variant",
+    "attention_kernel",
+    "attention_tiles",
+    "choose_blocking",
+    "padded_dim",
+]
 
 GROUP_ROWS = 64
 """Rows of queries of a consumer: those of one wgmma."""
@@ -52,6 +62,11 @@ class Blocking:
     def positions(self) -> int:
         """Positions of a tile."""
         return self.rows // self.heads_per_tile
+
+    def tiles(self, sizes: Sizes) -> int:
+        """How many tiles cover the queries."""
+        heads = sizes.batch * sizes.heads // self.heads_per_tile
+        return heads * -(-sizes.queries // self.positions)
 
     @property
     def threads(self) -> int:
@@ -102,22 +117,61 @@ def padded_dim(head_dim: int) -> int:
     return -(-head_dim // 32) * 32
 
 
-# Consumers, and keys of a block, that registers and shared memory hold: without and with a mask
-# that cuts blocks (there, narrower blocks waste less on the diagonal).
-_SHAPES = {
-    64: ((3, 128), (3, 128)),
-    96: ((2, 160), (2, 128)),
-    128: ((2, 160), (2, 128)),
-    192: ((2, 96), (2, 96)),
-    256: ((2, 80), (2, 80)),
+# Share of the fastest rate that a shape, (consumers, keys of a block), reaches on long sequences,
+# by the head dimension up to which registers and shared memory hold it.
+_RATES: dict[int, dict[tuple[int, int], float]] = {
+    64: {(3, 128): 1.0, (2, 192): 0.97, (2, 128): 0.95, (1, 128): 0.6},
+    96: {(2, 160): 1.0, (2, 128): 0.98, (1, 128): 0.65},
+    128: {(2, 176): 1.0, (2, 160): 0.99, (2, 128): 0.96, (1, 128): 0.65},
+    192: {(2, 96): 1.0, (1, 96): 0.65},
+    256: {(2, 80): 1.0, (1, 80): 0.65},
 }
 
+# Under a mask that cuts blocks: narrower ones waste less on the diagonal.
+_MOST_CUT = 128
 
-def choose_blocking(head_dim: int, *, cuts_blocks: bool) -> Blocking:
-    """The blocking for a head dimension."""
-    columns = padded_dim(head_dim)
-    shapes = next(shapes for most, shapes in _SHAPES.items() if columns <= most)
-    return Blocking(columns, *shapes[cuts_blocks])
+
+class Sizes(NamedTuple):
+    """What decides how the work is cut."""
+
+    queries: int
+    keys: int
+    heads: int
+    heads_per_kv_head: int
+    batch: int
+    head_dim: int
+
+
+def choose_blocking(sizes: Sizes, multiprocessors: int, *, cuts_blocks: bool) -> Blocking:
+    """The blocking of least time: rounds of tiles, times the work of a tile over its rate.
+
+    Args:
+        sizes: Of the problem; of packed sequences, of a typical one.
+        multiprocessors: How many tiles are worked on at once.
+        cuts_blocks: Whether a mask cuts blocks of keys.
+    """
+    columns = padded_dim(sizes.head_dim)
+    rates = next(rates for most, rates in _RATES.items() if columns <= most)
+
+    def cut(shape: tuple[int, int]) -> Blocking:
+        alone = Blocking(columns, *shape)
+        shares = cuts_blocks or sizes.queries < alone.rows
+        return replace(alone, heads_per_tile=_heads_per_tile(sizes) if shares else 1)
+
+    def cost(shape: tuple[int, int]) -> float:
+        blocking = cut(shape)
+        rounds = -(-blocking.tiles(sizes) // multiprocessors)
+        keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
+        return rounds * blocking.rows * keys / rates[shape]
+
+    shapes = [shape for shape in rates if not cuts_blocks or shape[1] <= _MOST_CUT]
+    return cut(min(shapes, key=cost))
+
+
+def _heads_per_tile(sizes: Sizes) -> int:
+    """As many heads as share keys, in steps of two."""
+    heads = sizes.heads_per_kv_head
+    return min(heads & -heads, GROUP_ROWS)
 
 
 def attention_tiles(
@@ -137,7 +191,7 @@ def attention_tiles(
 
 
 @functools.cache
-def attention_kernel(  # noqa: PLR0913 - one per tile
+def attention_kernel(
     q: str, k: str, v: str, o: str, variant: Variant, blocking: Blocking
 ) -> Kernel:
     """The kernel for four types of tile, a variant and a blocking."""
