@@ -11,6 +11,7 @@
 //   HAS_RIGHT       whether they see none too far behind them: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is wanted
+//   WEIGHS_EARLY    whether weights are made before a group waits for its sums, not after
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
 // Grid: any number of CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the arrays are TMA's zero
@@ -187,6 +188,11 @@ struct Consumer {
     Ring v_place = Ring::for_consumer();
     u32 q_phase = 0;
 
+    // All scores of the tile are taken.
+    __device__ __forceinline__ void release_queries() {
+        if constexpr (!O_OVER_Q) release(shared.q_empty[group]);
+    }
+
     // scores = Q K^T, as one group of instructions.
     __device__ __forceinline__ void issue_scores(Scores& scores) {
         const u64 q = OperandQ::descriptor(shared.q[group], 0);
@@ -289,6 +295,7 @@ __device__ __forceinline__ void step(
     consumer.take_scores<1>(scores);
     float rescale[2];
     weigh_scores<kIsPartial>(consumer, tile, block, softmax, scores, rescale);
+    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
     scale_rows(sums, rescale);
@@ -316,6 +323,7 @@ __device__ __forceinline__ void attend(
     for (; block >= blocks.first; --block) {
         step<true>(consumer, tile, block, softmax, scores, weights, sums);
     }
+    consumer.release_queries();
     consumer.issue_sums(sums, weights);
     consumer.take_sums(sums, weights);
 }
@@ -374,8 +382,11 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
         for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
         consumer.shared.q_full[consumer.group].wait(consumer.q_phase);
         consumer.q_phase ^= 1;
-        if (!blocks.is_empty()) attend(consumer, tile, blocks, softmax, sums);
-        if constexpr (!O_OVER_Q) release(consumer.shared.q_empty[consumer.group]);
+        if (blocks.is_empty()) {
+            consumer.release_queries();
+        } else {
+            attend(consumer, tile, blocks, softmax, sums);
+        }
 
         float inverse[2], values[2];
 #pragma unroll

@@ -28,6 +28,7 @@ GROUP_ROWS = 64
 
 _BARRIER_BYTES = 1024
 _ELEMENT_BYTES = 2
+_MOST_STAGES = 4
 
 Tiles = tuple[TMATensorTile, TMATensorTile, TMATensorTile, TMATensorTile]
 
@@ -52,6 +53,7 @@ class Blocking:
     consumers: int
     block_n: int
     heads_per_tile: int = 1
+    weighs_early: bool = True
 
     @property
     def rows(self) -> int:
@@ -76,15 +78,20 @@ class Blocking:
     @property
     def stages(self) -> int:
         """Buffers in each ring."""
-        block_bytes = 2 * self.block_n * self.head_dim * _ELEMENT_BYTES
-        return min(2, (MAX_SHARED_BYTES - _BARRIER_BYTES - self._tile_bytes) // block_bytes)
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self._tile_bytes
+        if not self.output_is_over_queries:
+            room -= self._tile_bytes
+        return min(_MOST_STAGES, room // self._block_bytes)
 
     @property
     def output_is_over_queries(self) -> bool:
-        """Whether there is no memory left for an output of its own."""
-        block_bytes = 2 * self.block_n * self.head_dim * _ELEMENT_BYTES
-        used = 2 * self._tile_bytes + self.stages * block_bytes
+        """Whether an output of its own would leave no memory for two buffers."""
+        used = 2 * self._tile_bytes + 2 * self._block_bytes
         return used + _BARRIER_BYTES > MAX_SHARED_BYTES
+
+    @property
+    def _block_bytes(self) -> int:
+        return 2 * self.block_n * self.head_dim * _ELEMENT_BYTES
 
     @property
     def _tile_bytes(self) -> int:
@@ -104,6 +111,7 @@ class Blocking:
             "HEAD_DIM": self.head_dim,
             "STAGES": self.stages,
             "HEADS_PER_TILE": self.heads_per_tile,
+            "WEIGHS_EARLY": self.weighs_early,
             "O_OVER_Q": self.output_is_over_queries,
         }
 

@@ -44,9 +44,15 @@ class Plan:
     """Attention over arrays of given layouts: everything but their addresses and the stream."""
 
     def __init__(
-        self, operands: Sequence[Layout], out: Layout, scores: Scores, *, has_lse: bool
+        self,
+        operands: Sequence[Layout],
+        out: Layout,
+        scores: Scores,
+        *,
+        has_lse: bool,
+        blocking: Blocking | None = None,
     ) -> None:
-        """Nothing is compiled or encoded before the first `run`."""
+        """Nothing is compiled or encoded before the first `run`; the blocking is chosen there."""
         q, k, _ = operands
         self._sizes = Sizes(
             queries=q.shape[1],
@@ -59,6 +65,7 @@ class Plan:
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self._scores = scores
         self._has_lse = has_lse
+        self._blocking = blocking
         self._device = out.device
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._lock = threading.Lock()
@@ -111,8 +118,11 @@ class Plan:
     ) -> PreparedLaunch | EmulatedLaunch:
         limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
         sizes, scores = self._sizes, self._scores
-        blocking = choose_blocking(sizes, limits.multiprocessors, cuts_blocks=scores.cuts_blocks)
-        tiles = attention_tiles(*(reachable(view) for view in views), reachable(out), blocking)
+        blocking = self._blocking or choose_blocking(
+            sizes, limits.multiprocessors, cuts_blocks=scores.cuts_blocks
+        )
+        q, k, v, o = (reachable(view) for view in (*views, out))
+        tiles = attention_tiles(q, k, v, o, blocking)
         variant = Variant(
             has_left=scores.left is not None,
             has_right=scores.right is not None,

@@ -8,7 +8,7 @@ namespace tmaasync::ptx {
 
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
     float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
 }
 
