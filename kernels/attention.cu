@@ -7,12 +7,15 @@
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 32
 //   STAGES          buffers in each of the rings of keys and of values
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
+//   IS_PACKED       whether sequences lie one after the other, or every entry has its own slice
 //   HAS_LEFT        whether positions see no keys too far before them: a window
 //   HAS_RIGHT       whether they see none too far behind them: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is wanted
 //   WEIGHS_EARLY    whether weights are made before a group waits for its sums, not after
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
+//
+// Packed sequences come with the WorkList of attention_work.cu.
 //
 // Grid: any number of CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the arrays are TMA's zero
 // fill on loads, so that no NaN of a neighbour gets in, and its clipping on stores.
@@ -57,11 +60,18 @@ struct Staged<true> {
     }
 };
 
+// What the producer hands over beside the queries.
+struct Task {
+    Tile tile;
+    bool is_last;
+};
+
 struct SharedMemory {
     typename QTile::Shared q[CONSUMERS];
     typename KTile::Shared k[STAGES];
     typename VTile::Shared v[STAGES];
     Staged<O_OVER_Q> o;
+    Task tasks[CONSUMERS];
     SharedMemBarrier q_full[CONSUMERS];
     SharedMemBarrier q_empty[CONSUMERS];
     SharedMemBarrier k_full[STAGES];
@@ -98,12 +108,28 @@ __device__ __forceinline__ void load_rows(
     const Rows& rows,
     typename Rows::Shared& shared,
     SharedMemBarrier& full,
-    const Entry& entry,
-    int head,
-    int row
+    i32 entry,
+    const RaggedSequence& sequence,
+    i32 head,
+    i32 row
 ) {
     full.expect_bytes(Rows::kBytes);
-    rows.async_copy(shared, full, {0, head, row, entry.index});
+    if constexpr (IS_PACKED) {
+        rows.async_copy(shared, full, sequence, {0, head, row});
+    } else {
+        rows.async_copy(shared, full, {0, head, row, entry});
+    }
+}
+
+template <typename Rows>
+__device__ __forceinline__ void store_rows(
+    const Rows& rows, const typename Rows::Shared& shared, const Entry& entry, i32 head, i32 row
+) {
+    if constexpr (IS_PACKED) {
+        rows.async_store(shared, entry.queries, {0, head, row});
+    } else {
+        rows.async_store(shared, {0, head, row, entry.index});
+    }
 }
 
 struct Loads {
@@ -115,50 +141,77 @@ struct Loads {
     Ring v_place = Ring::for_producer();
     u32 q_phase = 1;
 
+    // Hands a tile over, as soon as the tile before is done with.
     __device__ __forceinline__ void load_q(const Tile& tile) {
         for (int group = 0; group < CONSUMERS; ++group) {
-            const int position = tile.position + group * kGroupPositions;
             shared.q_empty[group].wait(q_phase);
-            load_rows(q, shared.q[group], shared.q_full[group], tile.entry, tile.head, position);
+            shared.tasks[group] = {tile, false};
+            load_rows(
+                q, shared.q[group], shared.q_full[group], tile.entry.index, tile.entry.queries,
+                tile.head, tile.position + group * kGroupPositions
+            );
         }
         q_phase ^= 1;
     }
 
-    __device__ __forceinline__ void load_k(const Tile& tile, int kv_head, int block) {
-        shared.k_empty[k_place.index].wait(k_place.phase);
-        load_rows(
-            k, shared.k[k_place.index], shared.k_full[k_place.index], tile.entry, kv_head,
-            block * BLOCK_N
-        );
-        k_place.step();
+    __device__ __forceinline__ void load_k(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry, kv_head, block);
     }
 
-    __device__ __forceinline__ void load_v(const Tile& tile, int kv_head, int block) {
-        shared.v_empty[v_place.index].wait(v_place.phase);
+    __device__ __forceinline__ void load_v(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry, kv_head, block);
+    }
+
+    __device__ __forceinline__ void end() {
+        for (int group = 0; group < CONSUMERS; ++group) {
+            shared.q_empty[group].wait(q_phase);
+            shared.tasks[group] = {{}, true};
+            shared.q_full[group].arrive();
+        }
+    }
+
+private:
+    template <typename Rows>
+    __device__ __forceinline__ static void load_block(
+        const Rows& rows,
+        Ring& place,
+        typename Rows::Shared (&stages)[STAGES],
+        SharedMemBarrier (&full)[STAGES],
+        SharedMemBarrier (&empty)[STAGES],
+        const Entry& entry,
+        i32 kv_head,
+        i32 block
+    ) {
+        empty[place.index].wait(place.phase);
         load_rows(
-            v, shared.v[v_place.index], shared.v_full[v_place.index], tile.entry, kv_head,
+            rows, stages[place.index], full[place.index], entry.index, entry.keys, kv_head,
             block * BLOCK_N
         );
-        v_place.step();
+        place.step();
     }
 };
 
 // In the order in which the consumers take them: the keys of a block, then the values of the one
 // before.
-__device__ void load_tiles(Loads loads, const Problem& problem) {
-    for (TileWalk walk(problem); !walk.done(); walk.step()) {
-        const Tile tile = walk.tile();
-        const auto blocks = tile.blocks(problem);
-        const int kv_head = tile.kv_head(problem);
-        if (!blocks.is_empty()) loads.load_k(tile, kv_head, blocks.end - 1);
-        loads.load_q(tile);
-        if (blocks.is_empty()) continue;
-        for (int block = blocks.end - 2; block >= blocks.first; --block) {
-            loads.load_k(tile, kv_head, block);
-            loads.load_v(tile, kv_head, block + 1);
-        }
-        loads.load_v(tile, kv_head, blocks.first);
+__device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, const Tile& tile) {
+    const auto blocks = tile.blocks(problem);
+    const i32 kv_head = tile.head / problem.heads_per_kv_head;
+    if (blocks.count() > 0) loads.load_k(tile, kv_head, blocks.end - 1);
+    loads.load_q(tile);
+    if (blocks.count() == 0) return;
+    for (int block = blocks.end - 2; block >= blocks.first; --block) {
+        loads.load_k(tile, kv_head, block);
+        loads.load_v(tile, kv_head, block + 1);
     }
+    loads.load_v(tile, kv_head, blocks.first);
+}
+
+template <typename Walk>
+__device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk) {
+    for (i32 round = 0; tile_of_round(round) < walk.tiles; ++round) {
+        load_tile(loads, problem, walk.tile(tile_of_round(round)));
+    }
+    loads.end();
 }
 
 // --- products ------------------------------------------------------------------------------------
@@ -187,6 +240,16 @@ struct Consumer {
     Ring k_place = Ring::for_consumer();
     Ring v_place = Ring::for_consumer();
     u32 q_phase = 0;
+
+    // The next tile, whose queries have landed.
+    __device__ __forceinline__ Task take_task() {
+        shared.q_full[group].wait(q_phase);
+        q_phase ^= 1;
+        const Task task = shared.tasks[group];
+        // One lane tells for its warp that the queries, and with them the task, may be replaced.
+        __syncwarp();
+        return task;
+    }
 
     // All scores of the tile are taken.
     __device__ __forceinline__ void release_queries() {
@@ -246,11 +309,11 @@ visible_in(const Problem& problem, const Tile& tile, int group, int block) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of_thread(group) + 8 * half;
-        const int position = tile.position + row / HEADS_PER_TILE;
+        const int own = tile.position + row / HEADS_PER_TILE + tile.shift(problem);
         int end = tile.entry.keys.length;
-        if constexpr (HAS_RIGHT) end = min(end, position + problem.right + 1);
+        if constexpr (HAS_RIGHT) end = min(end, own + problem.right + 1);
         visible.end[half] = end - first_column;
-        visible.first[half] = position - problem.left - first_column;
+        visible.first[half] = own - problem.left - first_column;
     }
     return visible;
 }
@@ -340,8 +403,8 @@ __device__ __forceinline__ void write_lse(
         const int position = tile.position + row / HEADS_PER_TILE;
         const int head = tile.head + row % HEADS_PER_TILE;
         if (position >= tile.entry.queries.length) continue;
-        const i64 line = static_cast<i64>(tile.entry.index) * problem.heads + head;
-        lse[line * problem.queries + position] = values[half];
+        const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry.index) * problem.heads + head;
+        lse[line * problem.queries + tile.entry.queries.start + position] = values[half];
     }
 }
 
@@ -360,7 +423,7 @@ __device__ __forceinline__ void store_output(
     everyone.sync();
     if (leads) {
         const int position = tile.position + group * kGroupPositions;
-        o.async_store(staged, {0, tile.head, position, tile.entry.index});
+        store_rows(o, staged, tile.entry, tile.head, position);
         commit_group();
         if constexpr (O_OVER_Q) {
             wait_group_read<0>();
@@ -373,16 +436,14 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
     const Problem& problem = consumer.problem;
     // The first group's first turn.
     if (consumer.group == CONSUMERS - 1) pass_turn(consumer.group);
-    for (TileWalk walk(problem); !walk.done(); walk.step()) {
-        const Tile tile = walk.tile();
+    for (Task task = consumer.take_task(); !task.is_last; task = consumer.take_task()) {
+        const Tile& tile = task.tile;
         const auto blocks = tile.blocks(problem, consumer.group);
         Softmax softmax{problem.scale_log2};
         Sums sums;
 #pragma unroll
         for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
-        consumer.shared.q_full[consumer.group].wait(consumer.q_phase);
-        consumer.q_phase ^= 1;
-        if (blocks.is_empty()) {
+        if (blocks.count() == 0) {
             consumer.release_queries();
         } else {
             attend(consumer, tile, blocks, softmax, sums);
@@ -410,6 +471,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ VTile v,
     const __grid_constant__ OTile o,
     float* lse,
+    const WorkList* list,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
@@ -429,7 +491,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         release_registers<kProducerRegisters>();
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
-            load_tiles({shared, q, k, v}, problem);
+            if constexpr (IS_PACKED) {
+                load_tiles({shared, q, k, v}, problem, PackedWalk(problem, *list));
+            } else {
+                load_tiles({shared, q, k, v}, problem, PaddedWalk(problem));
+            }
         }
     } else {
         claim_registers<kConsumerRegisters>();

@@ -20,20 +20,21 @@ struct Problem {
     i32 batch;
     i32 heads;
     i32 heads_per_kv_head;
-    i32 queries;  // positions; of packed sequences, rows of the array
-    i32 keys;
-    i32 section;       // heads, of any batch entry, that are walked together
-    i32 left;          // position p sees keys from p - left on
-    i32 right;         // and up to p + right
-    float scale;       // of a score before softcap's tanh
-    float scale_log2;  // of a score, in the exponent of 2
+    i32 queries;          // positions of an entry; of packed ones, rows of the array
+    i32 keys;             // the same of keys
+    i32 section;          // tiles side by side, of any entry, that are walked together
+    i32 left;             // a position sees so many keys before its own
+    i32 right;            // and so many behind it
+    i32 is_bottom_right;  // the last position's own key is the last; else the first's the first
+    float scale;          // of a score before softcap's tanh
+    float scale_log2;     // of a score, in the exponent of 2
 };
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
-// One entry of a batch: a slice of a padded array, or a stretch of a packed one.
+// One entry of a batch: a slice of padded arrays, or a stretch of packed ones.
 struct Entry {
     i32 index;
     RaggedSequence queries;
@@ -48,7 +49,7 @@ struct KeyBlocks {
     i32 whole_first;
     i32 whole_end;
 
-    __device__ __forceinline__ bool is_empty() const { return end <= first; }
+    __device__ __forceinline__ i32 count() const { return max(end - first, 0); }
 };
 
 struct Tile {
@@ -56,8 +57,9 @@ struct Tile {
     i32 head;      // the first of its heads
     i32 position;  // the first of its positions
 
-    __device__ __forceinline__ i32 kv_head(const Problem& problem) const {
-        return head / problem.heads_per_kv_head;
+    // What a position has to be moved by to be that of its own key.
+    __device__ __forceinline__ i32 shift(const Problem& problem) const {
+        return problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
     }
 
     // The blocks that the CTA walks, for all its rows.
@@ -80,49 +82,76 @@ private:
         const i32 keys = entry.keys.length;
         KeyBlocks blocks{0, ceil_div(keys, BLOCK_N), 0, keys / BLOCK_N};
         if constexpr (HAS_RIGHT) {
-            blocks.end = max(min(blocks.end, ceil_div(to + problem.right + 1, BLOCK_N)), 0);
-            blocks.whole_end = min(blocks.whole_end, max(from + problem.right + 1, 0) / BLOCK_N);
+            const i32 reach = shift(problem) + problem.right + 1;
+            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), BLOCK_N));
+            blocks.whole_end = min(blocks.whole_end, max(from + reach, 0) / BLOCK_N);
         }
         if constexpr (HAS_LEFT) {
-            blocks.first = max(from - problem.left, 0) / BLOCK_N;
-            blocks.whole_first = ceil_div(max(to - problem.left, 0), BLOCK_N);
+            const i32 reach = shift(problem) - problem.left;
+            blocks.first = max(from + reach, 0) / BLOCK_N;
+            blocks.whole_first = ceil_div(max(to + reach, 0), BLOCK_N);
         }
         return blocks;
     }
 };
 
-// Tiles are walked section by section, so that the keys of a section stay in L2: the last
-// positions of all its heads first, which under a causal mask see the most keys. Every other round
-// goes backwards over the CTAs, so that the work of two rounds is about equal.
-struct TileWalk {
+// The number of the tile that a CTA takes in a round. Every other round goes backwards over the
+// CTAs: where tiles come with the most keys first, the work of two rounds is about equal.
+__device__ __forceinline__ i32 tile_of_round(i32 round) {
+    const i32 ctas = gridDim.x, cta = blockIdx.x;
+    return round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
+}
+
+// Of padded arrays, all entries of which are alike. Tiles are walked section by section, so that
+// the keys of a section stay in L2: the last positions of all its heads first, which under a causal
+// mask see the most keys.
+struct PaddedWalk {
     const Problem& problem;
     i32 tiles_per_head;
     i32 tiles;
-    i32 round = 0;
 
-    __device__ explicit TileWalk(const Problem& of)
+    __device__ explicit PaddedWalk(const Problem& of)
         : problem(of),
           tiles_per_head(ceil_div(of.queries, kTilePositions)),
           tiles(of.batch * of.heads / HEADS_PER_TILE * tiles_per_head) {}
 
-    __device__ __forceinline__ i32 index() const {
-        const i32 ctas = gridDim.x, cta = blockIdx.x;
-        return round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
-    }
-
-    __device__ __forceinline__ bool done() const { return index() >= tiles; }
-    __device__ __forceinline__ void step() { ++round; }
-
-    __device__ __forceinline__ Tile tile() const {
+    __device__ __forceinline__ Tile tile(i32 index) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
-        const i32 section = index() / (problem.section * tiles_per_head);
-        const i32 within = index() % (problem.section * tiles_per_head);
+        const i32 section = index / (problem.section * tiles_per_head);
+        const i32 within = index % (problem.section * tiles_per_head);
         const i32 first = section * problem.section;
         const i32 here = min(problem.section, problem.batch * heads - first);
         const i32 head = first + within % here;
-        const i32 row = (tiles_per_head - 1 - within / here) * kTilePositions;
+        const i32 position = (tiles_per_head - 1 - within / here) * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
-        return {entry, head % heads * HEADS_PER_TILE, row};
+        return {entry, head % heads * HEADS_PER_TILE, position};
+    }
+};
+
+// Tiles of packed arrays, without their heads: those that see the most keys first. attention_work
+// makes it.
+struct WorkList {
+    struct alignas(8) Item {
+        Entry entry;
+        i32 position;
+    };
+
+    i32 count;
+    Item items[1];
+};
+
+struct PackedWalk {
+    const Problem& problem;
+    const WorkList& list;
+    i32 tiles;
+
+    __device__ PackedWalk(const Problem& of, const WorkList& list)
+        : problem(of), list(list), tiles(list.count * (of.heads / HEADS_PER_TILE)) {}
+
+    __device__ __forceinline__ Tile tile(i32 index) const {
+        const i32 heads = problem.heads / HEADS_PER_TILE;
+        const auto item = list.items[index / heads];
+        return {item.entry, index % heads * HEADS_PER_TILE, item.position};
     }
 };
 

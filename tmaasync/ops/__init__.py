@@ -1,9 +1,17 @@
 """What most users call: the shipped kernels on arrays, one module per kernel family."""
 
-from tmaasync.ops.attention import attention
+from tmaasync.ops.attention import attention, varlen_attention
 from tmaasync.ops.conv2d import conv2d
 from tmaasync.ops.copy import copy
 from tmaasync.ops.gemm import matmul
 from tmaasync.ops.ragged import ragged_load, ragged_store
 
-__all__ = ["attention", "conv2d", "copy", "matmul", "ragged_load", "ragged_store"]
+__all__ = [
+    "attention",
+    "conv2d",
+    "copy",
+    "matmul",
+    "ragged_load",
+    "ragged_store",
+    "varlen_attention",
+]

@@ -9,18 +9,20 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
     "Blocking",
     "Sizes",
-    "Tiles",
     "Variant",
     "attention_kernel",
     "attention_tiles",
     "choose_blocking",
+    "packed_maps",
     "padded_dim",
+    "work_kernel",
 ]
 
 GROUP_ROWS = 64
@@ -30,17 +32,27 @@ _BARRIER_BYTES = 1024
 _ELEMENT_BYTES = 2
 _MOST_STAGES = 4
 
-Tiles = tuple[TMATensorTile, TMATensorTile, TMATensorTile, TMATensorTile]
-
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """What scores go through, as far as the kernel is compiled for it."""
 
+    is_packed: bool = False
     has_left: bool = False
     has_right: bool = False
     has_softcap: bool = False
     has_lse: bool = False
+
+    @property
+    def constants(self) -> dict[str, bool]:
+        """What the kernel is compiled with."""
+        return {
+            "IS_PACKED": self.is_packed,
+            "HAS_LEFT": self.has_left,
+            "HAS_RIGHT": self.has_right,
+            "HAS_SOFTCAP": self.has_softcap,
+            "HAS_LSE": self.has_lse,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,33 +196,46 @@ def _heads_per_tile(sizes: Sizes) -> int:
 
 def attention_tiles(
     q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
-) -> Tiles:
+) -> tuple[TMATensorTile, ...]:
     """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim]."""
+    rows, block = _sides(blocking)
+    sides = (rows, block, block, rows)
+    return tuple(
+        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle)
+        for view, side in zip((q, k, v, o), sides, strict=True)
+    )
+
+
+def packed_maps(
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
+) -> tuple[RaggedTensorMap, ...]:
+    """The maps that the kernel takes, over packed arrays of [rows, heads, head_dim]."""
+    rows, block = _sides(blocking)
+    sides = (rows, block, block, rows)
+    return tuple(
+        create_ragged_tensor_map(view, side, swizzle=blocking.swizzle)
+        for view, side in zip((q, k, v, o), sides, strict=True)
+    )
+
+
+def _sides(blocking: Blocking) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of a group's queries, and of a block of keys."""
     heads = blocking.heads_per_tile
-    rows = (1, GROUP_ROWS // heads, heads, blocking.head_dim)
-    block = (1, blocking.block_n, 1, blocking.head_dim)
-    swizzle = blocking.swizzle
-    return (
-        create_tma_tile(q, rows, swizzle=swizzle),
-        create_tma_tile(k, block, swizzle=swizzle),
-        create_tma_tile(v, block, swizzle=swizzle),
-        create_tma_tile(o, rows, swizzle=swizzle),
+    rows = (GROUP_ROWS // heads, heads, blocking.head_dim)
+    return rows, (blocking.block_n, 1, blocking.head_dim)
+
+
+@functools.cache
+def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+    """The kernel for four types of tile or map, a variant and a blocking."""
+    return Kernel(
+        "attention.cu",
+        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
+        constants={**blocking.constants, **variant.constants},
     )
 
 
 @functools.cache
-def attention_kernel(
-    q: str, k: str, v: str, o: str, variant: Variant, blocking: Blocking
-) -> Kernel:
-    """The kernel for four types of tile, a variant and a blocking."""
-    return Kernel(
-        "attention.cu",
-        types={"QTile": q, "KTile": k, "VTile": v, "OTile": o},
-        constants={
-            **blocking.constants,
-            "HAS_LEFT": variant.has_left,
-            "HAS_RIGHT": variant.has_right,
-            "HAS_SOFTCAP": variant.has_softcap,
-            "HAS_LSE": variant.has_lse,
-        },
-    )
+def work_kernel(variant: Variant, blocking: Blocking) -> Kernel:
+    """The kernel that cuts packed sequences into tiles for the one of this variant."""
+    return Kernel("attention_work.cu", constants={**blocking.constants, **variant.constants})

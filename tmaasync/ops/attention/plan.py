@@ -28,7 +28,7 @@ from tmaasync.ops.attention.kernel import (
 )
 from tmaasync.ops.attention.scores import Scores
 
-__all__ = ["Plan", "plan_for"]
+__all__ = ["Plan", "plan_for", "problem", "variant_of"]
 
 # Keys and values of the heads that are walked together fill about half of L2.
 _SECTION_BYTES = 32 << 20
@@ -123,26 +123,31 @@ class Plan:
         )
         q, k, v, o = (reachable(view) for view in (*views, out))
         tiles = attention_tiles(q, k, v, o, blocking)
-        variant = Variant(
-            has_left=scores.left is not None,
-            has_right=scores.right is not None,
-            has_softcap=scores.softcap is not None,
-            has_lse=self._has_lse,
-        )
-        kernel = attention_kernel(*(tile.cuda_type for tile in tiles), variant, blocking)
+        variant = variant_of(scores, is_packed=False, has_lse=self._has_lse)
+        kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
         launch = kernel.prepare(
             min(blocking.tiles(sizes), limits.multiprocessors),
             blocking.threads,
-            (*tiles, 0 if lse is None else lse, problem(sizes, scores, blocking)),
+            (*tiles, 0 if lse is None else lse, 0, problem(sizes, scores, blocking)),
             pdl=True,
         )
         launch.release()
         return launch
 
 
+def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:
+    """What the kernel is compiled for."""
+    return Variant(
+        is_packed=is_packed,
+        has_left=scores.left is not None,
+        has_right=scores.right is not None,
+        has_softcap=scores.softcap is not None,
+        has_lse=has_lse,
+    )
+
+
 def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
     """The kernel's ``Problem``."""
-    left, right = scores.limits(sizes.queries, sizes.keys)
     integers = (
         sizes.batch,
         sizes.heads,
@@ -150,8 +155,9 @@ def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
         sizes.queries,
         sizes.keys,
         _section(sizes, scores, blocking),
-        left,
-        right,
+        scores.left or 0,
+        scores.right or 0,
+        not scores.is_top_left,
     )
     return np.array(integers, np.int32).tobytes() + np.array(scores.factors, np.float32).tobytes()
 

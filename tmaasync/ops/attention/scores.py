@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["UNLIMITED", "Scores"]
+__all__ = ["Scores"]
 
-UNLIMITED = 1 << 28
-"""Further than any sequence reaches; sums of it and a position fit 32 bits."""
+# Further than any sequence reaches; sums of it and a position fit 32 bits.
+_UNLIMITED = 1 << 28
 
 _CORNERS = ("top_left", "bottom_right")
 _LOG2_E = math.log2(math.e)
 
 
 class Scores(NamedTuple):
-    """Scale and mask. Position p of the queries sees keys p + shift - left to p + shift + right.
+    """Scale and mask. A position sees ``left`` keys before its own and ``right`` behind it.
 
-    ``shift`` is 0 where the mask is aligned at the first positions, else the number of keys less
-    that of queries.
+    Position p's own key is p where the mask is aligned top left, else p and the number of keys less
+    that of queries. None is no limit.
     """
 
     scale: float
@@ -68,13 +68,6 @@ class Scores(NamedTuple):
         """Whether a mask, and not the keys' end, decides which blocks are seen."""
         return self.left is not None or self.right is not None
 
-    def limits(self, queries: int, keys: int) -> tuple[int, int]:
-        """How far position p sees, to p - left and to p + right, without a shift."""
-        shift = 0 if self.is_top_left else keys - queries
-        left = UNLIMITED if self.left is None else self.left - shift
-        right = UNLIMITED if self.right is None else self.right + shift
-        return left, right
-
     @property
     def factors(self) -> tuple[float, float]:
         """Of a score before softcap's tanh, and in the exponent of 2."""
@@ -84,7 +77,7 @@ class Scores(NamedTuple):
 
 
 def _limit(side: int | None) -> int | None:
-    return None if side is None or side < 0 or side >= UNLIMITED else side
+    return None if side is None or side < 0 or side >= _UNLIMITED else side
 
 
 def _causal_violations(causal: object) -> Iterator[Violation]:
