@@ -60,7 +60,8 @@ struct Staged<true> {
     }
 };
 
-// What the producer hands over beside the queries.
+// What the producer hands over beside the queries. It may be read until the queries of the tile
+// after it are given back: there are two for each group.
 struct Task {
     Tile tile;
     bool is_last;

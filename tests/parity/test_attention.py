@@ -15,7 +15,7 @@ from parity.backends import Emulate
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import plan, varlen_plan
-from tmaasync.ops.attention.kernel import Blocking, Sizes, padded_dim
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,8 @@ def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def with_blocking(monkeypatch: pytest.MonkeyPatch, consumers: int, heads_per_tile: int = 1) -> None:
-    def choose(sizes: Sizes, multiprocessors: int, *, cuts_blocks: bool) -> Blocking:
-        del multiprocessors, cuts_blocks
+    def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
+        del multiprocessors, variant
         columns = padded_dim(sizes.head_dim)
         return Blocking(columns, consumers, 128 if columns <= 128 else 80, heads_per_tile)
 

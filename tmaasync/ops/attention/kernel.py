@@ -14,6 +14,7 @@ from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
+    "RATES",
     "Blocking",
     "Sizes",
     "Variant",
@@ -22,6 +23,7 @@ __all__ = [
     "choose_blocking",
     "packed_maps",
     "padded_dim",
+    "shapes",
     "work_kernel",
 ]
 
@@ -31,6 +33,7 @@ GROUP_ROWS = 64
 _BARRIER_BYTES = 1024
 _ELEMENT_BYTES = 2
 _MOST_STAGES = 4
+_MOST_CONSUMERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Variant:
     has_right: bool = False
     has_softcap: bool = False
     has_lse: bool = False
+
+    @property
+    def cuts_blocks(self) -> bool:
+        """Whether a mask, and not the keys' end, decides which blocks are seen."""
+        return self.has_left or self.has_right
 
     @property
     def constants(self) -> dict[str, bool]:
@@ -139,7 +147,7 @@ def padded_dim(head_dim: int) -> int:
 
 # Share of the fastest rate that a shape, (consumers, keys of a block), reaches on long sequences,
 # by the head dimension up to which registers and shared memory hold it.
-_RATES: dict[int, dict[tuple[int, int], float]] = {
+RATES: dict[int, dict[tuple[int, int], float]] = {
     64: {(3, 128): 1.0, (2, 192): 0.97, (2, 128): 0.95, (1, 128): 0.6},
     96: {(2, 160): 1.0, (2, 128): 0.98, (1, 128): 0.65},
     128: {(2, 176): 1.0, (2, 160): 0.99, (2, 128): 0.96, (1, 128): 0.65},
@@ -147,8 +155,22 @@ _RATES: dict[int, dict[tuple[int, int], float]] = {
     256: {(2, 80): 1.0, (1, 80): 0.65},
 }
 
-# Under a mask that cuts blocks: narrower ones waste less on the diagonal.
-_MOST_CUT = 128
+# Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
+# whose sums wider ones, or three consumers, leave no registers.
+_FEW_KEYS = 128
+
+
+def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
+    """The shapes that a variant may have, and their rates."""
+    columns = padded_dim(head_dim)
+    rates = next(rates for most, rates in RATES.items() if columns <= most)
+    takes_few_keys = variant.cuts_blocks or variant.has_softcap
+    return {
+        (consumers, block_n): rate
+        for (consumers, block_n), rate in rates.items()
+        if not (takes_few_keys and block_n > _FEW_KEYS)
+        and not (variant.has_softcap and consumers == _MOST_CONSUMERS)
+    }
 
 
 class Sizes(NamedTuple):
@@ -162,20 +184,19 @@ class Sizes(NamedTuple):
     head_dim: int
 
 
-def choose_blocking(sizes: Sizes, multiprocessors: int, *, cuts_blocks: bool) -> Blocking:
+def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
     """The blocking of least time: rounds of tiles, times the work of a tile over its rate.
 
     Args:
         sizes: Of the problem; of packed sequences, of a typical one.
         multiprocessors: How many tiles are worked on at once.
-        cuts_blocks: Whether a mask cuts blocks of keys.
+        variant: What the scores go through.
     """
-    columns = padded_dim(sizes.head_dim)
-    rates = next(rates for most, rates in _RATES.items() if columns <= most)
+    rates = shapes(sizes.head_dim, variant)
 
     def cut(shape: tuple[int, int]) -> Blocking:
-        alone = Blocking(columns, *shape)
-        shares = cuts_blocks or sizes.queries < alone.rows
+        alone = Blocking(padded_dim(sizes.head_dim), *shape)
+        shares = variant.cuts_blocks or sizes.queries < alone.rows
         return replace(alone, heads_per_tile=_heads_per_tile(sizes) if shares else 1)
 
     def cost(shape: tuple[int, int]) -> float:
@@ -184,8 +205,7 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, *, cuts_blocks: bool) ->
         keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         return rounds * blocking.rows * keys / rates[shape]
 
-    shapes = [shape for shape in rates if not cuts_blocks or shape[1] <= _MOST_CUT]
-    return cut(min(shapes, key=cost))
+    return cut(min(rates, key=cost))
 
 
 def _heads_per_tile(sizes: Sizes) -> int:
@@ -235,7 +255,11 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
     )
 
 
+_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT")
+
+
 @functools.cache
 def work_kernel(variant: Variant, blocking: Blocking) -> Kernel:
     """The kernel that cuts packed sequences into tiles for the one of this variant."""
-    return Kernel("attention_work.cu", constants={**blocking.constants, **variant.constants})
+    constants = {**blocking.constants, **variant.constants}
+    return Kernel("attention_work.cu", constants={name: constants[name] for name in _OF_THE_WALK})

@@ -118,12 +118,10 @@ class Plan:
     ) -> PreparedLaunch | EmulatedLaunch:
         limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
         sizes, scores = self._sizes, self._scores
-        blocking = self._blocking or choose_blocking(
-            sizes, limits.multiprocessors, cuts_blocks=scores.cuts_blocks
-        )
+        variant = variant_of(scores, is_packed=False, has_lse=self._has_lse)
+        blocking = self._blocking or choose_blocking(sizes, limits.multiprocessors, variant)
         q, k, v, o = (reachable(view) for view in (*views, out))
         tiles = attention_tiles(q, k, v, o, blocking)
-        variant = variant_of(scores, is_packed=False, has_lse=self._has_lse)
         kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
         launch = kernel.prepare(
             min(blocking.tiles(sizes), limits.multiprocessors),
@@ -165,7 +163,7 @@ def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
 def _section(sizes: Sizes, scores: Scores, blocking: Blocking) -> int:
     """Heads, or groups that share a tile, that are walked together."""
     tiles_per_kv_head = sizes.heads_per_kv_head // blocking.heads_per_tile
-    if not scores.cuts_blocks:
+    if scores.left is None and scores.right is None:
         return tiles_per_kv_head
     head_bytes = 2 * sizes.keys * sizes.head_dim * 2
     return max(1, _SECTION_BYTES // head_bytes) * tiles_per_kv_head

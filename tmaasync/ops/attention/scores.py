@@ -64,11 +64,6 @@ class Scores(NamedTuple):
         )
 
     @property
-    def cuts_blocks(self) -> bool:
-        """Whether a mask, and not the keys' end, decides which blocks are seen."""
-        return self.left is not None or self.right is not None
-
-    @property
     def factors(self) -> tuple[float, float]:
         """Of a score before softcap's tanh, and in the exponent of 2."""
         if self.softcap is None:

@@ -166,7 +166,7 @@ class VarlenPlan:
     @functools.cached_property
     def _blocking(self) -> Blocking:
         return self._asked or choose_blocking(
-            self._typical, self._multiprocessors, cuts_blocks=self._scores.cuts_blocks
+            self._typical, self._multiprocessors, self._variant(has_lse=self._has_lse)
         )
 
     @property
