@@ -1,12 +1,16 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Writes section "attention" of the results file. Inputs are normally distributed. FLOPs are four
-for every query, key that it sees, and column.
+Packed sequences: ops.varlen_attention against torch's varlen_attn, and against ops.attention on as
+many tokens in entries of one length that make as many FLOPs.
+
+Writes sections "attention" and "varlen_attention" of the results file. Inputs are normally
+distributed. FLOPs are four for every query, key that it sees, and column.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -165,17 +169,109 @@ def sweep(case: Case, rounds: int) -> None:
     scores = Scores.of(case.head_dim, case.causal, None, None, None)
     target = _arrays.view(out)
     contestants = {}
-    for early in (True, False):
+    for early, turns in itertools.product((True, False), repeat=2):
         for consumers, block_n in SWEEP[case.head_dim]:
-            blocking = Blocking(case.head_dim, consumers, block_n, weighs_early=early)
+            blocking = Blocking(
+                case.head_dim, consumers, block_n, weighs_early=early, takes_turns=turns
+            )
             plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
-            name = f"{consumers} x {block_n}{' early' if early else ''}"
+            how = f"{' early' if early else ''}{' turns' if turns else ''}"
+            name = f"{consumers} x {block_n}{how}"
             contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
     reference = next(iter(contestants))
     times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {name:20s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+
+
+# --- packed ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    name: str
+    lengths: tuple[int, ...]
+    causal: bool
+    heads: int = 16
+    kv_heads: int = 16
+    head_dim: int = 128
+
+    @property
+    def flops(self) -> float:
+        seen = sum(n * (n + 1) // 2 if self.causal else n * n for n in self.lengths)
+        return 4.0 * self.heads * self.head_dim * seen
+
+    def alike(self) -> Case:
+        """As many tokens in entries of one length, which make about as many FLOPs."""
+        total, squares = sum(self.lengths), sum(n * n for n in self.lengths)
+        length = round(squares / total)
+        batch = max(1, round(total / length))
+        return Case(length, self.head_dim, self.heads, self.kv_heads, self.causal, batch)
+
+
+def batches() -> list[Batch]:
+    uniform = tuple(int(n) for n in np.random.default_rng(0).integers(1, 4097, 16))
+    lengths = {
+        "16 of 1 to 4096": uniform,
+        "16384 and 64 of 256": (16384, *[256] * 64),
+        "16384 / 1, 2, ... 16": tuple(16384 // i for i in range(1, 17)),
+        "64 of 512": (512,) * 64,
+    }
+    return [Batch(name, each, causal) for name, each in lengths.items() for causal in (False, True)]
+
+
+def torch_varlen(
+    arrays: list[torch.Tensor], sums: torch.Tensor, longest: int, *, causal: bool
+) -> Callable[[], Any] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+    except ImportError:
+        return None
+    for options in ({"is_causal": causal}, {"window_size": (-1, 0 if causal else -1)}):
+        try:
+            varlen_attn(*arrays, sums, sums, longest, longest, **options)
+        except TypeError:
+            continue
+        return lambda options=options: varlen_attn(*arrays, sums, sums, longest, longest, **options)
+    return None
+
+
+def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
+    total, longest = sum(batch.lengths), max(batch.lengths)
+    shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
+    arrays = [torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
+    on_host = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
+    sums = torch.from_numpy(on_host).cuda()
+    out = torch.full_like(arrays[0], torch.nan)
+    given = (*arrays, sums, sums, longest, longest)
+    ops.varlen_attention(*given, causal=batch.causal, out=out)
+    for first, last in itertools.pairwise(on_host):
+        length = int(last - first)
+        one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
+        check(one, out[None, first:last], [array[None, first:last] for array in arrays])
+    alike = batch.alike()
+    padded = alike.arrays()
+    padded_out = torch.empty_like(padded[0])
+    contestants = {
+        "tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out),
+        "sums on the host": lambda: ops.varlen_attention(
+            *arrays, on_host, on_host, causal=batch.causal, out=out
+        ),
+        "one length": lambda: ops.attention(*padded, causal=batch.causal, out=padded_out),
+    }
+    theirs = torch_varlen(arrays, sums, longest, causal=batch.causal)
+    if theirs is not None:
+        contestants["torch"] = theirs
+    reference = "torch" if theirs is not None else "one length"
+    label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
+    row = {"case": label, "causal": batch.causal}
+    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
+    flops = dict.fromkeys(contestants, batch.flops) | {"one length": alike.flops}
+    row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
+    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    print(f"{label:36s} {rates}", flush=True)
+    return row
 
 
 def measure_host() -> dict[str, Any]:
@@ -222,6 +318,8 @@ def main() -> None:
         print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
     rows.append(measure_host())
     print(record("attention", rows))
+    packed = [measure_batch(batch, options.rounds) for batch in batches()]
+    print(record("varlen_attention", packed))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is wanted
 //   WEIGHS_EARLY    whether weights are made before a group waits for its sums, not after
+//   TAKES_TURNS     whether the consumers issue their products in turn
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
 // Packed sequences come with the WorkList of attention_work.cu.
@@ -221,12 +222,12 @@ __device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk
 constexpr u32 kFirstTurn = 1 + CONSUMERS;
 
 __device__ __forceinline__ void take_turn(int group) {
-    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
+    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
 }
 
 __device__ __forceinline__ void pass_turn(int group) {
     const u32 next = group == CONSUMERS - 1 ? 0 : group + 1;
-    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
+    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
 }
 
 // The warp has read what the barrier guards.

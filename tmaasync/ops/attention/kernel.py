@@ -74,6 +74,7 @@ class Blocking:
     block_n: int
     heads_per_tile: int = 1
     weighs_early: bool = True
+    takes_turns: bool = True
 
     @property
     def rows(self) -> int:
@@ -132,6 +133,7 @@ class Blocking:
             "STAGES": self.stages,
             "HEADS_PER_TILE": self.heads_per_tile,
             "WEIGHS_EARLY": self.weighs_early,
+            "TAKES_TURNS": self.takes_turns and self.consumers > 1,
             "O_OVER_Q": self.output_is_over_queries,
         }
 

@@ -139,7 +139,10 @@ class VarlenPlan:
         if self._kept is not None and key is not None and self._kept[0] == key:
             return self._kept[1]
         tiles = empty(arrays[0], (self._list_words,), _INT32)
-        cu_seqlens = [_arrays.view(one.on(self._device, handle)) for one in sums]
+        cu_seqlens = [
+            _arrays.view(one.values if one.is_direct else one.on(self._device, handle))
+            for one in sums
+        ]
         given = (*cu_seqlens, _arrays.view(tiles))
         if self._cut is None:
             self._cut = self._prepare_cut(given)
