@@ -14,6 +14,7 @@ from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.attention import kernel as attention
 from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
@@ -238,6 +239,55 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> 
     map_, tile = ragged.ragged_tiles(packed, padded, ring)
 
     assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
+
+
+def attention_with(
+    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
+) -> Kernel:
+    rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
+    shape = rows if variant.is_packed else (3, *rows)
+    views = [_arrays.view(np.zeros(shape, dtype)) for _ in range(4)]
+    q, k, v, o = views
+    make = attention.packed_maps if variant.is_packed else attention.attention_tiles
+    types = tuple(tile.cuda_type for tile in make(q, k, v, o, blocking))
+    return attention.attention_kernel(types, variant, blocking)
+
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+PLAIN_ATTENTION = attention.Variant()
+CAUSAL = attention.Variant(has_right=True)
+EVERYTHING = attention.Variant(
+    is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True
+)
+
+
+def attention_blockings(variant: attention.Variant, head_dim: int) -> list[attention.Blocking]:
+    return [
+        attention.Blocking(head_dim, consumers, block_n)
+        for consumers, block_n in attention.shapes(head_dim, variant)
+    ]
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("variant", [PLAIN_ATTENTION, CAUSAL, EVERYTHING], ids=str)
+def test_attention_compiles_clean(variant: attention.Variant, head_dim: int) -> None:
+    assert_clean(attention_with(attention_blockings(variant, head_dim)[0], variant))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("heads", [1, 4])
+def test_attention_compiles_clean_whatever_is_asked_of_it(head_dim: int, heads: int) -> None:
+    flags = itertools.product((False, True), repeat=5)
+    for variant in itertools.starmap(attention.Variant, flags):
+        for blocking in attention_blockings(variant, head_dim):
+            one = replace(blocking, heads_per_tile=heads)
+            assert_clean(attention_with(one, variant, ml_dtypes.bfloat16))
+
+
+def test_cutting_sequences_compiles_clean() -> None:
+    for variant in (PLAIN_ATTENTION, EVERYTHING):
+        assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
 
 
 SERIALISED = """
