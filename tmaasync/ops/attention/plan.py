@@ -30,9 +30,6 @@ from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["Plan", "plan_for", "problem", "variant_of"]
 
-# Keys and values of the heads that are walked together fill about half of L2.
-_SECTION_BYTES = 32 << 20
-
 
 @functools.lru_cache(maxsize=1024)
 def plan_for(operands: tuple[Layout, ...], out: Layout, scores: Scores, *, has_lse: bool) -> Plan:
@@ -158,10 +155,10 @@ def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
 def _section(sizes: Sizes, scores: Scores, blocking: Blocking) -> int:
     """Heads, or groups that share a tile, that are walked together."""
     tiles_per_kv_head = sizes.heads_per_kv_head // blocking.heads_per_tile
-    if scores.left is None and scores.right is None:
-        return tiles_per_kv_head
-    head_bytes = 2 * sizes.keys * sizes.head_dim * 2
-    return max(1, _SECTION_BYTES // head_bytes) * tiles_per_kv_head
+    # Where tiles differ, the longest of all have to come first for CTAs to end together.
+    every_head = sizes.batch * sizes.heads // blocking.heads_per_tile
+    is_whole = scores.left is None and scores.right is None
+    return tiles_per_kv_head if is_whole else every_head
 
 
 def _fill(view: ArrayView | None, value: float) -> None:
