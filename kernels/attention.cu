@@ -363,7 +363,7 @@ __device__ __forceinline__ void step(
     if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
-    scale_rows(sums, rescale);
+    if (changes(rescale)) scale_rows(sums, rescale);
 }
 
 __device__ __forceinline__ void attend(

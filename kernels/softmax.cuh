@@ -54,24 +54,29 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
 }
 
 struct Softmax {
+    // Weights are relative to a maximum that may lag behind the greatest score by so many powers of
+    // two: sums are then seldom scaled. A weight of 2^8 and sums of such fit every type.
+    static constexpr float kSlack = 8;
+
     float scale_log2;
     float max[2] = {unseen(), unseen()};
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
     float sums[4] = {0, 0, 0, 0};
 
-    // Makes weights of the scores of a block, relative to the greatest score so far; what has been
-    // summed before is to be multiplied by `rescale`. Rows of which nothing is visible yet are
-    // told apart only where there may be any.
+    // Makes weights of the scores of a block. What has been summed before is to be multiplied by
+    // `rescale`. Rows of which nothing is visible yet are told apart only where there may be any.
     template <bool kMayBeEmpty, int kScores>
     __device__ __forceinline__ void weigh(float (&scores)[kScores], float (&rescale)[2]) {
-        const float before[2] = {max[0], max[1]};
-        find_max(scores);
-        float base[2];
+        float most[2], base[2];
+        find_max(scores, most);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+            // Never so where both are minus infinity, whose difference is not a number.
+            const bool is_far = (most[half] - max[half]) * scale_log2 > kSlack;
+            rescale[half] = is_far ? ptx::ex2_approx_ftz((max[half] - most[half]) * scale_log2) : 1;
+            if (is_far) max[half] = most[half];
             const bool is_empty = kMayBeEmpty && max[half] == unseen();
             base[half] = is_empty ? 0 : max[half] * scale_log2;
-            rescale[half] = ptx::ex2_approx_ftz(before[half] * scale_log2 - base[half]);
             sums[2 * half] *= rescale[half];
             sums[2 * half + 1] *= rescale[half];
         }
@@ -100,14 +105,22 @@ struct Softmax {
     }
 
 private:
+    // The greatest score of either row so far.
     template <int kScores>
-    __device__ __forceinline__ void find_max(const float (&scores)[kScores]) {
+    __device__ __forceinline__ void find_max(
+        const float (&scores)[kScores], float (&most)[2]
+    ) const {
         float of[4] = {max[0], scores[1], max[1], scores[3]};
 #pragma unroll
         for (int i = 0; i < kScores; ++i) of[i % 4] = fmaxf(of[i % 4], scores[i]);
-        max[0] = max_of_row(fmaxf(of[0], of[1]));
-        max[1] = max_of_row(fmaxf(of[2], of[3]));
+        most[0] = max_of_row(fmaxf(of[0], of[1]));
+        most[1] = max_of_row(fmaxf(of[2], of[3]));
     }
 };
+
+// Whether there is anything to scale, in any row of the warp.
+__device__ __forceinline__ bool changes(const float (&rescale)[2]) {
+    return __any_sync(kWholeWarp, rescale[0] != 1 || rescale[1] != 1);
+}
 
 }  // namespace tmaasync
