@@ -485,6 +485,9 @@ __device__ __forceinline__ void store_output(
             consumer.shared.q_empty[0][group].arrive(kWarps);
         }
     }
+    // Together again: the assembler keeps what a warp has in common, such as places in rings, in
+    // registers of the warp only where it knows that.
+    __syncwarp();
 }
 
 // What the sums of the thread's rows have to be multiplied by; their log-sum-exp is written.
