@@ -16,38 +16,9 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-using namespace tmaasync;
-
-using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
-using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
-
-#include "product.cuh"
+#include "gemm.cuh"
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
-
-__device__ Coordinates<2> a_start(int m, int k) {
-    return A_IS_K_MAJOR ? Coordinates<2>{k, m} : Coordinates<2>{m, k};
-}
-
-__device__ Coordinates<2> b_start(int n, int k) {
-    return B_IS_K_MAJOR ? Coordinates<2>{k, n} : Coordinates<2>{n, k};
-}
-
-__device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk) {
-    auto place = Ring::for_producer();
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
-            auto& stage = shared.stages[place.index];
-            auto& full = shared.full[place.index];
-            // Every consumer of this stage, in every CTA of the cluster, has read it.
-            shared.empty[place.index].wait(place.phase);
-            full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));
-            load_b(stage.b, full, b, b_start(start.n, block * kBlockK));
-        }
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const __grid_constant__ ATile a,
@@ -57,34 +28,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int n,
     int k
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
     const TileWalk walk(m, n, k);
-    const int group = warpgroup_index();
-
-    // The next grid may open its rings while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        a.prefetch_descriptor();
-        b.prefetch_descriptor();
-        c.prefetch_descriptor();
-        open_ring(shared);
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (group == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            load_tiles(shared, a, b, walk);
+    run_roles(
+        a, b, c,
+        [&](SharedMemory& shared) {
+            load_tiles(shared, a, b, walk, [](Ring&, TileWalk::Start) {});
+        },
+        [&](SharedMemory& shared, int consumer) {
+            multiply_tiles(shared, c, walk, consumer, Untouched{});
         }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+    );
 }

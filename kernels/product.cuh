@@ -70,7 +70,7 @@ __device__ void load_b(
     }
 }
 
-__device__ int ceil_div(int a, int b) {
+__device__ constexpr int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
@@ -263,10 +263,12 @@ __device__ Coordinates<2> c_start(int m, int n) {
 
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
 // them.
+template <typename FinishChunk>
 __device__ void store_part(
     SharedMemory& shared,
     u32& turn,
-    const float (&sums)[BLOCK_N / 2],
+    float (&sums)[BLOCK_N / 2],
+    FinishChunk finish_chunk,
     const CTile& c,
     int consumer,
     int part,
@@ -281,6 +283,7 @@ __device__ void store_part(
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
+        finish_chunk(sums + index * kChunkColumns / 2);
         write_chunk(chunk, sums, index * kChunkColumns / 2);
         fence_async_view_proxy();
         group.sync();
@@ -292,31 +295,84 @@ __device__ void store_part(
     }
 }
 
+template <typename FinishChunk>
 __device__ void store_sums(
-    SharedMemory& shared, u32& turn, const Sums& sums, const CTile& c, int consumer, int m, int n
+    SharedMemory& shared,
+    u32& turn,
+    Sums& sums,
+    FinishChunk finish_chunk,
+    const CTile& c,
+    int consumer,
+    int m,
+    int n
 ) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-        store_part(shared, turn, sums[part], c, consumer, part, m, n);
+        store_part(shared, turn, sums[part], finish_chunk, c, consumer, part, m, n);
     }
 }
 
-// `finish(sums, n)` is what becomes of a tile's sums, whose columns start at n, before they are
-// rounded and stored.
+// What becomes of the sums before they are rounded. A tile's, whose rows and columns start there,
+// may take from the ring what the producer put behind the tile's operands.
+struct Untouched {
+    __device__ void tile(Sums&, Ring&, TileWalk::Start) const {}
+    // The sums of the columns of one chunk.
+    __device__ void chunk(float*) const {}
+};
+
 template <typename Finish>
 __device__ void multiply_tiles(
-    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, Finish finish
+    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, const Finish& finish
 ) {
+    const auto finish_chunk = [&](float* sums) { finish.chunk(sums); };
     auto place = Ring::for_consumer();
     u32 turn = 0;
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        finish(sums, start.n);
-        store_sums(shared, turn, sums, c, consumer, start.m, start.n);
+        finish.tile(sums, place, start);
+        store_sums(shared, turn, sums, finish_chunk, c, consumer, start.m, start.n);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
+}
+
+// The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
+// tiles into the ring; `multiply(shared, consumer)` that of every other group, which takes them
+// out.
+template <typename Load, typename Multiply>
+__device__ __forceinline__ void run_roles(
+    const ATile& a, const BTile& b, const CTile& c, Load load, Multiply multiply
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const int group = warpgroup_index();
+
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
+    if (threadIdx.x == 0) {
+        a.prefetch_descriptor();
+        b.prefetch_descriptor();
+        c.prefetch_descriptor();
+        open_ring(shared);
+    }
+    if constexpr (CLUSTER == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
+
+    if (group == kProducer) {
+        release_registers<kProducerRegisters>();
+        if (warp_index() == 0 && elect()) {
+            wait_for_previous_grids();
+            load(shared);
+        }
+    } else {
+        claim_registers<kConsumerRegisters>();
+        multiply(shared, group - 1);
+    }
+    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
+    if constexpr (CLUSTER > 1) cluster_sync();
 }
 
 }  // namespace tmaasync

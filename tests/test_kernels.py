@@ -14,10 +14,12 @@ from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync.ops import gemm, ragged
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
+from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 from tmaasync.ops.gemm import blocking as blockings
+from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile.window import window_of
 
 _TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
@@ -31,7 +33,12 @@ def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
 
 
 def gemm_with(
-    blocking: gemm.Blocking, operand: str, output: str, a_transposed: bool, b_transposed: bool
+    blocking: gemm.Blocking,
+    operand: str,
+    output: str,
+    a_transposed: bool,
+    b_transposed: bool,
+    epilogue: ProductEpilogue | None = None,
 ) -> Kernel:
     m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
     a = tile_type(operand, *(((64, m), (64, 64)) if a_transposed else ((m, 64), (m, 64))))
@@ -42,7 +49,7 @@ def gemm_with(
         c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
     if blocking.by_columns:
         c = tile_type(output, (n, 64), (n, columns))
-    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
+    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking, epilogue)
 
 
 def assert_clean(kernel: Kernel) -> None:
@@ -83,6 +90,39 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
 
 
+COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
+
+
+def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilogue:
+    return ProductEpilogue(bias, activation, is_scaled=True, has_addend=True)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "output", "epilogue"),
+    [
+        (gemm.Blocking(2, 256, 2), "bfloat16", everything(Activation.GELU)),
+        (gemm.Blocking(2, 256, 1), "float32", everything(Activation.SILU)),
+        (gemm.Blocking(2, 224, 1), "float16", everything(Activation.GELU_TANH)),
+        (gemm.Blocking(1, 160, 1), "float32", everything(Activation.RELU, ROWS)),
+        (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
+        (gemm.Blocking(1, 64, by_columns=True), "float32", everything(Activation.SILU)),
+        (
+            gemm.Blocking(1, 8, by_columns=True),
+            "float32",
+            everything(Activation.RELU, BiasSide.ROWS),
+        ),
+        (gemm.Blocking(2, 256, 2), "float16", ProductEpilogue(ROWS)),
+    ],
+    ids=str,
+)
+def test_gemm_with_an_epilogue_compiles_clean(
+    blocking: gemm.Blocking, output: str, epilogue: ProductEpilogue
+) -> None:
+    operand = "float16" if output == "float16" else "bfloat16"
+
+    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+
+
 def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
     shapes = (1, 4, 4, channels), (8, 3, 3, channels)
     images, filters = (np.zeros(shape, np.float16) for shape in shapes)
@@ -94,7 +134,7 @@ def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: i
     return conv2d_kernel(*(tile.cuda_type for tile in tiles), "float", epilogue, blocking)
 
 
-PLAIN, BIASED = Epilogue(), Epilogue(has_bias=True, relu=True)
+PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
 CONV2D_BLOCKINGS = [
     Blocking(consumers, n, 1 + index % 2, rows=rows)
     for index, (consumers, rows, n) in enumerate(RATE)

@@ -52,14 +52,23 @@ class Blocking:
         return 128 if self.block_n % 64 == 0 else 64
 
     @property
+    def stage_bytes(self) -> int:
+        """Of an operand buffer."""
+        return (self.block_m + self.block_n) * BLOCK_K * 2
+
+    def holds_addend(self, itemsize: int) -> bool:
+        """Whether an operand buffer holds a chunk like the output's for every consumer."""
+        row_bytes = self.block_n * itemsize if self.by_columns else self.chunk_bytes
+        return self.consumers * _CHUNK_ROWS * row_bytes <= self.stage_bytes
+
+    @property
     def stages(self) -> int:
         """As many operand buffers as shared memory holds."""
-        stage_bytes = (self.block_m + self.block_n) * BLOCK_K * 2
         # By columns, of the largest elements.
         row_bytes = self.block_n * 4 if self.by_columns else self.chunk_bytes
         epilogue_bytes = self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
         room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
-        return min(self.most_stages, room // stage_bytes)
+        return min(self.most_stages, room // self.stage_bytes)
 
     @property
     def constants(self) -> dict[str, int]:

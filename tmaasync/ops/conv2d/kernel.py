@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.ops._epilogue import Epilogue
 from tmaasync.tile import (
     TMATensorTile,
     TMATensorTileIm2col,
@@ -17,15 +17,7 @@ from tmaasync.tile import (
 )
 from tmaasync.tile.window import Window
 
-__all__ = ["RATE", "Epilogue", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
-
-
-@dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What becomes of the sums before they are rounded."""
-
-    has_bias: bool = False
-    relu: bool = False
+__all__ = ["RATE", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
 
 
 # Share of the tensor cores' rate that a shape of block, (consumers, rows, block_n), reaches on a
@@ -127,9 +119,5 @@ def conv2d_kernel(
     return Kernel(
         "conv2d.cu",
         types={"ATile": images, "BTile": filters, "CTile": out, "Bias": bias},
-        constants={
-            **blocking.constants,
-            "HAS_BIAS": epilogue.has_bias,
-            "RELU": epilogue.relu,
-        },
+        constants={**blocking.constants, **epilogue.constants},
     )

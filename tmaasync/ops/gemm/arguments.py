@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._overlap import refuse_overlap
 from tmaasync.ops._results import empty_rows
+from tmaasync.ops.gemm.extras import ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 
-__all__ = ["check_operands", "check_output", "new_output"]
+__all__ = ["check_extras", "check_operands", "check_output", "check_places", "new_output"]
 
 _OPERANDS = ("bfloat16", "float16")
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -63,3 +66,38 @@ def check_output(out: Matrix, a: Matrix, b: Matrix, wanted: Element | None) -> N
             f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
             "Leave out dtype= or out=."
         )
+
+
+def check_extras(extras: ExtraForm, a: Matrix, out: Matrix) -> None:
+    """Refuse an addend or a bias that does not fit the product."""
+    addend, bias = extras.addend, extras.bias
+    if addend is not None and (addend.shape != out.shape or addend.device != out.device):
+        raise ArgumentError(
+            f"c has shape {addend.shape} on device {addend.device}; the product has shape "
+            f"{out.shape} on device {out.device}. Pass such an array."
+        )
+    if addend is not None and addend.element is not out.element:
+        raise ArrayTypeError(
+            f"c holds {addend.element}; it must hold {out.element} as the output does. Convert it, "
+            "or pass dtype=."
+        )
+    if bias is not None and (bias.shape != out.shape[1:] or bias.device != out.device):
+        raise ArgumentError(
+            f"bias has shape {bias.shape} on device {bias.device}; the product has shape "
+            f"{out.shape} on device {out.device}, so bias must be {out.shape[1:]} there: one "
+            "number for each column."
+        )
+    if bias is not None and bias.element.name not in {"float32", a.element.name}:
+        raise ArrayTypeError(
+            f"bias holds {bias.element}; it must hold float32 or {a.element}. Convert it."
+        )
+
+
+def check_places(out: ArrayView, a: ArrayView, b: ArrayView, more: ExtraViews) -> None:
+    """Refuse an output that overlaps what is read, unless it is the addend, and other devices."""
+    _arrays.common_device({"out": out, **more.given})
+    given = {"a": a, "b": b, **more.given}
+    c = more.c
+    if c is not None and c.address == out.address and c.strides_bytes == out.strides_bytes:
+        del given["c"]
+    refuse_overlap(out, given)

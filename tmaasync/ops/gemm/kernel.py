@@ -8,6 +8,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles"]
@@ -37,12 +38,26 @@ def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> T
 
 
 @functools.cache
-def gemm_kernel(
-    a: str, b: str, c: str, a_transposed: bool, b_transposed: bool, blocking: Blocking
+def gemm_kernel(  # noqa: PLR0913 - what it is compiled for
+    a: str,
+    b: str,
+    c: str,
+    a_transposed: bool,
+    b_transposed: bool,
+    blocking: Blocking,
+    epilogue: ProductEpilogue | None = None,
+    bias: str = "float",
 ) -> Kernel:
-    """The kernel for three types of tile and a blocking."""
+    """The kernel for three types of tile and a blocking; with an epilogue, gemm_epilogue.cu."""
+    types = {"ATile": a, "BTile": b, "CTile": c}
     constants = gemm_constants(a_transposed, b_transposed, blocking)
-    return Kernel("gemm.cu", types={"ATile": a, "BTile": b, "CTile": c}, constants=constants)
+    if epilogue is None:
+        return Kernel("gemm.cu", types=types, constants=constants)
+    return Kernel(
+        "gemm_epilogue.cu",
+        types={**types, "Bias": bias},
+        constants={**constants, **epilogue.constants},
+    )
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, blocking: Blocking) -> dict[str, int]:

@@ -35,6 +35,17 @@ class Matrix(NamedTuple):
         """The same memory with rows and columns exchanged."""
         return self._replace(shape=self.shape[::-1], strides_bytes=self.strides_bytes[::-1])
 
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to behind the last, for strides that are not negative."""
+        pairs = zip(self.shape, self.strides_bytes, strict=True)
+        return sum((size - 1) * stride for size, stride in pairs) + self.element.itemsize
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its elements lie one behind the other from a multiple of 16 bytes on."""
+        return self.starts_on_granule and _arrays.is_contiguous(self)
+
     def in_rows(self) -> Matrix | None:
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
         (rows, columns), (row_bytes, item_bytes) = self.shape, self.strides_bytes
@@ -79,6 +90,12 @@ class Operand:
             if rows is not None:
                 return cls(rows, transposed)
         return cls(matrix.repacked(), copied=True)
+
+    @classmethod
+    def in_order(cls, matrix: Matrix) -> Operand:
+        """As it is, if TMA can do that; else from a copy."""
+        rows = matrix.in_rows()
+        return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
 
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
         """The copy to read instead."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops.gemm.arguments import new_output
+from tmaasync.ops._results import empty_rows
+from tmaasync.ops.gemm.arguments import check_places, new_output
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import Plan, plan_for
 
@@ -16,8 +19,25 @@ __all__ = ["matmul"]
 _PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
 
 
-def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: object = None) -> Any:
-    """Multiply two matrices: ``a @ b``, accumulated in fp32.
+def matmul(  # noqa: PLR0913 - what a product with an epilogue has
+    a: Any,
+    b: Any,
+    *,
+    alpha: float = 1.0,
+    c: Any = None,
+    beta: float = 1.0,
+    bias: Any = None,
+    activation: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    dtype: object = None,
+    stream: object = None,
+) -> Any:
+    """Multiply two matrices, accumulated in fp32: ``a @ b``, and what often follows it.
+
+    ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
+    and rounded once.
 
     Either operand may lie with either side contiguous, so ``matmul(a, b.T)`` is the product with a
     matrix stored as [N, K]. An operand that TMA cannot read (rows that are no multiple of 16 bytes
@@ -27,6 +47,16 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     Args:
         a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
         b: [K, N], of the same type and device.
+        alpha: A factor of the product.
+        c: [M, N], of the output's type, added to the product; it may be ``out``. Copied first if
+            TMA cannot read it, or if its columns are contiguous where those of ``out`` are not.
+        beta: A factor of ``c``; with 0 that is not read.
+        bias: [N], of the operands' type or float32, added to every row.
+        activation: ``"relu"``; ``"gelu"``, the exact form by erf; ``"gelu_tanh"``, its usual
+            approximation by tanh; ``"silu"``.
+        scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
+            the kernel reads, so that the host does not wait for it.
+        scale_b: The same of ``b``.
         out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
@@ -37,15 +67,40 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
         The output.
 
     Raises:
-        ArgumentError: The shapes do not fit, or ``out`` is not as described.
+        ArgumentError: The shapes do not fit, ``out`` is not as described or overlaps what is read,
+            or a factor is not finite.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
-    if out is not None and (found := _PLANS.find((a, b, out), dtype)) is not None:
-        (plan, frameworks), addresses = found
-        plan.start(addresses, frameworks, stream)
-        return out
+    extras = PLAIN
+    is_plain = c is bias is activation is scale_a is scale_b is None
+    if not is_plain or alpha != 1 or beta != 1:
+        extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
+    if out is not None:
+        arrays, option = _key(a, b, out, dtype, extras)
+        if (found := _PLANS.find(arrays, option)) is not None:
+            (plan, frameworks), addresses = found
+            if plan.keeps_apart(addresses):
+                plan.start(addresses, extras, frameworks, stream)
+                return out
+    return _multiply(a, b, out, dtype, extras, stream)
+
+
+def _key(a: Any, b: Any, out: Any, dtype: object, extras: Extras) -> tuple[tuple[Any, ...], object]:
+    """The arrays and the options that a plan is found by."""
+    if extras is PLAIN:
+        return (a, b, out), dtype
+    return (a, b, out, *extras.arrays), (dtype, extras.form)
+
+
+def _multiply(a: Any, b: Any, out: Any, dtype: object, extras: Extras, stream: object) -> Any:
+    """The product of arrays that no plan is known for."""
     left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    if left.shape[1:] == (0,) and right.shape[:1] == (0,):
+        # There is nothing to add up, which zeros do too.
+        a, b = _zeros(left, (left.shape[0], 8)), _zeros(right, (8, *right.shape[1:]))
+        return _multiply(a, b, out, dtype, extras, stream)
+    more = ExtraViews.of(extras)
     is_new = out is None
     if is_new:
         out = new_output(left, right, dtype)
@@ -53,10 +108,19 @@ def matmul(a: Any, b: Any, *, out: Any = None, dtype: object = None, stream: obj
     _arrays.require_writable(target, "out")
     wanted = None if dtype is None else element(dtype)
     matrix = Matrix.of(target)._replace(owns_padding=is_new)
-    plan = plan_for(Matrix.of(left), Matrix.of(right), matrix, wanted)
-    plan.run(left, right, target, stream)
+    form = ExtraForm.of(extras, more)
+    plan = plan_for(Matrix.of(left), Matrix.of(right), matrix, wanted, form)
+    check_places(target, left, right, more)
+    plan.run(left, right, target, more, extras, stream)
     if plan.is_direct and not is_new:
         # The plan serves every framework; the stream is that of these arrays' frameworks.
-        frameworks = (left.framework, right.framework, target.framework)
-        _PLANS.remember((a, b, out), dtype, (plan, frameworks))
+        views = (left, right, target, *more.given.values())
+        arrays, option = _key(a, b, out, dtype, extras)
+        _PLANS.remember(arrays, option, (plan, tuple(view.framework for view in views)))
     return out
+
+
+def _zeros(like: ArrayView, shape: tuple[int, ...]) -> Any:
+    array = empty_rows(like, shape, like.element)
+    array[...] = 0
+    return array

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -14,35 +15,55 @@ from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
+from tmaasync.ops._blocking import Blocking, output_tile
+from tmaasync.ops._copies import contiguous_copy, in_order
+from tmaasync.ops._epilogue import BiasSide
 from tmaasync.ops._results import empty_rows
-from tmaasync.ops.gemm.arguments import check_operands, check_output
+from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS, choose_blocking, choose_few_columns
+from tmaasync.ops.gemm.extras import ExtraForm, Extras, ExtraViews, extra_words
 from tmaasync.ops.gemm.kernel import gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
+from tmaasync.tile import TMATensorTile
 
 __all__ = ["Plan", "plan_for"]
 
 _LINE_BYTES = 128
+_OUT = 2  # among the arrays: a, b, out and what else there is
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_for(a: Matrix, b: Matrix, c: Matrix, wanted: Element | None) -> Plan:
+def plan_for(
+    a: Matrix, b: Matrix, c: Matrix, wanted: Element | None, extras: ExtraForm | None = None
+) -> Plan:
     """All that a product costs once per layout; the same plan serves any addresses."""
     check_operands(a, b)
     check_output(c, a, b, wanted)
+    if extras is not None:
+        check_extras(extras, a, c)
     # The columns of the product are the rows of the transposes' product.
-    swapped = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
-    rows = c.transposed if swapped else c
+    flips = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
+    rows = c.transposed if flips else c
     by_columns = rows.shape[0] <= FEW_ROWS
-    if swapped != by_columns:
+    swapped = flips != by_columns
+    if swapped:
         a, b, c = b.transposed, a.transposed, c.transposed
-    return Plan(a, b, c, swapped=swapped != by_columns, by_columns=by_columns)
+    return Plan(a, b, c, extras, swapped=swapped, by_columns=by_columns)
 
 
 class Plan:
     """A product of matrices of given layouts: everything but their addresses and the stream."""
 
-    def __init__(self, a: Matrix, b: Matrix, c: Matrix, *, swapped: bool, by_columns: bool) -> None:
+    def __init__(
+        self,
+        a: Matrix,
+        b: Matrix,
+        c: Matrix,
+        extras: ExtraForm | None,
+        *,
+        swapped: bool,
+        by_columns: bool,
+    ) -> None:
         self._a, self._b = Operand.of(a), Operand.of(b)
         self._shape = c.shape
         lines = c.transposed if by_columns else c
@@ -51,6 +72,18 @@ class Plan:
         self._depth = a.shape[1]
         self._swapped = swapped
         self._by_columns = by_columns
+        self._extras = extras
+        flips = swapped != by_columns
+        self._addend = None if extras is None else extras.addend_operand(flips)
+        self._flips = flips
+        self._copies_bias = extras is not None and extras.copies_bias
+        operands = (b.transposed, a.transposed) if swapped else (a, b)
+        beside = () if extras is None else extras.arrays
+        self._out_bytes = c.span_bytes
+        self._reads = [
+            (index + (index >= _OUT), matrix.span_bytes)
+            for index, matrix in enumerate((*operands, *beside))
+        ]
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
         self._lock = threading.Lock()
@@ -58,74 +91,163 @@ class Plan:
     @property
     def is_direct(self) -> bool:
         """Whether a product is one launch on the arrays as they are, and was launched before."""
-        copies = self._a.copied or self._b.copied or self._is_staged
-        return self._launch is not None and not copies
+        return self._launch is not None and not self._needs_copies
 
-    def run(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: object) -> None:
+    @property
+    def _needs_copies(self) -> bool:
+        operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
+        is_copied = any(operand.copied for operand in operands)
+        return is_copied or self._is_staged or self._copies_bias
+
+    def run(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        more: ExtraViews,
+        extras: Extras,
+        stream: object,
+    ) -> None:
         """Multiply."""
-        device = self._device
-        owner: Any = c.owner
-        if 0 in c.shape:
+        if 0 in self._shape:
             return
-        if self._depth == 0:
-            owner[...] = 0
-            return
-        handle = stream_of((a.framework, b.framework, c.framework), device, stream)
-        wait_for_producers((a, b, c), handle)
+        views = (a, b, out, *more.given.values())
+        handle = stream_of([view.framework for view in views], self._device, stream)
+        wait_for_producers(views, handle)
         if self._swapped:
             a, b = b, a
+        if not self._needs_copies:
+            self._run_on(a, b, out, more, extras, handle)
+            return
+        with in_order(out.framework, self._device, handle):
+            self._run_on_copies(a, b, out, more, extras, handle)
+
+    def start(
+        self, addresses: Sequence[int], extras: Extras, frameworks: tuple[str, ...], stream: object
+    ) -> None:
+        """Multiply arrays that look like those of the last `run`, if `is_direct`.
+
+        The addresses are those of a, b, out and `Extras.arrays`.
+        """
+        device = self._device
+        handle = stream_of(frameworks, device, stream)
+        launch = self._launch
+        if launch is not None:
+            with self._lock, _driver.on_device(device):
+                launch.aim(self._words(addresses, extras), handle)
+                launch()
+
+    def keeps_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether the output lies clear of all that is read; addresses as for `start`.
+
+        The addend may be the output.
+        """
+        out = addresses[_OUT]
+        end = out + self._out_bytes
+        for index, read_bytes in self._reads:
+            start = addresses[index]
+            if start < end and out < start + read_bytes and not (index > _OUT and start == out):
+                return False
+        return True
+
+    def _words(self, addresses: Sequence[int], extras: Extras) -> Sequence[int]:
+        """The kernel's first parameters."""
+        a, b, out, *more = addresses
+        if self._swapped:
+            a, b = b, a
+        return (a, b, out) if self._extras is None else (a, b, out, *extra_words(out, more, extras))
+
+    def _run_on_copies(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        more: ExtraViews,
+        extras: Extras,
+        handle: int,
+    ) -> None:
+        """Of what TMA cannot reach; a and b in the kernel's order."""
         if self._a.copied:
             a = self._a.copy(a, swapped=self._swapped)
         if self._b.copied:
             b = self._b.copy(b, swapped=self._swapped)
-        staged = empty_rows(c, self._lines.shape, c.element) if self._is_staged else None
-        target = c if staged is None else _arrays.view(staged)
-        with self._lock, _driver.on_device(device):
-            if self._launch is None:
-                self._launch = self._prepare(a, b, target, device)
-            self._launch.aim((a.address, b.address, target.address), handle)
-            self._launch()
-        if staged is not None:
-            owner[...] = staged
+        if more.c is not None and self._addend is not None and self._addend.copied:
+            more = more._replace(c=self._addend.copy(more.c, swapped=self._flips))
+        if more.bias is not None and self._copies_bias:
+            more = more._replace(bias=_arrays.view(contiguous_copy(more.bias)))
+        if not self._is_staged:
+            self._run_on(a, b, out, more, extras, handle)
+            return
+        staged = empty_rows(out, self._lines.shape, out.element)
+        self._run_on(a, b, _arrays.view(staged), more, extras, handle)
+        owner: Any = out.owner
+        owner[...] = staged
 
-    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
-        """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        device = self._device
-        handle = stream_of(frameworks, device, stream)
-        a, b, c = addresses
-        launch = self._launch
-        if launch is not None:
-            with self._lock, _driver.on_device(device):
-                launch.aim((b, a, c) if self._swapped else (a, b, c), handle)
-                launch()
+    def _run_on(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        more: ExtraViews,
+        extras: Extras,
+        handle: int,
+    ) -> None:
+        """Launch on what TMA can reach; a and b in the kernel's order."""
+        with self._lock, _driver.on_device(self._device):
+            if self._launch is None:
+                self._launch = self._prepare(a, b, out, more)
+            addresses = [a.address, b.address, out.address]
+            if self._extras is not None:
+                beside = (view.address for view in more.given.values())
+                addresses += extra_words(out.address, beside, extras)
+            self._launch.aim(addresses, handle)
+            self._launch()
 
     def _prepare(
-        self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
+        self, a: ArrayView, b: ArrayView, out: ArrayView, more: ExtraViews
     ) -> PreparedLaunch | EmulatedLaunch:
         m, n = self._shape
+        device = self._device
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
-        pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
-        on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
+        blocking = self._blocking(multiprocessors, out.element.itemsize)
         transposed = (self._a.transposed, self._b.transposed)
-        if self._by_columns:
-            blocking = choose_few_columns(m, n, multiprocessors, b_is_k_major=transposed[1])
+        lines = self._lines.over(out)
+        tiles = gemm_tiles(self._a.rows.over(a), self._b.rows.over(b), lines, blocking, *transposed)
+        types = [tile.cuda_type for tile in tiles]
+        if self._extras is None:
+            kernel = gemm_kernel(*types, *transposed, blocking)
+            beside: tuple[object, ...] = ()
         else:
-            blocking = choose_blocking(
-                m, n, multiprocessors, on_lines=on_lines, b_is_k_major=transposed[1]
-            )
-        tiles = gemm_tiles(
-            self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
-        )
-        kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
+            side = BiasSide.ROWS if self._swapped else BiasSide.COLUMNS
+            bias = "float" if more.bias is None else more.bias.element.cuda_type
+            kernel = gemm_kernel(*types, *transposed, blocking, self._extras.epilogue(side), bias)
+            addend = self._addend_tile(more.c, blocking) or tiles[2]
+            beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = blocking.clusters(m, n)
         at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, m, n, self._depth),
+            (*tiles, *beside, m, n, self._depth),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
         launch.release()
         return launch
+
+    def _addend_tile(self, c: ArrayView | None, blocking: Blocking) -> TMATensorTile | None:
+        if c is None or self._addend is None:
+            return None
+        return output_tile(self._addend.rows.over(c), blocking)
+
+    def _blocking(self, multiprocessors: int, output_bytes: int) -> Blocking:
+        m, n = self._shape
+        b_is_k_major = self._b.transposed
+        if self._by_columns:
+            few = choose_few_columns(m, n, multiprocessors, b_is_k_major=b_is_k_major)
+            fits = self._addend is None or few.holds_addend(output_bytes)
+            return few if fits else replace(few, consumers=1)
+        pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
+        on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
+        return choose_blocking(m, n, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major)

@@ -1,0 +1,43 @@
+"""Products with epilogues against float64, on either back end; every array lies among NaNs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.random_products import KINDS, Kind, Problem, problem
+
+from tmaasync import ops
+
+ON_THE_CHIP = range(210)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_kind(backend: Any, kind: Kind) -> None:
+    few_rows = kind.activation in {"relu", "gelu_tanh"}
+
+    Problem(kind, 37 if few_rows else 131, 75 if few_rows else 137, 72, 5).check(backend)
+
+
+def test_random_products(backend: Any) -> None:
+    if backend.module is np:
+        pytest.skip("every build costs the CPU seconds; test_every_kind has one of each")
+    for number in ON_THE_CHIP:
+        problem(number, 1500).check(backend)
+
+
+def test_nothing_to_add_up_leaves_the_rest(backend: Any) -> None:
+    a, b = (backend.array(np.zeros(shape, np.float16)) for shape in ((5, 0), (0, 16)))
+    c = backend.array(np.full((5, 16), -3, np.float16))
+
+    got = ops.matmul(a, b, c=c, beta=2.0, bias=backend.array(np.arange(16, dtype=np.float32)))
+
+    assert np.array_equal(backend.host(got), np.tile(np.arange(16) - 6.0, (5, 1)))
+
+
+def test_an_addend_that_does_not_count_is_not_read(backend: Any) -> None:
+    a, b = (backend.array(np.ones(shape, np.float16)) for shape in ((5, 8), (8, 16)))
+    c = backend.array(np.full((5, 16), np.nan, np.float16))
+
+    assert (backend.host(ops.matmul(a, b, c=c, beta=0)) == 8).all()
