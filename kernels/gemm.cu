@@ -1,6 +1,7 @@
-// C[M, N] = A[M, K] B[K, N] in fp32 accumulators.
+// C[M, N] = A[M, K] B[K, N], summed in fp32, or of integers in int32.
 //
-//   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous
+//   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K contiguous, or of bf16
+//                   and fp16 M/N
 //   CTile           64 rows of the output by 128 bytes of columns, or 64, with the swizzle of that
 //                   width; or, where its columns are contiguous, by all columns of a block
 //   CONSUMERS       warpgroups that multiply

@@ -13,6 +13,7 @@
 namespace tmaasync {
 
 using Output = typename CTile::Element;
+using Sum = typename SumOf<typename OperandA::Element>::Type;
 using Ring = PipelineState<STAGES>;
 
 constexpr int kInstructionRows = 64;
@@ -36,6 +37,9 @@ static_assert(ROWS % kInstructionRows == 0, "whole instructions");
 static_assert(CTile::side(C_IS_N_MAJOR ? 0 : 1) == kInstructionRows, "a chunk has the rows of one");
 static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 64, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
+static_assert(
+    kSameType<Sum, int> == kSameType<Output, int>, "integers are stored as they are summed"
+);
 
 struct SharedMemory {
     struct Stage {
@@ -49,7 +53,7 @@ struct SharedMemory {
 
 // What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
 // in rows lane / 4 and lane / 4 + 8 of the warp's 16.
-using Sums = float[kParts][BLOCK_N / 2];
+using Sums = Sum[kParts][BLOCK_N / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
@@ -177,13 +181,13 @@ __device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int u
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
 template <typename T>
 __device__ void write_rows_16bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
 #pragma unroll
     for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
-        const float* s = sums + first + unit * 4;
+        const Sum* s = sums + first + unit * 4;
         ptx::stmatrix_x4(
             unit_address(chunk, row, unit + lane / 16), accumulator_pair<T>(s, 0),
             accumulator_pair<T>(s, 1), accumulator_pair<T>(s, 2), accumulator_pair<T>(s, 3)
@@ -193,18 +197,21 @@ __device__ void write_rows_16bit(
 
 // 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
 __device__ void write_rows_32bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
+    struct alignas(8) Pair {
+        Sum low, high;
+    };
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4;
 #pragma unroll
     for (int eight = 0; eight < kChunkColumns / 8; ++eight) {
-        const float* s = sums + first + eight * 4;
+        const Sum* s = sums + first + eight * 4;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const u32 offset = offset_in_chunk(row + 8 * half, eight * 32 + lane % 4 * 8);
-            auto* pair = reinterpret_cast<float2*>(chunk.bytes + offset);
-            *pair = float2{s[2 * half], s[2 * half + 1]};
+            auto* pair = reinterpret_cast<Pair*>(chunk.bytes + offset);
+            *pair = {s[2 * half], s[2 * half + 1]};
         }
     }
 }
@@ -213,13 +220,13 @@ __device__ void write_rows_32bit(
 // of a warp are transposed on the way.
 template <typename T>
 __device__ void write_columns_16bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
     const int unit = threadIdx.x % kGroupThreads / 32 * 2 + lane / 8 % 2;
 #pragma unroll
     for (int column = 0; column < kChunkColumns; column += 8) {
-        const float* s = sums + first + column / 2;
+        const Sum* s = sums + first + column / 2;
         ptx::stmatrix_x2_trans(
             unit_address(chunk, column + lane % 8, unit), accumulator_pair<T>(s, 0),
             accumulator_pair<T>(s, 1)
@@ -229,7 +236,7 @@ __device__ void write_columns_16bit(
 
 // 32-bit output whose columns are contiguous: 32 rows to a line, the other 32 in the second box.
 __device__ void write_columns_32bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
 #pragma unroll
@@ -237,13 +244,13 @@ __device__ void write_columns_32bit(
         const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
         const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
         const u32 offset = offset_in_chunk(column, row % 32 * 4);
-        *reinterpret_cast<float*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
+        *reinterpret_cast<Sum*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
             sums[first + i];
     }
 }
 
 __device__ void write_chunk(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     constexpr bool kIs16Bit = sizeof(Output) == 2;
     if constexpr (C_IS_N_MAJOR && kIs16Bit) {
@@ -267,7 +274,7 @@ template <typename FinishChunk>
 __device__ void store_part(
     SharedMemory& shared,
     u32& turn,
-    float (&sums)[BLOCK_N / 2],
+    Sum (&sums)[BLOCK_N / 2],
     FinishChunk finish_chunk,
     const CTile& c,
     int consumer,
@@ -317,14 +324,14 @@ __device__ void store_sums(
 struct Untouched {
     __device__ void tile(Sums&, Ring&, TileWalk::Start) const {}
     // The sums of the columns of one chunk.
-    __device__ void chunk(float*) const {}
+    __device__ void chunk(Sum*) const {}
 };
 
 template <typename Finish>
 __device__ void multiply_tiles(
     SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, const Finish& finish
 ) {
-    const auto finish_chunk = [&](float* sums) { finish.chunk(sums); };
+    const auto finish_chunk = [&](Sum* sums) { finish.chunk(sums); };
     auto place = Ring::for_consumer();
     u32 turn = 0;
     for (; !walk.done(); walk.step()) {

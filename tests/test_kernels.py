@@ -22,12 +22,13 @@ from tmaasync.ops.gemm import blocking as blockings
 from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile.window import window_of
 
-_TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
+_OUTPUTS = ("bfloat16", "float16", "float32")
 
 
 def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
     return (
-        f"tmaasync::TMATensorTile<{_TYPES[dtype]}, tmaasync::Shape<{sides[0]}, {sides[1]}>, "
+        f"tmaasync::TMATensorTile<{element(dtype).cuda_type}, "
+        f"tmaasync::Shape<{sides[0]}, {sides[1]}>, "
         f"tmaasync::Box<{box[0]}, {box[1]}>, tmaasync::Swizzle::k128B>"
     )
 
@@ -41,8 +42,9 @@ def gemm_with(
     epilogue: ProductEpilogue | None = None,
 ) -> Kernel:
     m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
-    a = tile_type(operand, *(((64, m), (64, 64)) if a_transposed else ((m, 64), (m, 64))))
-    b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
+    k = 128 // element(operand).itemsize
+    a = tile_type(operand, *(((k, m), (k, 64)) if a_transposed else ((m, k), (m, k))))
+    b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
     columns = 128 // element(output).itemsize
     c = tile_type(output, (64, columns), (64, columns))
     if blocking.chunk_bytes == 64:
@@ -82,7 +84,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
     ],
     ids=str,
 )
-@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("output", _OUTPUTS)
 def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)
@@ -123,6 +125,30 @@ def test_gemm_with_an_epilogue_compiles_clean(
     assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
 
 
+EVERYTHING = everything(Activation.GELU)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "operand", "output", "epilogue"),
+    [
+        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", None),
+        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", EVERYTHING),
+        (gemm.Blocking(2, 224, 1), "float8_e5m2", "float32", ProductEpilogue(is_scaled=True)),
+        (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", EVERYTHING),
+        (gemm.Blocking(2, 256, 2), "int8", "int32", None),
+        (gemm.Blocking(2, 160, 1), "uint8", "int32", None),
+        (gemm.Blocking(1, 8, by_columns=True), "int8", "int32", None),
+        (gemm.Blocking(2, 256, 2), "tfloat32", "float32", None),
+        (gemm.Blocking(2, 32, by_columns=True), "tfloat32", "float32", None),
+    ],
+    ids=str,
+)
+def test_gemm_of_other_types_compiles_clean(
+    blocking: gemm.Blocking, operand: str, output: str, epilogue: ProductEpilogue | None
+) -> None:
+    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+
+
 def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
     shapes = (1, 4, 4, channels), (8, 3, 3, channels)
     images, filters = (np.zeros(shape, np.float16) for shape in shapes)
@@ -152,7 +178,7 @@ def test_conv2d_of_few_channels_compiles_clean(channels: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("output", _OUTPUTS)
 @pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
 def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, output: str) -> None:
     for cluster, epilogue, channels in itertools.product((1, 2), (PLAIN, BIASED), (16, 32, 64)):

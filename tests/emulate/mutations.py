@@ -315,8 +315,8 @@ MUTATIONS = (
     Mutation(
         "the consumer leaves after one tile",
         "product",
-        "store_sums(shared, turn, sums, finish_chunk, c, consumer, start.m, start.n);",
-        "store_sums(shared, turn, sums, finish_chunk, c, consumer, start.m, start.n);\n        break;",
+        "finish_chunk, c, consumer, start.m, start.n);",
+        "finish_chunk, c, consumer, start.m, start.n);\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),

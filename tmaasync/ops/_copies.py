@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tmaasync._arrays import ArrayView
-from tmaasync.ops._results import empty
+from tmaasync._elements import element
+from tmaasync.ops._results import empty, empty_rows
 
-__all__ = ["contiguous_copy", "in_order"]
+__all__ = ["contiguous_copy", "copied_rows", "in_order"]
 
 
 @contextlib.contextmanager
@@ -48,6 +49,23 @@ def contiguous_copy(view: ArrayView) -> Any:
     """A copy of an array of the same shape, of a framework that `empty` serves."""
     part = empty(view, view.shape, view.element)
     part[...] = _readable(view)
+    return part
+
+
+def copied_rows(view: ArrayView, shape: tuple[int, ...], *, flips: bool) -> Any:
+    """A copy of a matrix, or if ``flips`` of its transpose, in rows 16 bytes or a multiple apart.
+
+    Its elements are integers of their width with the same bits: CuPy lacks some types.
+    """
+    carrier = element(f"int{8 * view.element.itemsize}")
+    part = empty_rows(view, shape, carrier)
+    source = _readable(view)
+    bits = (
+        source.view(getattr(sys.modules["torch"], carrier.name))
+        if view.framework == "torch"
+        else source.view(carrier.dtype)
+    )
+    part[...] = bits.T if flips else bits
     return part
 
 

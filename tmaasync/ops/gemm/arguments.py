@@ -12,19 +12,20 @@ from tmaasync.ops._overlap import refuse_overlap
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.extras import ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
+from tmaasync.ops.gemm.types import outputs_of, require_pair
 
 __all__ = ["check_extras", "check_operands", "check_output", "check_places", "new_output"]
-
-_OPERANDS = ("bfloat16", "float16")
-_OUTPUTS = ("bfloat16", "float16", "float32")
 
 
 def new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
     """An array for the product, uninitialised, whose rows TMA can write."""
     check_operands(Matrix.of(a), Matrix.of(b))
-    of = a.element if dtype is None else element(dtype)
-    if of.name not in _OUTPUTS:
-        raise ArrayTypeError(f"dtype is {of}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
+    outputs = outputs_of(a.element)
+    of = element(outputs[0] if dtype is None else dtype)
+    if of.name not in outputs:
+        raise ArrayTypeError(
+            f"dtype is {of}; a product of {a.element} can be {', '.join(outputs)}. Pass one."
+        )
     return empty_rows(a, (a.shape[0], b.shape[1]), of)
 
 
@@ -36,15 +37,10 @@ def check_operands(a: Matrix, b: Matrix) -> None:
                 f"{name} has shape {matrix.shape}; it must have 2 dimensions. Reshape it, or loop "
                 "over the others."
             )
-        if matrix.element.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {matrix.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
-                "Convert it with astype."
-            )
-    if a.element is not b.element or a.device != b.device:
+    require_pair(a.element, b.element)
+    if a.device != b.device:
         raise ArgumentError(
-            f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
-            "Convert or move one of them."
+            f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
         )
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
@@ -61,15 +57,21 @@ def check_output(out: Matrix, a: Matrix, b: Matrix, wanted: Element | None) -> N
             f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
             f"device {a.device}. Pass such an array, or none to get one."
         )
-    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
+    outputs = outputs_of(a.element)
+    if out.element.name not in outputs or wanted not in {None, out.element}:
         raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(outputs)}. "
             "Leave out dtype= or out=."
         )
 
 
 def check_extras(extras: ExtraForm, a: Matrix, out: Matrix) -> None:
     """Refuse an addend or a bias that does not fit the product."""
+    if out.element.name == "int32":
+        raise ArgumentError(
+            f"a holds {a.element}, whose products are stored as they are summed, in int32. "
+            "Leave out alpha, c, bias, activation and the scales."
+        )
     addend, bias = extras.addend, extras.bias
     if addend is not None and (addend.shape != out.shape or addend.device != out.device):
         raise ArgumentError(
@@ -87,9 +89,10 @@ def check_extras(extras: ExtraForm, a: Matrix, out: Matrix) -> None:
             f"{out.shape} on device {out.device}, so bias must be {out.shape[1:]} there: one "
             "number for each column."
         )
-    if bias is not None and bias.element.name not in {"float32", a.element.name}:
+    types = {"float32", out.element.name, *({a.element.name} & set(outputs_of(a.element)))}
+    if bias is not None and bias.element.name not in types:
         raise ArrayTypeError(
-            f"bias holds {bias.element}; it must hold float32 or {a.element}. Convert it."
+            f"bias holds {bias.element}; it must hold {' or '.join(sorted(types))}. Convert it."
         )
 
 

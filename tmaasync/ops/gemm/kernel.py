@@ -7,7 +7,7 @@ import functools
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
 from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -30,11 +30,12 @@ def gemm_tiles(
 
 
 def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
-    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster."""
+    """``side`` of M or N by `BLOCK_K_BYTES`; in at least ``parts`` boxes, one for each CTA."""
+    depth = BLOCK_K_BYTES // view.element.itemsize
     if k_major:
-        box = (side // parts, BLOCK_K)
-        return create_tma_tile(view, (side, BLOCK_K), swizzle=Swizzle.B128, box_shape=box)
-    return create_tma_tile(view, (BLOCK_K, side), swizzle=Swizzle.B128)
+        box = (side // parts, depth)
+        return create_tma_tile(view, (side, depth), swizzle=Swizzle.B128, box_shape=box)
+    return create_tma_tile(view, (depth, side), swizzle=Swizzle.B128)
 
 
 @functools.cache

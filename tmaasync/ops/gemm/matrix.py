@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
-from tmaasync.ops._results import empty_rows, padded_row_bytes
+from tmaasync.ops._copies import copied_rows
+from tmaasync.ops._results import padded_row_bytes
+from tmaasync.ops.gemm.types import takes_any_layout
 
 __all__ = ["Matrix", "Operand"]
 
@@ -83,8 +85,11 @@ class Operand:
     copied: bool = False
 
     @classmethod
-    def of(cls, matrix: Matrix) -> Operand:
-        """The first of the three that TMA can do."""
+    def of(cls, matrix: Matrix, *, k_is_last: bool) -> Operand:
+        """The first of the three that TMA and the tensor cores can do."""
+        if not takes_any_layout(matrix.element):
+            flips = not k_is_last
+            return replace(cls.in_order(matrix.transposed if flips else matrix), transposed=flips)
         for transposed in (False, True):
             rows = (matrix.transposed if transposed else matrix).in_rows()
             if rows is not None:
@@ -98,8 +103,6 @@ class Operand:
         return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
 
     def copy(self, view: ArrayView, *, swapped: bool) -> ArrayView:
-        """The copy to read instead."""
-        part = empty_rows(view, self.rows.shape, view.element)
-        owner: Any = view.owner
-        part[...] = owner.T if swapped else owner
-        return _arrays.view(part)
+        """The copy to read instead; ``swapped``: of the view's transpose."""
+        copied = copied_rows(view, self.rows.shape, flips=swapped != self.transposed)
+        return _arrays.view(copied, dtype=view.element)

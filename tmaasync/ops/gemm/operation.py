@@ -13,9 +13,11 @@ from tmaasync.ops.gemm.arguments import check_places, new_output
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import Plan, plan_for
+from tmaasync.ops.gemm.types import Reading
 
 __all__ = ["matmul"]
 
+_AS_THEY_ARE = Reading()
 _PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
 
 
@@ -32,43 +34,59 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     scale_b: Any = None,
     out: Any = None,
     dtype: object = None,
+    precision: str | None = None,
+    a_dtype: object = None,
+    b_dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Multiply two matrices, accumulated in fp32: ``a @ b``, and what often follows it.
+    """Multiply two matrices: ``a @ b``, and do what often follows it.
 
     ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
     and rounded once.
 
-    Either operand may lie with either side contiguous, so ``matmul(a, b.T)`` is the product with a
-    matrix stored as [N, K]. An operand that TMA cannot read (rows that are no multiple of 16 bytes
-    apart, or do not start at one) is copied into one it can; an output that TMA cannot write (the
+    Operands are two of one type of bfloat16, float16 and float32 (as tf32), or any two of
+    float8_e4m3fn and float8_e5m2, or any two of int8 and uint8. Products are added up by the tensor
+    cores: in fp32; of float8 with about 14 bits of fraction, which is torch's
+    ``use_fast_accum=True``; of integers in int32, which cannot overflow while K is at most 131,071
+    (of two uint8 33,025).
+
+    Operands of 16 bits may lie with either side contiguous, so ``matmul(a, b.T)`` is the product
+    with a matrix stored as [N, K]. Of all other types the tensor cores read K contiguous: [M, K]
+    and [N, K]. What lies otherwise, or where TMA cannot read it (rows that are no multiple of 16
+    bytes apart, or do not start at one), is copied first; an output that TMA cannot write (the
     same, or rows that do not end at a multiple of 16 bytes) is written through a copy.
 
     Args:
-        a: [M, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
-        b: [K, N], of the same type and device.
+        a: [M, K], on a GPU, or in host memory for the emulator.
+        b: [K, N], on the same device.
         alpha: A factor of the product.
         c: [M, N], of the output's type, added to the product; it may be ``out``. Copied first if
             TMA cannot read it, or if its columns are contiguous where those of ``out`` are not.
         beta: A factor of ``c``; with 0 that is not read.
-        bias: [N], of the operands' type or float32, added to every row.
-        activation: ``"relu"``; ``"gelu"``, the exact form by erf; ``"gelu_tanh"``, its usual
+        bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
+        activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
             approximation by tanh; ``"silu"``.
         scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
             the kernel reads, so that the host does not wait for it.
         scale_b: The same of ``b``.
         out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
-            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
-            ``a``.
+            are no multiple of 16 bytes its rows are padded, so it is not contiguous. It overlaps
+            nothing that is read, but may be ``c``.
+        dtype: Of the output: bfloat16, float16 or float32; of integers int32. By default that of
+            ``out``, else of ``a``; of float8 bfloat16.
+        precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
+            fraction; without it they are refused.
+        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
+            hold, such as float8 in a CuPy array of uint8.
+        b_dtype: The same of ``b``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The output.
 
     Raises:
-        ArgumentError: The shapes do not fit, ``out`` is not as described or overlaps what is read,
-            or a factor is not finite.
+        ArgumentError: The shapes or types do not fit, ``out`` is not as described, or a factor is
+            not finite.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
@@ -76,30 +94,39 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     is_plain = c is bias is activation is scale_a is scale_b is None
     if not is_plain or alpha != 1 or beta != 1:
         extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
+    reading = _AS_THEY_ARE
+    if not (a_dtype is b_dtype is precision is None):
+        reading = Reading.given(a_dtype, b_dtype, precision)
     if out is not None:
-        arrays, option = _key(a, b, out, dtype, extras)
+        arrays, option = _key(a, b, out, dtype, extras, reading)
         if (found := _PLANS.find(arrays, option)) is not None:
             (plan, frameworks), addresses = found
             if plan.keeps_apart(addresses):
                 plan.start(addresses, extras, frameworks, stream)
                 return out
-    return _multiply(a, b, out, dtype, extras, stream)
+    return _multiply(a, b, out, dtype, extras, reading, stream)
 
 
-def _key(a: Any, b: Any, out: Any, dtype: object, extras: Extras) -> tuple[tuple[Any, ...], object]:
+def _key(
+    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading
+) -> tuple[tuple[Any, ...], object]:
     """The arrays and the options that a plan is found by."""
-    if extras is PLAIN:
+    if extras is PLAIN and reading is _AS_THEY_ARE:
         return (a, b, out), dtype
-    return (a, b, out, *extras.arrays), (dtype, extras.form)
+    return (a, b, out, *extras.arrays), (dtype, extras.form, reading)
 
 
-def _multiply(a: Any, b: Any, out: Any, dtype: object, extras: Extras, stream: object) -> Any:
+def _multiply(
+    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading, stream: object
+) -> Any:
     """The product of arrays that no plan is known for."""
-    left, right = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"))
+    right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
     if left.shape[1:] == (0,) and right.shape[:1] == (0,):
         # There is nothing to add up, which zeros do too.
         a, b = _zeros(left, (left.shape[0], 8)), _zeros(right, (8, *right.shape[1:]))
-        return _multiply(a, b, out, dtype, extras, stream)
+        reading = Reading(left.element, right.element)
+        return _multiply(a, b, out, dtype, extras, reading, stream)
     more = ExtraViews.of(extras)
     is_new = out is None
     if is_new:
@@ -115,12 +142,13 @@ def _multiply(a: Any, b: Any, out: Any, dtype: object, extras: Extras, stream: o
     if plan.is_direct and not is_new:
         # The plan serves every framework; the stream is that of these arrays' frameworks.
         views = (left, right, target, *more.given.values())
-        arrays, option = _key(a, b, out, dtype, extras)
+        arrays, option = _key(a, b, out, dtype, extras, reading)
         _PLANS.remember(arrays, option, (plan, tuple(view.framework for view in views)))
     return out
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...]) -> Any:
-    array = empty_rows(like, shape, like.element)
+    """Zero bits in elements as wide."""
+    array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
     array[...] = 0
     return array

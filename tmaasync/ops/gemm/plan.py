@@ -64,7 +64,7 @@ class Plan:
         swapped: bool,
         by_columns: bool,
     ) -> None:
-        self._a, self._b = Operand.of(a), Operand.of(b)
+        self._a, self._b = Operand.of(a, k_is_last=True), Operand.of(b, k_is_last=False)
         self._shape = c.shape
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
