@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import element
+from tmaasync._elements import Element, element
 from tmaasync.ops._results import empty, empty_rows
 
 __all__ = ["contiguous_copy", "copied_rows", "in_order"]
@@ -59,14 +61,16 @@ def copied_rows(view: ArrayView, shape: tuple[int, ...], *, flips: bool) -> Any:
     """
     carrier = element(f"int{8 * view.element.itemsize}")
     part = empty_rows(view, shape, carrier)
-    source = _readable(view)
-    bits = (
-        source.view(getattr(sys.modules["torch"], carrier.name))
-        if view.framework == "torch"
-        else source.view(carrier.dtype)
-    )
+    bits = _bits(view, carrier)
     part[...] = bits.T if flips else bits
     return part
+
+
+def _bits(view: ArrayView, carrier: Element) -> Any:
+    source = _readable(view)
+    if view.framework == "torch":
+        return source.detach().view(getattr(sys.modules["torch"], carrier.name))
+    return (np.asarray(source) if view.device is None else source).view(carrier.dtype)
 
 
 def _readable(view: ArrayView) -> Any:

@@ -166,7 +166,7 @@ class ExtraForm(NamedTuple):
     @classmethod
     def of(cls, extras: Extras, views: ExtraViews) -> ExtraForm | None:
         """That of some; None if there are none."""
-        if extras == PLAIN:
+        if extras.form == PLAIN.form:
             return None
         scales = (views.scale_a is not None, views.scale_b is not None)
         is_scaled = extras.alpha != 1 or any(scales)

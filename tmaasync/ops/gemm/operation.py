@@ -91,8 +91,8 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
     extras = PLAIN
-    is_plain = c is bias is activation is scale_a is scale_b is None
-    if not is_plain or alpha != 1 or beta != 1:
+    has_arrays = not (c is bias is activation is scale_a is scale_b is None)
+    if has_arrays or type(alpha) is not float or alpha != 1 or type(beta) is not float or beta != 1:
         extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
     reading = _AS_THEY_ARE
     if not (a_dtype is b_dtype is precision is None):
