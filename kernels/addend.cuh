@@ -20,7 +20,7 @@ __device__ Chunk& addend_chunk(SharedMemory& shared, u32 stage, int consumer, in
 }
 
 __device__ void load_addend(
-    SharedMemory& shared, Ring& place, const CTile& addend, TileWalk::Start start
+    SharedMemory& shared, Ring& place, const CTile& addend, const TileWalk::Start& start
 ) {
     for (int first = 0; first < kGroupChunks; first += kChunksPerStage, place.step()) {
         auto& full = shared.full[place.index];
@@ -31,10 +31,8 @@ __device__ void load_addend(
             const int index = i / CONSUMERS, consumer = i % CONSUMERS;
             const int part = (first + index) / kChunks, column = (first + index) % kChunks;
             const int row = consumer * ROWS + part * kInstructionRows;
-            addend.async_copy(
-                addend_chunk(shared, place.index, consumer, index), full,
-                c_start(start.m + row, start.n + column * kChunkColumns)
-            );
+            auto& chunk = addend_chunk(shared, place.index, consumer, index);
+            start.load(addend, chunk, full, row, column * kChunkColumns);
         }
     }
 }

@@ -20,6 +20,8 @@ using namespace tmaasync;
 using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kK>;
 
+struct StageExtras {};
+
 #include "product.cuh"
 
 #include "epilogue.cuh"
@@ -82,7 +84,7 @@ struct Finish {
     const Bias* bias;
     int k;
 
-    __device__ void tile(Sums& sums, Ring&, TileWalk::Start start) const {
+    __device__ void tile(Sums& sums, Ring&, const TileWalk::Start& start) const {
         if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, k);
     }
     __device__ void chunk(float* sums) const { activate_chunk(sums); }

@@ -1,9 +1,11 @@
-// C[M, N] = A[M, K] B[K, N], summed in fp32, or of integers in int32.
+// C[M, N] = A[M, K] B[K, N], summed in fp32, or of integers in int32; or a batch of them.
 //
 //   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K contiguous, or of bf16
-//                   and fp16 M/N
-//   CTile           64 rows of the output by 128 bytes of columns, or 64, with the swizzle of that
-//                   width; or, where its columns are contiguous, by all columns of a block
+//                   and fp16 M/N. In front of the two sides a third, of 1, where the matrix is one
+//                   of a batch
+//   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
+//                   that width; or, where its columns are contiguous, by all columns of a block.
+//                   Of rank 3 like the operands
 //   CONSUMERS       warpgroups that multiply
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
@@ -27,13 +29,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const __grid_constant__ CTile c,
     int m,
     int n,
-    int k
+    int k,
+    int batches
 ) {
-    const TileWalk walk(m, n, k);
+    const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
     run_roles(
         a, b, c,
         [&](SharedMemory& shared) {
-            load_tiles(shared, a, b, walk, [](Ring&, TileWalk::Start) {});
+            load_tiles(shared, a, b, walk, [](Ring&, const TileWalk::Start&) {});
         },
         [&](SharedMemory& shared, int consumer) {
             multiply_tiles(shared, c, walk, consumer, Untouched{});

@@ -9,14 +9,18 @@ using namespace tmaasync;
 using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
 using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
 
+struct StageExtras {};
+
 #include "product.cuh"
 
-__device__ Coordinates<2> a_start(int m, int k) {
-    return A_IS_K_MAJOR ? Coordinates<2>{k, m} : Coordinates<2>{m, k};
+__device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
+    const int m = start.m;
+    return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, start.batch);
 }
 
-__device__ Coordinates<2> b_start(int n, int k) {
-    return B_IS_K_MAJOR ? Coordinates<2>{k, n} : Coordinates<2>{n, k};
+__device__ Coordinates<BTile::kRank> b_start(const TileWalk::Start& start, int k) {
+    const int n = start.n;
+    return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, start.batch);
 }
 
 // `load_more(place, start)` is what the ring takes behind the operands of a tile.
@@ -33,8 +37,8 @@ __device__ void load_tiles(
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));
-            load_b(stage.b, full, b, b_start(start.n, block * kBlockK));
+            a.async_copy(stage.a, full, a_start(start, block * kBlockK));
+            load_b(stage.b, full, b, b_start(start, block * kBlockK));
         }
         load_more(place, start);
     }

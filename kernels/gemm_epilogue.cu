@@ -30,7 +30,7 @@ struct Finish {
     int n;
     int consumer;
 
-    __device__ void tile(Sums& sums, Ring& place, TileWalk::Start start) const {
+    __device__ void tile(Sums& sums, Ring& place, const TileWalk::Start& start) const {
         if constexpr (IS_SCALED) scale_sums(sums, whole_scale(alpha, scale_a, scale_b));
         if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, n);
         if constexpr (kBiasSide == BiasSide::kRows) {
@@ -53,13 +53,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
     float beta,
     int m,
     int n,
-    int k
+    int k,
+    int batches
 ) {
-    const TileWalk walk(m, n, k);
+    const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
     run_roles(
         a, b, c,
         [&](SharedMemory& shared) {
-            load_tiles(shared, a, b, walk, [&](Ring& place, TileWalk::Start start) {
+            load_tiles(shared, a, b, walk, [&](Ring& place, const TileWalk::Start& start) {
                 if constexpr (HAS_ADDEND) load_addend(shared, place, addend, start);
             });
         },

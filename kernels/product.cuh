@@ -1,10 +1,11 @@
 #pragma once
 
-// What kernels share that multiply tiles out of a ring: the ring, the walk over the output, the
+// What kernels share that multiply tiles out of a ring: the ring, walks over the output, the
 // consumers, and the way of their sums to global memory. Such a kernel defines, before it includes
 // this,
 //
 //   OperandA, OperandB    how wgmma reads the tiles: WgmmaOperand
+//   StageExtras           what a stage has beside the tiles, or an empty struct
 //
 // and its host ATile, BTile, CTile and the constants that gemm.cu explains.
 #include <tmaasync/tmaasync.cuh>
@@ -25,17 +26,22 @@ constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
 constexpr int kEpilogueBuffers = 2;
-constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? 1 : 0);
+// A tile of a batch has a side of 1 in front of the two of its matrix.
+constexpr int kLines = CTile::kRank - 2;
+constexpr int kInLine = CTile::kRank - 1;
+constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? kInLine : kLines);
 constexpr int kChunks = BLOCK_N / kChunkColumns;
-constexpr int kLineBytes = CTile::box_side(1) * static_cast<int>(sizeof(Output));
+constexpr int kLineBytes = CTile::box_side(kInLine) * static_cast<int>(sizeof(Output));
 
 // Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
 constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
 constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
 static_assert(ROWS % kInstructionRows == 0, "whole instructions");
-static_assert(CTile::side(C_IS_N_MAJOR ? 0 : 1) == kInstructionRows, "a chunk has the rows of one");
-static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 64, "see gemm.cu");
+static_assert(
+    CTile::side(C_IS_N_MAJOR ? kLines : kInLine) == kInstructionRows, "a chunk has the rows of one"
+);
+static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
 static_assert(
     kSameType<Sum, int> == kSameType<Output, int>, "integers are stored as they are summed"
@@ -49,6 +55,7 @@ struct SharedMemory {
     typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
     SharedMemBarrier full[STAGES];
     SharedMemBarrier empty[STAGES];
+    StageExtras extras[STAGES];
 };
 
 // What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
@@ -78,35 +85,92 @@ __device__ constexpr int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
-// The output tiles of one cluster, in an order that keeps the operands of a wave in L2: GROUP_M
-// rows of tiles are walked column by column.
+// Which tile of so many: an order that keeps the operands of a wave in L2. GROUP_M rows of tiles
+// are walked column by column.
+struct TilePlace {
+    int m_tile;
+    int n_tile;
+
+    __device__ TilePlace(int index, int m_tiles, int n_tiles) {
+        const int group = index / (GROUP_M * n_tiles);
+        const int within = index % (GROUP_M * n_tiles);
+        const int rows = min(GROUP_M, m_tiles - group * GROUP_M);
+        m_tile = group * GROUP_M + within % rows;
+        n_tile = within / rows;
+    }
+
+    // The first row of this CTA, whose cluster has the tile.
+    __device__ int m() const {
+        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+        return (m_tile * CLUSTER + rank) * kBlockM;
+    }
+
+    __device__ int n() const { return n_tile * BLOCK_N; }
+};
+
+// A place in a matrix of a batch, or in a matrix that is none of a batch: the latter has no third
+// coordinate.
+template <int kRank>
+__device__ Coordinates<kRank> in_batch(int inner, int outer, int batch) {
+    if constexpr (kRank == 3) {
+        return {inner, outer, batch};
+    } else {
+        return {inner, outer};
+    }
+}
+
+// The output tiles of one cluster: matrix by matrix, and in each by TilePlace.
 struct TileWalk {
     int m_tiles;
     int n_tiles;
     int k_blocks;
+    int batches;
     int index;
 
-    __device__ TileWalk(int m, int n, int k)
+    __device__ TileWalk(int m, int n, int k, int batches = 1)
         : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
           n_tiles(ceil_div(n, BLOCK_N)),
           k_blocks(ceil_div(k, kBlockK)),
+          batches(batches),
           index(blockIdx.x / CLUSTER) {}
 
-    __device__ bool done() const { return index >= m_tiles * n_tiles; }
+    __device__ bool done() const { return index >= m_tiles * n_tiles * batches; }
     __device__ void step() { index += gridDim.x / CLUSTER; }
 
     struct Start {
         int m;
         int n;
+        int batch;
+
+        // Stores what starts so many rows and columns further on.
+        template <typename Tile>
+        __device__ void store(
+            const Tile& c, const typename Tile::Shared& chunk, int row, int column
+        ) const {
+            c.async_store(chunk, place<Tile::kRank>(row, column));
+        }
+
+        // Loads what starts there in a matrix like the output.
+        template <typename Tile>
+        __device__ void load(
+            const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column
+        ) const {
+            c.async_copy(chunk, full, place<Tile::kRank>(row, column));
+        }
+
+        template <int kRank>
+        __device__ Coordinates<kRank> place(int row, int column) const {
+            const int inner = C_IS_N_MAJOR ? n + column : m + row;
+            const int outer = C_IS_N_MAJOR ? m + row : n + column;
+            return in_batch<kRank>(inner, outer, batch);
+        }
     };
 
     __device__ Start start() const {
-        const int group = index / (GROUP_M * n_tiles);
-        const int within = index % (GROUP_M * n_tiles);
-        const int rows = min(GROUP_M, m_tiles - group * GROUP_M);
-        const int m_tile = group * GROUP_M + within % rows;
-        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-        return {(m_tile * CLUSTER + rank) * kBlockM, within / rows * BLOCK_N};
+        const int tiles = m_tiles * n_tiles;
+        const int batch = batches == 1 ? 0 : index / tiles;
+        const TilePlace place(index - batch * tiles, m_tiles, n_tiles);
+        return {place.m(), place.n(), batch};
     }
 };
 
@@ -264,23 +328,27 @@ __device__ void write_chunk(
     }
 }
 
-__device__ Coordinates<2> c_start(int m, int n) {
-    return C_IS_N_MAJOR ? Coordinates<2>{n, m} : Coordinates<2>{m, n};
-}
+// What becomes of the sums before they are rounded: this is nothing. A tile's, whose rows and
+// columns start there, may take from the ring what the producer put behind the tile's operands.
+struct Untouched {
+    template <typename Start>
+    __device__ void tile(Sums&, Ring&, const Start&) const {}
+    // The sums of the columns of one chunk.
+    __device__ void chunk(Sum*) const {}
+};
 
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
 // them.
-template <typename FinishChunk>
+template <typename Finish, typename Start>
 __device__ void store_part(
     SharedMemory& shared,
     u32& turn,
     Sum (&sums)[BLOCK_N / 2],
-    FinishChunk finish_chunk,
+    const Finish& finish,
     const CTile& c,
     int consumer,
     int part,
-    int m,
-    int n
+    const Start& start
 ) {
     const NamedBarrier<kGroupThreads> group{1u + consumer};
     const bool leads = threadIdx.x % kGroupThreads == 0;
@@ -290,48 +358,39 @@ __device__ void store_part(
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
-        finish_chunk(sums + index * kChunkColumns / 2);
+        finish.chunk(sums + index * kChunkColumns / 2);
         write_chunk(chunk, sums, index * kChunkColumns / 2);
         fence_async_view_proxy();
         group.sync();
         if (leads) {
             const int row = consumer * ROWS + part * kInstructionRows;
-            c.async_store(chunk, c_start(m + row, n + index * kChunkColumns));
+            start.store(c, chunk, row, index * kChunkColumns);
             commit_group();
         }
     }
 }
 
-template <typename FinishChunk>
+template <typename Finish, typename Start>
 __device__ void store_sums(
     SharedMemory& shared,
     u32& turn,
     Sums& sums,
-    FinishChunk finish_chunk,
+    const Finish& finish,
     const CTile& c,
     int consumer,
-    int m,
-    int n
+    const Start& start
 ) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-        store_part(shared, turn, sums[part], finish_chunk, c, consumer, part, m, n);
+        store_part(shared, turn, sums[part], finish, c, consumer, part, start);
     }
 }
 
-// What becomes of the sums before they are rounded. A tile's, whose rows and columns start there,
-// may take from the ring what the producer put behind the tile's operands.
-struct Untouched {
-    __device__ void tile(Sums&, Ring&, TileWalk::Start) const {}
-    // The sums of the columns of one chunk.
-    __device__ void chunk(Sum*) const {}
-};
-
-template <typename Finish>
+// `walk` has the interface of TileWalk, `finish` that of Untouched.
+template <typename Walk, typename Finish>
 __device__ void multiply_tiles(
-    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer, const Finish& finish
+    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
-    const auto finish_chunk = [&](Sum* sums) { finish.chunk(sums); };
     auto place = Ring::for_consumer();
     u32 turn = 0;
     for (; !walk.done(); walk.step()) {
@@ -339,7 +398,7 @@ __device__ void multiply_tiles(
         Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
         finish.tile(sums, place, start);
-        store_sums(shared, turn, sums, finish_chunk, c, consumer, start.m, start.n);
+        store_sums(shared, turn, sums, finish, c, consumer, start);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }

@@ -8,6 +8,7 @@ that is asked for and not modelled here fails the test. DLPack structures are pa
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Named:
 Named.__module__ = "torch"
 
 _STRIDED = Named("torch.strided")
+_dtype = functools.cache(Named)  # torch has one object of each
 
 
 class Tensor:
@@ -51,12 +53,16 @@ class Tensor:
         is_negated: bool = False,
     ) -> None:
         self.array = array
-        self.dtype = Named(f"torch.{dtype or array.dtype.name}")
+        self.dtype = _dtype(f"torch.{dtype or array.dtype.name}")
         kind, _, index = device.partition(":")
         self.device = SimpleNamespace(type=kind, index=int(index) if index else None)
         self.layout = layout
         self._is_negated = is_negated
         self.is_freed = False
+
+    @property
+    def is_cuda(self) -> bool:
+        return bool(self.device.type == "cuda")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,6 +88,41 @@ class Tensor:
 
 
 Tensor.__module__ = "torch"
+
+
+class TensorGuards:
+    """What torch.compile tests tensors with: all but where they lie and what they hold."""
+
+    def __init__(
+        self, *tensors: Tensor, dynamic_dims_sizes: object, dynamic_dims_strides: object
+    ) -> None:
+        assert dynamic_dims_sizes is dynamic_dims_strides is None  # all sizes, all strides
+        self._expected = [self._told_by(tensor) for tensor in tensors]
+
+    def check(self, *tensors: Tensor) -> bool:
+        if len(tensors) != len(self._expected):
+            raise TypeError("wrong length")
+        is_each_once = len(set(map(id, tensors))) == len(tensors)
+        return is_each_once and [self._told_by(tensor) for tensor in tensors] == self._expected
+
+    @staticmethod
+    def _told_by(tensor: Tensor) -> tuple[object, ...]:
+        flags = tensor.is_cuda, tensor.is_neg(), tensor.is_conj(), tensor.layout
+        return type(tensor), flags, tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
+
+
+class Torch(ModuleType):
+    """As much of torch as a launch asks: its guards, unless it has none, and its stream."""
+
+    Tensor = Tensor
+
+    def __init__(self, *, has_guards: bool = True) -> None:
+        super().__init__("torch")
+        self.stream = 5
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.stream)
+        if has_guards:
+            guards = SimpleNamespace(TensorGuards=TensorGuards)
+            self._C._dynamo = SimpleNamespace(guards=guards)
 
 
 @dataclass

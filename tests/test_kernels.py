@@ -12,14 +12,16 @@ import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
-from tmaasync.ops import gemm, ragged
+from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
-from tmaasync.ops.gemm import blocking as blockings
+from tmaasync.ops.gemm.blocking import FORMS, legal_widths, may_share
 from tmaasync.ops.gemm.extras import ProductEpilogue
+from tmaasync.ops.scaled_gemm import ScaledBlocking, scaled_gemm_kernel, scaled_gemm_tiles
+from tmaasync.ops.scaled_gemm import blocking as scaled_blockings
 from tmaasync.tile.window import window_of
 
 _OUTPUTS = ("bfloat16", "float16", "float32")
@@ -45,12 +47,11 @@ def gemm_with(
     k = 128 // element(operand).itemsize
     a = tile_type(operand, *(((k, m), (k, 64)) if a_transposed else ((m, k), (m, k))))
     b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
-    columns = 128 // element(output).itemsize
-    c = tile_type(output, (64, columns), (64, columns))
-    if blocking.chunk_bytes == 64:
-        c = tile_type(output, (64, columns // 2), (64, columns // 2)).replace("128B", "64B")
-    if blocking.by_columns:
-        c = tile_type(output, (n, 64), (n, columns))
+    line_bytes = 128 if blocking.by_columns else blocking.chunk_bytes
+    columns = line_bytes // element(output).itemsize
+    rows = n if blocking.by_columns else 64
+    sides = (n, 64) if blocking.by_columns else (64, columns)
+    c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
     return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking, epilogue)
 
 
@@ -65,10 +66,12 @@ def assert_clean(kernel: Kernel) -> None:
     assert entry.shared_bytes <= 232448
 
 
+# The widest block of every form, and one of each width of a store.
 BLOCKINGS = [
-    gemm.Blocking(consumers, n, cluster)
-    for (consumers, n), cluster in itertools.product(blockings.RATE, (1, 2))
-    if cluster == 1 or n % blockings.SHARED_COLUMNS == 0
+    gemm.Blocking(consumers, n, cluster, rows=rows)
+    for (consumers, rows, widest), cluster in itertools.product(FORMS, (1, 2))
+    for n in (widest, 112, 96, 64)
+    if cluster == 1 or n != 64
 ]
 FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
 
@@ -80,7 +83,8 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         for blocking, layout in itertools.product(
             [*BLOCKINGS, *FEW_COLUMNS], ["nn", "nt", "tn", "tt"]
         )
-        if layout[1] == "t" or blocking.block_n % blockings.LINE_COLUMNS == 0
+        if blocking.block_n in legal_widths(256, b_is_k_major=layout[1] == "t")
+        and (blocking.cluster == 1 or may_share(blocking.block_n, b_is_k_major=layout[1] == "t"))
     ],
     ids=str,
 )
@@ -90,6 +94,49 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
     assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+
+
+@pytest.mark.parametrize(
+    ("output", "layout"), [("bfloat16", "nt"), ("float16", "tt"), ("float32", "nn")]
+)
+@pytest.mark.parametrize("blocking", [gemm.Blocking(2, 256, 2), FEW_COLUMNS[1]], ids=str)
+def test_batched_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+    operand = _arrays.view(np.zeros((2, 64, 64), np.float16))
+    out = np.zeros((2, 64, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    transposed = (layout[0] == "t", layout[1] == "t")
+    tiles = gemm.gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
+
+    assert_clean(gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking))
+
+
+def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
+    a, b = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), np.float16)
+    c = np.zeros((8, 64), np.dtype(getattr(ml_dtypes, output, output)))
+    kind = "bfloat16" if output == "bfloat16" else "float16"
+    views = [*(_arrays.view(array, dtype=kind) for array in (a, b)), _arrays.view(c)]
+    tiles = grouped.grouped_tiles(views[0], views[1], views[2], blocking, b_transposed)
+    types = (tile.cuda_type for tile in tiles)
+    return grouped.grouped_kernel(*types, b_transposed, blocking)
+
+
+GROUPED = [
+    (blocking, output, b_transposed)
+    for blocking, output in zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_OUTPUTS), strict=False)
+    for b_transposed in (True, False)
+    if blocking.block_n in legal_widths(256, b_is_k_major=b_transposed)
+]
+
+
+@pytest.mark.parametrize(
+    ("blocking", "output", "b_transposed"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (index % 3 != 0))
+        for index, case in enumerate(GROUPED)
+    ],
+    ids=str,
+)
+def test_grouped_gemm_compiles_clean(blocking: Blocking, output: str, b_transposed: bool) -> None:
+    assert_clean(grouped_with(blocking, output, b_transposed))
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
@@ -104,7 +151,7 @@ def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilo
     [
         (gemm.Blocking(2, 256, 2), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(2, 256, 1), "float32", everything(Activation.SILU)),
-        (gemm.Blocking(2, 224, 1), "float16", everything(Activation.GELU_TANH)),
+        (gemm.Blocking(2, 112, 1), "float16", everything(Activation.GELU_TANH)),
         (gemm.Blocking(1, 160, 1), "float32", everything(Activation.RELU, ROWS)),
         (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(1, 64, by_columns=True), "float32", everything(Activation.SILU)),
@@ -184,6 +231,51 @@ def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, outpu
     for cluster, epilogue, channels in itertools.product((1, 2), (PLAIN, BIASED), (16, 32, 64)):
         one = replace(blocking, cluster=cluster)
         assert_clean(conv2d_with(one, output, epilogue, channels))
+
+
+def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) -> Kernel:
+    operand = np.zeros((8, 128), ml_dtypes.float8_e4m3fn)
+    scales, out = (
+        np.zeros((4, 8), np.float32),
+        np.zeros((8, 64), getattr(ml_dtypes, output, output)),
+    )
+    views = [_arrays.view(array) for array in (operand, operand, scales, scales, out)]
+    tiles = scaled_gemm_tiles(
+        (views[0], views[1], views[2], views[3]),
+        views[4],
+        blocking,
+        b_scales_transposed=transposed,
+    )
+    return scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
+
+
+SCALES = ("blocks", "columns", "blocks, transposed")
+
+
+def assert_scaled_gemm_clean(
+    shape: tuple[int, int], cluster: int, scales: str, output: str
+) -> None:
+    blocking = ScaledBlocking(*shape, cluster, column_scales=scales == "columns")
+
+    assert_clean(scaled_gemm_with(blocking, output, transposed="transposed" in scales))
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_the_widest_scaled_gemm_compiles_clean(cluster: int, scales: str) -> None:
+    assert_scaled_gemm_clean((2, 256), cluster, scales, "bfloat16")
+
+
+@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
+def test_scaled_gemm_compiles_clean(shape: tuple[int, int]) -> None:
+    assert_scaled_gemm_clean(shape, 1, "columns", "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
+def test_scaled_gemm_compiles_clean_whatever_is_asked_of_it(shape: tuple[int, int]) -> None:
+    for cluster, scales, output in itertools.product((1, 2), SCALES, _OUTPUTS):
+        assert_scaled_gemm_clean(shape, cluster, scales, output)
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

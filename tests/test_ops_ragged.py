@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_arrays import Cupy, CupyArray
 
-from tmaasync import ArgumentError, TensorMapError, _arrays, _driver, ops
+from tmaasync import ArgumentError, TensorMapError, _arrays, ops
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops.ragged import plans
 
@@ -87,12 +87,9 @@ class Launches:
         self.prepared += 1
         return self
 
-    def aim(self, addresses: tuple[int, ...], stream: int) -> None:
+    def at(self, addresses: tuple[int, ...], stream: int) -> None:
         self.aimed.append(tuple(addresses))
         self.streams.append(stream)
-
-    def __call__(self) -> None:
-        pass
 
 
 class Device:
@@ -112,7 +109,6 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     cupy, launches = Cupy(), Launches()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(_driver, "current_device", lambda: 0)
     monkeypatch.setattr(plans.Plan, "_prepare", launches.prepare)
     monkeypatch.setattr(plans, "_KNOWN", PlanCache())
     plans._plan.cache_clear()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import struct
+import threading
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -98,9 +99,14 @@ def _fatal(result: Any) -> DriverError | None:
 def has_device() -> bool:
     """Whether this process can see a CUDA device."""
     try:
-        return int(_call("cuDeviceGetCount")) > 0
+        return _device_count() > 0
     except BackendError:
         return False
+
+
+@functools.cache
+def _device_count() -> int:
+    return int(_call("cuDeviceGetCount"))
 
 
 # --- devices ----------------------------------------------------------------------------------
@@ -267,33 +273,45 @@ class PreparedLaunch:
     """
 
     __slots__ = (
-        "_buffer",
         "_config",
+        "_device",
         "_function",
+        "_is_only_device",
         "_keep",
         "_launch",
+        "_lock",
         "_native",
-        "_offsets",
         "_pointers",
+        "_stream",
+        "_stride",
         "_table",
+        "_words",
     )
 
     def __init__(
-        self, function: Any, config: LaunchConfig, arguments: Sequence[bytes], keep: object
+        self,
+        function: Any,
+        config: LaunchConfig,
+        arguments: Sequence[bytes],
+        keep: object,
+        device: int,
     ) -> None:
         """Pack the arguments; nothing is launched."""
-        offsets, blob = _packed_apart(arguments)
-        self._buffer = ctypes.create_string_buffer(blob, len(blob))
-        self._offsets = offsets
-        start = ctypes.addressof(self._buffer)
-        table = struct.pack(f"<{len(offsets)}Q", *[start + offset for offset in offsets])
-        self._table = ctypes.create_string_buffer(table, len(table))
-        self._pointers = ctypes.addressof(self._table)
+        self._stride, self._words = _packed_apart(arguments)
+        start, _ = self._words.buffer_info()
+        step_bytes = self._stride * _WORD_BYTES
+        self._table = array("Q", [start + i * step_bytes for i in range(len(arguments))])
+        self._pointers, _ = self._table.buffer_info()
         self._keep = keep
         self._config = config
+        self._stream = config.stream
         self._native = _native(config)
         self._function = function
         self._launch = _driver().cuLaunchKernelEx
+        self._device = device
+        # What context is current need not be asked then, only whether the driver refuses.
+        self._is_only_device = _device_count() == 1
+        self._lock = threading.Lock()
 
     def __call__(self) -> None:
         """Launch.
@@ -304,36 +322,51 @@ class PreparedLaunch:
         """
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
-            raise _fatal(result) or LaunchError(f"the driver refused the launch: {_said(result)}")
+            self._launch_on_device(result)
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
+
+        Only their first eight bytes change, which hold the address. Raises what a call does; may be
+        used from several threads.
+        """
+        words, stride, place = self._words, self._stride, 0
+        with self._lock:
+            for address in addresses:
+                words[place] = address
+                place += stride
+            if stream != self._stream:
+                self._stream = stream
+                self._native = _native(self._config._replace(stream=stream))
+            if self._is_only_device:
+                (result,) = self._launch(self._native, self._function, self._pointers, 0)
+                if result:
+                    self._launch_on_device(result)
+            else:
+                with on_device(self._device):
+                    self()
+
+    def _launch_on_device(self, refusal: Any) -> None:
+        """Launch again if this thread had no context, or raise the refusal."""
+        if refusal.name == "CUDA_ERROR_INVALID_CONTEXT":
+            with on_device(self._device):
+                (refusal,) = self._launch(self._native, self._function, self._pointers, 0)
+        if refusal:
+            raise _fatal(refusal) or LaunchError(f"the driver refused the launch: {_said(refusal)}")
 
     def release(self) -> None:
         """Keep nothing alive any longer, for a launch that is aimed before each call."""
         self._keep = None
 
-    def aim(self, addresses: Sequence[int], stream: int) -> None:
-        """Point the first arguments (tiles or pointers) to other memory, and choose the stream.
 
-        Only their first eight bytes change, which hold the address. Not for use from two threads.
-        """
-        for offset, address in zip(self._offsets, addresses, strict=False):
-            _ADDRESS.pack_into(self._buffer, offset, address)
-        if stream != self._config.stream:
-            self._config = self._config._replace(stream=stream)
-            self._native = _native(self._config)
+_WORD_BYTES = 8
 
 
-_ADDRESS = struct.Struct("<Q")
-
-
-def _packed_apart(arguments: Sequence[bytes]) -> tuple[list[int], bytes]:
-    """The arguments in one buffer, each at a multiple of eight bytes, and where each one starts."""
-    offsets, parts, end = [], [], 0
-    for argument in arguments:
-        offsets.append(end)
-        padded = argument.ljust(-(-len(argument) // 8) * 8, b"\0")
-        parts.append(padded)
-        end += len(padded)
-    return offsets, b"".join(parts) or b"\0"
+def _packed_apart(arguments: Sequence[bytes]) -> tuple[int, array[int]]:
+    """How many words it is from one argument to the next, and the words of all."""
+    stride = max((-(-len(argument) // _WORD_BYTES) for argument in arguments), default=0)
+    padded = [argument.ljust(stride * _WORD_BYTES, b"\0") for argument in arguments]
+    return stride, array("Q", b"".join(padded))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,12 +6,12 @@ Frameworks are found in ``sys.modules``: one that was never imported has no arra
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tmaasync.errors import ArrayTypeError, LaunchError
 
-__all__ = ["stream_of"]
+__all__ = ["current_stream_of", "stream_of"]
 
 
 def stream_of(frameworks: Iterable[str], device: int | None, stream: object = None) -> int:
@@ -31,15 +31,24 @@ def stream_of(frameworks: Iterable[str], device: int | None, stream: object = No
         return 0
     if stream is not None:
         return _stream_handle(stream)
-    return _current_stream(set(frameworks), device)
+    return current_stream_of(frameworks)(device)
 
 
-def _current_stream(named: set[str], device: int) -> int:
+def current_stream_of(frameworks: Iterable[str]) -> Callable[[int], int]:
+    """The function that tells the stream of the moment, from a device's ordinal.
+
+    It raises LaunchError where CuPy and torch arrays are mixed, and the two have different ones.
+    """
+    named = set(frameworks)
     # JAX and other frameworks do not tell their stream: their work goes to CuPy's current one.
     if "torch" not in named:
-        return _cupy_stream(device)
-    torch = _torch_stream(device)
-    if "cupy" in named and torch != (cupy := _cupy_stream(device)):
+        return _cupy_stream
+    return _common_stream if "cupy" in named else _torch_stream()
+
+
+def _common_stream(device: int) -> int:
+    torch, cupy = _torch_stream()(device), _cupy_stream(device)
+    if torch != cupy:
         raise LaunchError(
             f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
             f"{cupy:#x}); one launch runs on one stream. Pass stream=."
@@ -47,13 +56,11 @@ def _current_stream(named: set[str], device: int) -> int:
     return torch
 
 
-def _torch_stream(device: int) -> int:
+def _torch_stream() -> Callable[[int], int]:
     torch = sys.modules["torch"]
     # What torch.compile's own launchers call: a tenth of the cost of making a Stream object.
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if raw is not None:
-        return int(raw(device))
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 def _cupy_stream(device: int) -> int:

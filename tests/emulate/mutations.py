@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "bulk", "tiled"]
+Job = Literal["product", "pair", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Mutation:
     @property
     def kernel(self) -> str:
         """The file."""
-        return "gemm.cu" if self.job in {"product", "pair"} else "copy.cu"
+        return {"product": "gemm.cu", "pair": "gemm.cu", "grouped": "grouped_gemm.cu"}.get(
+            self.job, "copy.cu"
+        )
 
 
 _EXPECT = "full.expect_bytes(kStageBytes);"
@@ -51,9 +53,9 @@ _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, b_start(start.n, block * kBlockK));"
+_LOAD_B = "load_b(stage.b, full, b, b_start(start, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
-_FIRST_SYNC = "group.sync();\n        finish_chunk"
+_FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
@@ -315,8 +317,8 @@ MUTATIONS = (
     Mutation(
         "the consumer leaves after one tile",
         "product",
-        "finish_chunk, c, consumer, start.m, start.n);",
-        "finish_chunk, c, consumer, start.m, start.n);\n        break;",
+        "store_sums(shared, turn, sums, finish, c, consumer, start);",
+        "store_sums(shared, turn, sums, finish, c, consumer, start);\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
@@ -390,7 +392,7 @@ MUTATIONS = (
         "a warp skips the named barrier",
         "product",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) group.sync();\n        finish_chunk",
+        "if (warp_index() % 4 != 3) group.sync();\n        finish.chunk",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
@@ -456,24 +458,24 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "a.async_copy(stage.a, full, a_start(start.m, block * kBlockK));",
-        "a.async_copy(stage.a, full, a_start(start.m, block));",
+        "a.async_copy(stage.a, full, a_start(start, block * kBlockK));",
+        "a.async_copy(stage.a, full, a_start(start, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
     Mutation(
         "the output starts left of the matrix",
         "product",
-        "n + index * kChunkColumns));",
-        "n + (index - 1) * kChunkColumns));",
+        "row, index * kChunkColumns);",
+        "row, (index - 1) * kChunkColumns);",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
     Mutation(
         "the output starts above the matrix",
         "product",
-        "c_start(m + row",
-        "c_start(m - row",
+        "? m + row : n + column",
+        "? m - row : n + column",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),
@@ -500,6 +502,31 @@ MUTATIONS = (
         "const bool leads = lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
+    ),
+    # --- groups of rows -----------------------------------------------------------------------
+    Mutation(
+        "a group that ends behind the arrays keeps its length",
+        "grouped",
+        "min(max(ends[group], start), total_rows)",
+        "max(ends[group], start)",
+        "fault",
+        r"starts at \(\d+, -\d+, 999\), coordinate 1 below 0",
+    ),
+    Mutation(
+        "the producer leaves out a group",
+        "grouped",
+        "load_tiles(shared, a, b, GroupWalk(groups, n, k));",
+        "load_tiles(shared, a, b, GroupWalk({ends, count - 1, total_rows}, n, k));",
+        "deadlock",
+        _NEVER_ARMED,
+    ),
+    Mutation(
+        "the consumers leave out a group",
+        "grouped",
+        "multiply_tiles(shared, c, GroupWalk(groups, n, k),",
+        "multiply_tiles(shared, c, GroupWalk({ends, count - 1, total_rows}, n, k),",
+        "fault",
+        _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
     ),
     # --- a pair of CTAs -----------------------------------------------------------------------
     Mutation(
@@ -839,7 +866,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "product",
         _FIRST_SYNC,
-        "finish_chunk",
+        "finish.chunk",
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
     ),

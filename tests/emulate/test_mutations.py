@@ -22,6 +22,7 @@ from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arr
 from tmaasync.emulate import EmulatedLaunch, scheduled
 from tmaasync.emulate.run import Policy
 from tmaasync.ops import gemm
+from tmaasync.ops.grouped import grouped_tiles
 from tmaasync.tile import BulkTile
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -99,11 +100,45 @@ def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
         kernel,
         2 * cluster,
         128 * (1 + blocking.consumers),
-        (*tiles, m, n, k),
+        (*tiles, m, n, k, 1),
         cluster if cluster > 1 else None,
         c,
         a.astype(np.float32) @ b.astype(np.float32),
         named(operands + blocking.consumers * EPILOGUE_BYTES, "full", "empty"),
+    )
+
+
+def grouped(text: str) -> Prepared:
+    """Four groups for two clusters: one ends before it starts, the last one behind the arrays."""
+    blocking = gemm.Blocking(1, 64, 2)
+    rows, n, k = 160, 2 * blocking.block_n - 24, 136
+    drawn = np.random.default_rng(4)
+    a, b = (
+        drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((rows, k), (4, n, k))
+    )
+    c = np.full((rows, n), np.nan, np.float32)
+    views = [_arrays.view(array) for array in (a, b, c)]
+    tiles = grouped_tiles(views[0], views[1], views[2], blocking, b_transposed=True)
+    kernel = Kernel(
+        text,
+        "grouped_gemm",
+        types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
+        constants={**gemm.gemm_constants(False, True, blocking), "STAGES": STAGES},
+    )
+    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    parts = [
+        part.astype(np.float32) @ matrix.astype(np.float32).T
+        for part, matrix in zip(np.split(a, [70, 70, 150]), b, strict=True)
+    ]
+    return Prepared(
+        kernel,
+        4,
+        blocking.threads,
+        (*tiles, np.array([70, 60, 150, 999], np.int32), 4, rows, n, k),
+        2,
+        c,
+        np.concatenate(parts),
+        named(operands + EPILOGUE_BYTES, "full", "empty"),
     )
 
 
@@ -149,6 +184,7 @@ def tiled(text: str) -> Prepared:
 JOBS: dict[Job, Any] = {
     "product": product,
     "pair": functools.partial(product, cluster=2),
+    "grouped": grouped,
     "bulk": bulk,
     "tiled": tiled,
 }
@@ -278,6 +314,7 @@ SHIPPED: dict[str, tuple[str, Any]] = {
         )
         for cluster, layout in itertools.product((1, 2), ("nn", "nt", "tn"))
     },
+    "grouped": ("grouped_gemm.cu", grouped),
     "bulk": ("copy.cu", bulk),
     "tiled": ("copy.cu", tiled),
 }

@@ -37,7 +37,7 @@ def multiply(a: Any, b: Any, blocking: gemm.Blocking) -> Any:
     kernel(
         blocking.cluster,
         128 * (1 + blocking.consumers),
-        (*tiles, m, n, k),
+        (*tiles, m, n, k, 1),
         cluster=blocking.cluster,
     )
     return c

@@ -60,7 +60,7 @@ def product() -> np.ndarray[Any, Any]:
         create_tma_tile(c, (64, 32), swizzle=Swizzle.B128),
     ]
     kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, BLOCKING)
-    kernel(1, 256, (*tiles, M, N, K))
+    kernel(1, 256, (*tiles, M, N, K, 1))
     wanted = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.linalg.norm(c - wanted) / np.linalg.norm(wanted) < 1e-5
     return c
@@ -194,7 +194,7 @@ def test_a_256_cubed_product_is_a_log_of_modest_size() -> None:
     c = create_tma_tile(np.zeros_like(a), (64, 64), swizzle=Swizzle.B128)
     types = (operand.cuda_type, other.cuda_type, c.cuda_type)
     kernel = gemm_kernel(*types, False, True, blocking)
-    trace = recorded(lambda: kernel(1, 384, (operand, other, c, 256, 256, 256)))
+    trace = recorded(lambda: kernel(1, 384, (operand, other, c, 256, 256, 256, 1)))
 
     assert len(trace) < 30_000
 

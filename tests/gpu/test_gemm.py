@@ -141,10 +141,10 @@ def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
 
 
 BLOCKINGS = [
-    gemm.Blocking(*shape, cluster)
-    for shape in blockings.RATE
+    gemm.Blocking(consumers, width, cluster, rows=rows)
+    for consumers, rows, widest in blockings.FORMS
+    for width in (*range(16, widest, 48), widest)
     for cluster in (1, 2)
-    if cluster == 1 or shape[1] % blockings.SHARED_COLUMNS == 0
 ]
 
 
@@ -160,7 +160,7 @@ def test_every_blocking_over_many_tiles_of_little_depth(
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
     try:
         in_rows, in_columns = cupy.asarray(b), cupy.asarray(np.ascontiguousarray(b.T)).T
-        takes_rows = blocking.block_n % blockings.LINE_COLUMNS == 0
+        takes_rows = blocking.block_n % (blockings.LINE_COLUMNS * blocking.cluster) == 0
         for b_gpu in (in_columns, in_rows) if takes_rows else (in_columns,):
             c = ops.matmul(cupy.asarray(a), b_gpu)
             assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]

@@ -40,7 +40,7 @@ def multiply(backend: Any, a: Any, b: Any, blocking: gemm.Blocking, layout: str)
     kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
     cluster = blocking.cluster if blocking.cluster > 1 else None
     grid = blocking.clusters(m, n) * blocking.cluster
-    kernel(grid, 128 * (1 + blocking.consumers), (*tiles, m, n, k), cluster=cluster)
+    kernel(grid, 128 * (1 + blocking.consumers), (*tiles, m, n, k, 1), cluster=cluster)
     return backend.host(c)
 
 

@@ -12,14 +12,16 @@ from tmaasync._arrays.checks import (
     require_current,
     require_writable,
 )
-from tmaasync._arrays.dispatch import fingerprint, view
+from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
     "ArrayView",
+    "Guard",
     "common_device",
     "current_address",
     "fingerprint",
+    "guard",
     "is_contiguous",
     "may_overlap",
     "require_current",

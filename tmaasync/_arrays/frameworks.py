@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -13,8 +15,8 @@ from tmaasync._elements import BY_DTYPE
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
-    "is_plain_torch",
     "refuse_tracer",
+    "torch_guard",
     "view_cupy",
     "view_jax",
     "view_numpy",
@@ -98,12 +100,6 @@ def _is_strided(layout: object) -> bool:
     return str(layout) == "torch.strided"
 
 
-def is_plain_torch(tensor: Any) -> bool:
-    """Whether the tensor is one block of memory with strides that holds what it shows."""
-    is_block = not tensor.is_nested and _is_strided(tensor.layout)
-    return is_block and not tensor.is_neg() and not tensor.is_conj()
-
-
 def _require_plain_torch(tensor: Any, argument: str) -> None:
     if tensor.is_nested or not _is_strided(tensor.layout):
         raise not_an_array(
@@ -120,6 +116,24 @@ def _require_plain_torch(tensor: Any, argument: str) -> None:
             "Pass tensor.resolve_neg().resolve_conj()",
             argument,
         )
+
+
+def torch_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """A test whether other tensors look like these, types to strides; None if torch has none.
+
+    It is what torch.compile's own code asks before it runs: one call for all tensors, at a quarter
+    of the cost of reading shape, strides and type of each. It keeps no tensor, and is stricter than
+    it needs to be: gradients, inference mode and autocast have to be as they were.
+    """
+    torch = sys.modules["torch"]
+    try:
+        guards = torch._C._dynamo.guards.TensorGuards
+        check: Callable[..., bool] = guards(
+            *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        ).check
+        return check if check(*tensors) is True else None
+    except (AttributeError, TypeError, RuntimeError):  # not public: another release may differ
+        return None
 
 
 def _torch_device(tensor: Any, argument: str) -> int | None:

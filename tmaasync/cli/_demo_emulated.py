@@ -166,7 +166,7 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
         create_tma_tile(c, (64, 64), swizzle=Swizzle.B128),
     ]
     kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, _BLOCKING)
-    kernel(1, 128 * (1 + _BLOCKING.consumers), (*tiles, m, n, k))
+    kernel(1, 128 * (1 + _BLOCKING.consumers), (*tiles, m, n, k, 1))
     return c
 
 

@@ -7,6 +7,7 @@ import contextvars
 import ctypes
 import os
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +123,8 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arrays", "_buffer", "_config", "_keep", "_offsets", "_pointers", "_program", "last_run",
+        "_arrays", "_buffer", "_config", "_keep", "_lock", "_offsets", "_pointers", "_program",
+        "last_run",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +148,7 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer)
         places = [start + offset for offset in self._offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(places)))(*places)
+        self._lock = threading.Lock()
         self.last_run: EmulatedRun | None = None
 
     def __call__(self) -> None:
@@ -194,9 +197,17 @@ class EmulatedLaunch:
         """Keep nothing alive any longer, for a launch that is aimed before each call."""
         self._keep = None
 
-    def aim(self, addresses: Sequence[int], stream: int) -> None:
-        """Point the first arguments (tiles or pointers) to other memory. There are no streams."""
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """Run with the first arguments (tiles or pointers) at other addresses; no streams here.
+
+        May be used from several threads.
+        """
         del stream
+        with self._lock:
+            self._aim(addresses)
+            self()
+
+    def _aim(self, addresses: Sequence[int]) -> None:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)

@@ -163,7 +163,7 @@ class Kernel:
             packed = pack(self.name, loaded.entry.parameters, args, seen)
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(places, config.stream)
-            return PreparedLaunch(loaded.function, config, packed, tuple(args))
+            return PreparedLaunch(loaded.function, config, packed, tuple(args), device)
 
     def _prepare_on_host(
         self,

@@ -1,15 +1,16 @@
-"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and conv2d.cu."""
+"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and its relatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
 from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["BLOCK_K_BYTES", "Blocking", "output_tile"]
+__all__ = ["BLOCK_K_BYTES", "Blocking", "output_chunk", "output_tile"]
 
 BLOCK_K_BYTES = 128
 """What a stage holds of K: 64 elements of 16 bits, 128 of 8, 32 of 32."""
@@ -17,6 +18,7 @@ BLOCK_K_BYTES = 128
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
+_SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,11 @@ class Blocking:
     @property
     def chunk_bytes(self) -> int:
         """Width of what one store writes: whole chunks make up a block."""
-        return 128 if self.block_n % 64 == 0 else 64
+        return next(width for width in _SWIZZLES if self.block_n % (width // 2) == 0)
 
     @property
     def stage_bytes(self) -> int:
-        """Of an operand buffer."""
+        """What one buffer of the ring holds."""
         return (self.block_m + self.block_n) * BLOCK_K_BYTES
 
     def holds_addend(self, itemsize: int) -> bool:
@@ -62,12 +64,16 @@ class Blocking:
         return self.consumers * _CHUNK_ROWS * row_bytes <= self.stage_bytes
 
     @property
-    def stages(self) -> int:
-        """As many operand buffers as shared memory holds."""
+    def epilogue_bytes(self) -> int:
+        """What the buffers hold from which the output is stored."""
         # By columns, of the largest elements.
         row_bytes = self.block_n * 4 if self.by_columns else self.chunk_bytes
-        epilogue_bytes = self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - epilogue_bytes
+        return self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
+
+    @property
+    def stages(self) -> int:
+        """As many operand buffers as shared memory holds."""
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self.epilogue_bytes
         return min(self.most_stages, room // self.stage_bytes)
 
     @property
@@ -98,9 +104,14 @@ class Blocking:
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:
-    """The tile that the kernels store, of a matrix whose rows TMA can write."""
+    """The tile that the kernels store, of a matrix, or a batch, whose rows TMA can write."""
+    shape, swizzle = output_chunk(out.element, blocking)
+    return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
+
+
+def output_chunk(element: Element, blocking: Blocking) -> tuple[tuple[int, int], Swizzle]:
+    """What the kernels store at once of a matrix, and how it lies in shared memory."""
     if blocking.by_columns:
-        return create_tma_tile(out, (blocking.block_n, _CHUNK_ROWS), swizzle=Swizzle.B128)
-    columns = blocking.chunk_bytes // out.element.itemsize
-    swizzle = Swizzle.B128 if blocking.chunk_bytes == 128 else Swizzle.B64
-    return create_tma_tile(out, (_CHUNK_ROWS, columns), swizzle=swizzle)
+        return (blocking.block_n, _CHUNK_ROWS), Swizzle.B128
+    columns = blocking.chunk_bytes // element.itemsize
+    return (_CHUNK_ROWS, columns), _SWIZZLES[blocking.chunk_bytes]

@@ -7,13 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
-from tmaasync.ops._results import empty, empty_rows
+from tmaasync.ops._results import empty
 
-__all__ = ["contiguous_copy", "copied_rows", "in_order"]
+__all__ = ["contiguous_copy", "in_order"]
 
 
 @contextlib.contextmanager
@@ -52,25 +49,6 @@ def contiguous_copy(view: ArrayView) -> Any:
     part = empty(view, view.shape, view.element)
     part[...] = _readable(view)
     return part
-
-
-def copied_rows(view: ArrayView, shape: tuple[int, ...], *, flips: bool) -> Any:
-    """A copy of a matrix, or if ``flips`` of its transpose, in rows 16 bytes or a multiple apart.
-
-    Its elements are integers of their width with the same bits: CuPy lacks some types.
-    """
-    carrier = element(f"int{8 * view.element.itemsize}")
-    part = empty_rows(view, shape, carrier)
-    bits = _bits(view, carrier)
-    part[...] = bits.T if flips else bits
-    return part
-
-
-def _bits(view: ArrayView, carrier: Element) -> Any:
-    source = _readable(view)
-    if view.framework == "torch":
-        return source.detach().view(getattr(sys.modules["torch"], carrier.name))
-    return (np.asarray(source) if view.device is None else source).view(carrier.dtype)
 
 
 def _readable(view: ArrayView) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._arrays import ArrayView, Guard, fingerprint, guard
 from tmaasync._elements import Element
+from tmaasync._streams import current_stream_of, stream_of
 
 __all__ = ["Layout", "PlanCache", "are_apart"]
 
@@ -41,32 +43,111 @@ def are_apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
     return first + spans[0] <= second or second + spans[1] <= first
 
 
+@dataclass(slots=True)
+class _Entry(Generic[_Plan]):
+    plan: _Plan
+    option: object
+    device: int
+    current_stream: Callable[[int], int]
+    guard: Guard | None
+
+
 class PlanCache(Generic[_Plan]):
     """From arrays and options to the plan that served arrays like these before.
 
-    Holds no array. Arrays of frameworks without a fingerprint are never found.
+    Two ways lead there. The arrays' fingerprints are a key that always finds the plan. Quicker is a
+    guess, the plan of the last call with the same second array (of weights, as a rule), confirmed
+    by its guard. Holds no array, and may be asked from any thread. Arrays of frameworks without a
+    fingerprint are never found.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        self._plans: dict[object, _Plan] = {}
+        self._entries: dict[object, _Entry[_Plan]] = {}
+        self._guesses: dict[int, tuple[Guard, _Entry[_Plan]]] = {}
 
-    def find(self, arrays: Sequence[object], option: object) -> tuple[_Plan, list[int]] | None:
-        """The plan and the arrays' present addresses."""
+    def find(
+        self, arrays: Sequence[object], option: object, stream: object
+    ) -> tuple[_Plan, list[int], int] | None:
+        """The plan, the arrays' present addresses, and the stream to use.
+
+        Args:
+            arrays: Two or more; with equal options always as many.
+            option: What else decides the plan.
+            stream: The caller's choice; None for the current stream of the arrays' framework.
+        """
+        guess = self._guesses.get(id(arrays[1]))
+        if guess is not None:
+            (check, address_of), entry = guess
+            if entry.option == option and check(*arrays):
+                addresses = [*map(address_of, arrays)]
+                if _all_on_granules(addresses):
+                    return entry.plan, addresses, _stream(entry, stream)
         seen = _key(arrays, option)
         if seen is None:
             return None
         key, addresses = seen
-        plan = self._plans.get(key)
-        return None if plan is None else (plan, addresses)
+        known = self._entries.get(key)
+        if known is None:
+            return None
+        self._guess_next_time(arrays, addresses, known)
+        return known.plan, addresses, _stream(known, stream)
 
-    def remember(self, arrays: Sequence[object], option: object, plan: _Plan) -> None:
-        """Have the plan found for arrays like these."""
+    def remember(
+        self,
+        arrays: Sequence[object],
+        option: object,
+        plan: _Plan,
+        frameworks: Sequence[str],
+        device: int | None,
+    ) -> None:
+        """Have the plan found for arrays like these.
+
+        Args:
+            arrays: As `find` gets them.
+            option: The same.
+            plan: What to find.
+            frameworks: Whose current stream is to be used.
+            device: Where the arrays lie.
+        """
         seen = _key(arrays, option)
-        if seen is not None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[seen[0]] = plan
+        if seen is None or device is None:
+            return
+        if len(self._entries) >= _MAX_PLANS:
+            self._entries.clear()
+        key, addresses = seen
+        entry = _Entry(plan, option, device, current_stream_of(frameworks), guard(arrays))
+        self._entries[key] = entry
+        self._guess_next_time(arrays, addresses, entry)
+
+    def _guess_next_time(
+        self, arrays: Sequence[object], addresses: Sequence[int], entry: _Entry[_Plan]
+    ) -> None:
+        fitting = entry.guard
+        if fitting is None or not _all_on_granules(addresses):
+            return
+        if not fitting.check(*arrays):  # a parameter, say, or inference mode
+            fitting = guard(arrays)
+            if fitting is None:
+                return
+            entry.guard = fitting
+        if len(self._guesses) >= _MAX_PLANS:
+            self._guesses.clear()
+        self._guesses[id(arrays[1])] = (fitting, entry)
+
+
+def _all_on_granules(addresses: Sequence[int]) -> bool:
+    """Whether there is memory at all of them, and it starts at a multiple of 16 bytes."""
+    together = 0
+    for address in addresses:
+        together |= address
+    return together & _GRANULE_MASK == 0 and all(addresses)
+
+
+def _stream(entry: _Entry[_Plan], stream: object) -> int:
+    if stream is None:
+        return entry.current_stream(entry.device)
+    return stream_of((), entry.device, stream)
 
 
 def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] | None:
@@ -78,6 +159,8 @@ def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] |
         if seen is None:
             return None
         address, layout = seen
+        if not address:  # freed; a view says so
+            return None
         together |= address
         addresses.append(address)
         layouts.append(layout)

@@ -61,10 +61,10 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
         TensorMapError: A strided array breaks TMA's rules, or rows of the target end within 16
             bytes that belong to somebody else: TMA stores whole 16-byte sectors.
     """
-    if target is not None and (found := _PLANS.find((source, target), None)) is not None:
-        (plan, frameworks), addresses = found
+    if target is not None and (found := _PLANS.find((source, target), None, stream)):
+        plan, addresses, handle = found
         if are_apart(addresses, plan.spans):
-            plan.start(addresses, frameworks, stream)
+            plan.start(addresses, handle)
             return target
     view = _arrays.view(source, argument="source")
     if target is None:
@@ -76,9 +76,8 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     plan = _plan(Layout.of(view), Layout.of(target_view), on_granule)
     plan.run(view, target_view, stream)
     if plan.is_direct:
-        # The plan serves every framework; the stream is that of these arrays' frameworks.
         frameworks = (view.framework, target_view.framework)
-        _PLANS.remember((source, target), None, (plan, frameworks))
+        _PLANS.remember((source, target), None, plan, frameworks, view.device)
     return target
 
 
@@ -124,26 +123,23 @@ class _Plan:
         device = self._device
         if self._size_bytes == 0:
             return
-        frameworks = (source.framework, target.framework)
-        if self._launch is None and self._size_bytes > self._tail_bytes:
-            with self._lock, _driver.on_device(device):
-                self._launch = self._prepare(source, target)
-        handle = stream_of(frameworks, device, stream)
+        if self._size_bytes > self._tail_bytes:
+            with self._lock:
+                if self._launch is None:
+                    self._launch = self._prepare(source, target)
+        handle = stream_of((source.framework, target.framework), device, stream)
         wait_for_producers((source, target), handle)
-        self.start((source.address, target.address), frameworks, handle)
+        self.start((source.address, target.address), handle)
 
-    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
+    def start(self, addresses: Sequence[int], stream: int) -> None:
         """Copy between arrays that look like those of the last `run`."""
-        device = self._device
-        handle = stream_of(frameworks, device, stream)
-        with self._lock, _driver.on_device(device):
-            if self._launch is not None:
-                self._launch.aim(addresses, handle)
-                self._launch()
-            if self._tail_bytes:
-                # Fewer than 16 bytes, which TMA cannot store without writing beyond them.
-                source, target = (a + self._size_bytes - self._tail_bytes for a in addresses)
-                copy_bytes(device, target, source, self._tail_bytes, handle)
+        if self._launch is not None:
+            self._launch.at(addresses, stream)
+        if self._tail_bytes:
+            # Fewer than 16 bytes, which TMA cannot store without writing beyond them.
+            source, target = (a + self._size_bytes - self._tail_bytes for a in addresses)
+            with _driver.on_device(self._device):
+                copy_bytes(self._device, target, source, self._tail_bytes, stream)
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> PreparedLaunch | EmulatedLaunch:
         make = _bulk_tiles if self._in_bulk else _tensor_tiles
@@ -157,7 +153,7 @@ class _Plan:
         return launch
 
 
-_PLANS: PlanCache[tuple[_Plan, tuple[str, ...]]] = PlanCache()
+_PLANS: PlanCache[_Plan] = PlanCache()
 
 _Tile = TMATensorTile | BulkTile
 _Parts = tuple[Ring, _Tile, _Tile, tuple[int, ...]]

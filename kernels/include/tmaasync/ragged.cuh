@@ -138,6 +138,7 @@ struct RaggedTensorMap {
     using Shared = typename Tile::Shared;
     static constexpr int kRank = TileShape::kRank;
     static constexpr int kBoxes = Tile::kBoxes;
+    static constexpr int kBoxBytes = Tile::kBoxBytes;
     static constexpr int kBytes = Tile::kBytes;
     static constexpr int kAlignment = Tile::kAlignment;
     static constexpr Swizzle kSwizzle = kSwizzleMode;

@@ -164,6 +164,18 @@ __device__ constexpr int rows_in_shared() {
     return rows;
 }
 
+// Whether the rows of all boxes follow one another: a side may be cut if a box has one of each side
+// before it.
+template <typename Tile>
+__device__ constexpr bool has_rows_in_order() {
+    int before = 1;
+    for (int dim = 0; dim < Tile::kRank - 1; ++dim) {
+        if (Tile::boxes(dim) > 1 && before > 1) return false;
+        before *= Tile::box_side(dim);
+    }
+    return true;
+}
+
 // The same for a tile: what it loads is the operand. Of a tile of more than two sides, all but the
 // last make up the rows.
 template <typename Tile, Major kOperandMajor>
@@ -184,8 +196,8 @@ struct WgmmaOperand : WgmmaBuffer<
         "a box is one span wide, 16 bytes without swizzle: create_tensor_tile makes such tiles"
     );
     static_assert(
-        Tile::kBoxes == Tile::boxes(0) * Tile::boxes(Tile::kRank - 1),
-        "boxes are cut along the first and the last side only"
+        has_rows_in_order<Tile>(),
+        "boxes are cut along the last side, and one that has only sides of 1 before it in a box"
     );
 };
 

@@ -17,7 +17,7 @@ from tmaasync.tile.window import Padding, PerSide
 
 __all__ = ["conv2d"]
 
-_PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
+_PLANS: PlanCache[Plan] = PlanCache()
 
 
 def conv2d(  # noqa: PLR0913 - what a convolution has
@@ -76,12 +76,12 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
            [48., 72., 72., 48.],
            [32., 48., 48., 32.]], dtype=float16)
     """
-    option = (_frozen(stride), _frozen(padding), _frozen(dilation), relu, dtype)
     arrays = (images, filters, out) if bias is None else (images, filters, out, bias)
-    if out is not None and (found := _PLANS.find(arrays, option)) is not None:
-        (plan, frameworks), addresses = found
+    option = (_frozen(stride), _frozen(padding), _frozen(dilation), relu, dtype, len(arrays))
+    if out is not None and (found := _PLANS.find(arrays, option, stream)):
+        plan, addresses, handle = found
         if plan.keeps_apart(addresses):
-            plan.start(addresses, frameworks, stream)
+            plan.start(addresses, handle)
             return out
     views = Views.of(images, filters, bias)
     window = window_over(views, stride, padding, dilation)
@@ -102,7 +102,8 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     plan = plan_for(views.places, Place.of(target), is_new, window, epilogue)
     plan.run(views, target, stream)
     if plan.is_direct and not is_new:
-        _PLANS.remember(arrays, option, (plan, (*views.frameworks, target.framework)))
+        frameworks = (*views.frameworks, target.framework)
+        _PLANS.remember(arrays, option, plan, frameworks, target.device)
     return out
 
 

@@ -80,17 +80,13 @@ class Plan:
         out, out_span = pairs.pop(_OUT)
         return all(are_apart((out, address), (out_span, span)) for address, span in pairs)
 
-    def start(self, addresses: Sequence[int], frameworks: tuple[str, ...], stream: object) -> None:
+    def start(self, addresses: Sequence[int], stream: int) -> None:
         """Convolve arrays that look like those of the last `run`, if `is_direct`.
 
         The addresses are in the order of the kernel's parameters.
         """
-        handle = stream_of(frameworks, self._device, stream)
-        launch = self._launch
-        if launch is not None:
-            with self._lock, _driver.on_device(self._device):
-                launch.aim(addresses, handle)
-                launch()
+        if self._launch is not None:
+            self._launch.at(addresses, stream)
 
     def _run_on_copies(self, views: Views, out: ArrayView, handle: int) -> None:
         """Of what TMA cannot reach."""
@@ -111,12 +107,11 @@ class Plan:
         owner[...] = staged
 
     def _run_on(self, views: Views, out: ArrayView, handle: int) -> None:
-        with self._lock, _driver.on_device(self._device):
+        with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(views, out)
-            operands = (views.images, views.filters, out, views.bias)
-            self._launch.aim([view.address for view in operands if view is not None], handle)
-            self._launch()
+        operands = (views.images, views.filters, out, views.bias)
+        self._launch.at([view.address for view in operands if view is not None], handle)
 
     def _prepare(self, views: Views, out: ArrayView) -> PreparedLaunch | EmulatedLaunch:
         m, k = out.shape

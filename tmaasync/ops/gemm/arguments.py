@@ -14,7 +14,14 @@ from tmaasync.ops.gemm.extras import ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.types import outputs_of, require_pair
 
-__all__ = ["check_extras", "check_operands", "check_output", "check_places", "new_output"]
+__all__ = [
+    "check_extras",
+    "check_operands",
+    "check_output",
+    "check_places",
+    "new_output",
+    "product_shape",
+]
 
 
 def new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
@@ -26,32 +33,46 @@ def new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
         raise ArrayTypeError(
             f"dtype is {of}; a product of {a.element} can be {', '.join(outputs)}. Pass one."
         )
-    return empty_rows(a, (a.shape[0], b.shape[1]), of)
+    return empty_rows(a, product_shape(Matrix.of(a), Matrix.of(b)), of)
+
+
+def product_shape(a: Matrix, b: Matrix) -> tuple[int, ...]:
+    """[M, N]; or, if either operand is a batch, [B, M, N]."""
+    batches = [matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3]
+    # A batch of one goes with any other, one of none too.
+    batch = next((size for size in batches if size != 1), 1)
+    return (*(batch for _ in batches[:1]), a.shape[-2], b.shape[-1])
 
 
 def check_operands(a: Matrix, b: Matrix) -> None:
     """Refuse operands that do not make a product."""
     for name, matrix in (("a", a), ("b", b)):
-        if len(matrix.shape) != 2:
+        if len(matrix.shape) not in {2, 3}:
             raise ArgumentError(
-                f"{name} has shape {matrix.shape}; it must have 2 dimensions. Reshape it, or loop "
-                "over the others."
+                f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
+                "Reshape it, so that all others make up one batch."
             )
     require_pair(a.element, b.element)
     if a.device != b.device:
         raise ArgumentError(
             f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
         )
-    if a.shape[1] != b.shape[0]:
+    if a.shape[-1] != b.shape[-2]:
         raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[1]} rows. "
-            "For a matrix stored as [N, K] pass b.T."
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[-1]} rows. "
+            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch."
+        )
+    batches = {matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3} - {1}
+    if len(batches) > 1:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
+            "matrices, or one matrix for all."
         )
 
 
 def check_output(out: Matrix, a: Matrix, b: Matrix, wanted: Element | None) -> None:
     """Refuse an output that is not the product's."""
-    shape = (a.shape[0], b.shape[1])
+    shape = product_shape(a, b)
     if out.shape != shape or out.device != a.device:
         raise ArgumentError(
             f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
@@ -83,10 +104,10 @@ def check_extras(extras: ExtraForm, a: Matrix, out: Matrix) -> None:
             f"c holds {addend.element}; it must hold {out.element} as the output does. Convert it, "
             "or pass dtype=."
         )
-    if bias is not None and (bias.shape != out.shape[1:] or bias.device != out.device):
+    if bias is not None and (bias.shape != out.shape[-1:] or bias.device != out.device):
         raise ArgumentError(
             f"bias has shape {bias.shape} on device {bias.device}; the product has shape "
-            f"{out.shape} on device {out.device}, so bias must be {out.shape[1:]} there: one "
+            f"{out.shape} on device {out.device}, so bias must be {out.shape[-1:]} there: one "
             "number for each column."
         )
     types = {"float32", out.element.name, *({a.element.name} & set(outputs_of(a.element)))}

@@ -2,49 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
 from tmaasync.ops._blocking import Blocking
 
 __all__ = [
+    "EPILOGUE_FORMS",
     "FEW_ROWS",
+    "FORMS",
     "LINE_COLUMNS",
-    "RATE",
-    "SHARED_COLUMNS",
     "choose_blocking",
     "choose_few_columns",
+    "legal_widths",
+    "may_share",
 ]
 
-SHARED_COLUMNS = 128
-"""Columns of B that a pair loads together: a box of 64 for each, however B lies."""
+FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
+"""Blocks that the kernel has: consumers, rows of each, and the most columns whose sums fit into
+their registers. The first of equals is taken."""
 
-_ROUNDS_TO_SHARE = 2
+EPILOGUE_FORMS = FORMS[:2]
+"""Those with registers left for work on the sums, whatever that is."""
 
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
-_WIDEST = (2, 256)
+_WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
+_ROUNDS_TO_SHARE = 2
+_BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
-RATE = {
-    (2, 256): 1.0,
-    (2, 224): 0.985,
-    (2, 192): 0.97,
-    (2, 160): 0.967,
-    (2, 128): 0.965,
-    (1, 256): 0.91,
-    (1, 224): 0.905,
-    (1, 192): 0.9,
-    (1, 160): 0.88,
-    (1, 128): 0.85,
-    (2, 64): 0.83,
-    (1, 64): 0.7,
-}
-"""Share of the tensor cores' rate that a shape of block, (consumers, columns), reaches when K is
-long (measured on an H200)."""
+# What follows was measured on an H200.
+_LARGE_BLOCK = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
+_LOADS_TO_TIME = (11.0, 250.0)
+_EXPOSED_DEPTH = 256
+_STORE_DEPTH = {128: 0, 64: 25, 32: 120}  # by the width of a store in bytes
+_OTHER_FORMS = 0.98
+_TALL_FROM = 128
+_USUAL_ROWS = 64
 
 
-def choose_blocking(
-    m: int, n: int, multiprocessors: int, *, on_lines: bool = True, b_is_k_major: bool = True
+def legal_widths(widest: int, *, b_is_k_major: bool) -> range:
+    """Columns that a block can have; where N is contiguous in B, whole lines of 64."""
+    step = _WIDTH_STEP if b_is_k_major else LINE_COLUMNS
+    return range(step, widest + 1, step)
+
+
+def may_share(block_n: int, *, b_is_k_major: bool) -> bool:
+    """Whether two blocks can each load half of their columns: whole boxes of B for each."""
+    return block_n % (_WIDTH_STEP if b_is_k_major else 2 * LINE_COLUMNS) == 0
+
+
+def choose_blocking(  # noqa: PLR0913 - what a model takes
+    m: int,
+    n: int,
+    k: int,
+    multiprocessors: int,
+    *,
+    on_lines: bool = True,
+    b_is_k_major: bool = True,
+    count: int = 1,
+    forms: Sequence[tuple[int, int, int]] = FORMS,
 ) -> Blocking:
-    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
+    """The blocking of least time, by a model that measures nothing.
+
+    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
+    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
+    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
+    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
 
     From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
     each other.
@@ -52,24 +77,57 @@ def choose_blocking(
     Args:
         m: Rows of the output.
         n: Columns of the output.
+        k: Depth of the product.
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
-            row of a box takes two requests, and the widest blocks, sharing loads, win.
-        b_is_k_major: Whether K is contiguous in B; where N is, it is loaded by whole lines of 64.
+            row of a box takes two requests, and pairs of blocks always share.
+        b_is_k_major: Whether K is contiguous in B.
+        count: How many such products there are.
+        forms: Which blocks there are.
     """
 
-    def cost(shape: tuple[int, int]) -> float:
-        blocking = Blocking(*shape)
-        rounds = -(-blocking.clusters(m, n) // multiprocessors)
-        return rounds * blocking.block_m * blocking.block_n / RATE[shape]
+    def time(blocking: Blocking) -> float:
+        at_once = multiprocessors // blocking.cluster
+        rounds = -(-count * blocking.clusters(m, n) // at_once)
+        area = blocking.block_m * blocking.block_n
+        depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
+        return depth * area / _rate(blocking, on_lines=on_lines)
 
-    shapes = [shape for shape in RATE if b_is_k_major or shape[1] % LINE_COLUMNS == 0]
-    consumers, block_n = min(shapes, key=cost)
-    if not on_lines and Blocking(*_WIDEST).clusters(m, n) > multiprocessors:
-        consumers, block_n = _WIDEST
-    rounds = Blocking(consumers, block_n).clusters(m, n) / multiprocessors
-    shares = block_n % SHARED_COLUMNS == 0 and rounds > (_ROUNDS_TO_SHARE if on_lines else 1)
-    return Blocking(consumers, block_n, cluster=2 if shares else 1)
+    def shares(blocking: Blocking) -> bool:
+        if count > 1 and -(-m // blocking.block_m) < _BLOCKS_TO_SHARE:
+            return False
+        many = count * blocking.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+        return many and may_share(blocking.block_n, b_is_k_major=b_is_k_major)
+
+    blocks = list(_blocks(forms if m > _TALL_FROM else sorted(forms), b_is_k_major=b_is_k_major))
+    if not on_lines and count == 1:
+        pairs = [replace(block, cluster=2) for block in blocks]
+        return min((p for p in pairs if may_share(p.block_n, b_is_k_major=b_is_k_major)), key=time)
+    best = min(blocks, key=time)
+    return replace(best, cluster=2) if shares(best) else best
+
+
+def _blocks(forms: Iterable[tuple[int, int, int]], *, b_is_k_major: bool) -> Iterator[Blocking]:
+    for consumers, rows, widest in forms:
+        for width in legal_widths(widest, b_is_k_major=b_is_k_major):
+            yield Blocking(consumers, width, rows=rows)
+
+
+def _rate(blocking: Blocking, *, on_lines: bool) -> float:
+    """Share of the tensor cores' rate that a block reaches: small blocks load more for their work.
+
+    (consumers, columns) of 64 rows: (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85, (1,
+    64) 0.7.
+    """
+    if on_lines:
+        loads = 1 / blocking.block_m + 1 / blocking.block_n
+    else:
+        loads = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
+    more = max(0.0, loads - _LARGE_BLOCK)
+    linear, square = _LOADS_TO_TIME
+    rate = max(0.05, 1 - linear * more - square * more * more)
+    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
+    return rate if is_usual else _OTHER_FORMS * rate
 
 
 FEW_ROWS = 64
@@ -79,7 +137,9 @@ all in use, and blocks are no wider than there is something to multiply."""
 _FEW_COLUMNS = (8, 16, 32, 64)
 
 
-def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bool) -> Blocking:
+def choose_few_columns(
+    m: int, n: int, multiprocessors: int, *, b_is_k_major: bool, count: int = 1
+) -> Blocking:
     """The blocking of a product that is no wider than `FEW_ROWS`, which memory bounds.
 
     Args:
@@ -87,6 +147,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
         n: Columns of the output.
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
+        count: How many such products there are.
     """
     widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
@@ -94,7 +155,7 @@ def choose_few_columns(m: int, n: int, multiprocessors: int, *, b_is_k_major: bo
     def rows(consumers: int) -> int:
         """That the busiest multiprocessor loads."""
         blocking = Blocking(consumers, block_n, by_columns=True)
-        return -(-blocking.clusters(m, n) // multiprocessors) * blocking.block_m
+        return -(-count * blocking.clusters(m, n) // multiprocessors) * blocking.block_m
 
     # Of two that load as much, the larger blocks load B less often.
     consumers = min((2, 1), key=rows)

@@ -179,6 +179,10 @@ class ExtraForm(NamedTuple):
         scales = [_ONE_FLOAT] * (self.scale_a + self.scale_b)
         return [matrix for matrix in (self.addend, self.bias) if matrix is not None] + scales
 
+    def adds_in_order_of(self, out: Matrix) -> bool:
+        """Whether the addend lies like the output, so that it may be the output."""
+        return self.addend is not None and self.addend.strides_bytes == out.strides_bytes
+
     @property
     def copies_bias(self) -> bool:
         """Whether the kernel cannot read the bias as it lies."""
@@ -188,7 +192,7 @@ class ExtraForm(NamedTuple):
         """How the kernel reads the addend: as it stores the output, ``flips``: by columns."""
         if self.addend is None:
             return None
-        return Operand.in_order(self.addend.transposed if flips else self.addend)
+        return Operand.of_rows(self.addend.transposed if flips else self.addend)
 
     def epilogue(self, bias_side: BiasSide) -> ProductEpilogue:
         """What the kernel is compiled for, if a bias runs there."""

@@ -6,12 +6,15 @@ import functools
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
-from tmaasync.modes import Swizzle
+from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
 from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["gemm_constants", "gemm_kernel", "gemm_tiles"]
+LINE_BYTES = 128
+"""What L2 is asked for."""
+
+__all__ = ["LINE_BYTES", "gemm_constants", "gemm_kernel", "gemm_tiles", "operand_tile"]
 
 
 def gemm_tiles(
@@ -23,19 +26,25 @@ def gemm_tiles(
     b_transposed: bool,
 ) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
     """The tiles that the kernel takes, over matrices whose rows TMA can read."""
-    a_tile = _operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    a_tile = operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
     # b is [K, N]: K is contiguous where it was transposed.
-    b_tile = _operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    b_tile = operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
     return a_tile, b_tile, output_tile(c, blocking)
 
 
-def _operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
-    """``side`` of M or N by `BLOCK_K_BYTES`; in at least ``parts`` boxes, one for each CTA."""
+def operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
+    """``side`` of M or N by `BLOCK_K_BYTES`; in at least ``parts`` boxes, one for each CTA.
+
+    Of a batch of matrices, of one of them.
+    """
+    # Where rows start off the lines of L2, fetching more than is asked for costs up to 7 %.
+    on_lines = view.strides_bytes[-2] % LINE_BYTES == 0
+    promotion = L2Promotion.B256 if on_lines else L2Promotion.NONE
     depth = BLOCK_K_BYTES // view.element.itemsize
-    if k_major:
-        box = (side // parts, depth)
-        return create_tma_tile(view, (side, depth), swizzle=Swizzle.B128, box_shape=box)
-    return create_tma_tile(view, (depth, side), swizzle=Swizzle.B128)
+    one = (1,) * (view.ndim - 2)
+    shape = (*one, side, depth) if k_major else (*one, depth, side)
+    box = (*one, side // parts, depth) if k_major else None
+    return create_tma_tile(view, shape, swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion)
 
 
 @functools.cache

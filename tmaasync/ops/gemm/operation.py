@@ -18,7 +18,7 @@ from tmaasync.ops.gemm.types import Reading
 __all__ = ["matmul"]
 
 _AS_THEY_ARE = Reading()
-_PLANS: PlanCache[tuple[Plan, tuple[str, ...]]] = PlanCache()
+_PLANS: PlanCache[Plan] = PlanCache()
 
 
 def matmul(  # noqa: PLR0913 - what a product with an epilogue has
@@ -39,7 +39,7 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     b_dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Multiply two matrices: ``a @ b``, and do what often follows it.
+    """Multiply two matrices, or batches of them: ``a @ b``, and do what often follows it.
 
     ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
     and rounded once.
@@ -57,10 +57,12 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     same, or rows that do not end at a multiple of 16 bytes) is written through a copy.
 
     Args:
-        a: [M, K], on a GPU, or in host memory for the emulator.
-        b: [K, N], on the same device.
+        a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. More
+            dimensions have to be reshaped into these.
+        b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, goes
+            with every matrix of a batch on the other side.
         alpha: A factor of the product.
-        c: [M, N], of the output's type, added to the product; it may be ``out``. Copied first if
+        c: Of the output's shape and type, added to the product; it may be ``out``. Copied first if
             TMA cannot read it, or if its columns are contiguous where those of ``out`` are not.
         beta: A factor of ``c``; with 0 that is not read.
         bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
@@ -69,9 +71,9 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
             the kernel reads, so that the host does not wait for it.
         scale_b: The same of ``b``.
-        out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
-            are no multiple of 16 bytes its rows are padded, so it is not contiguous. It overlaps
-            nothing that is read, but may be ``c``.
+        out: Where to; [M, N], or [B, M, N] if either operand is a batch. By default a new array of
+            the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
+            padded, so it is not contiguous. It overlaps nothing that is read, but may be ``c``.
         dtype: Of the output: bfloat16, float16 or float32; of integers int32. By default that of
             ``out``, else of ``a``; of float8 bfloat16.
         precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
@@ -99,10 +101,10 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         reading = Reading.given(a_dtype, b_dtype, precision)
     if out is not None:
         arrays, option = _key(a, b, out, dtype, extras, reading)
-        if (found := _PLANS.find(arrays, option)) is not None:
-            (plan, frameworks), addresses = found
+        if found := _PLANS.find(arrays, option, stream):
+            plan, addresses, handle = found
             if plan.keeps_apart(addresses):
-                plan.start(addresses, extras, frameworks, stream)
+                plan.start(addresses, extras, handle)
                 return out
     return _multiply(a, b, out, dtype, extras, reading, stream)
 
@@ -122,9 +124,10 @@ def _multiply(
     """The product of arrays that no plan is known for."""
     left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"))
     right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
-    if left.shape[1:] == (0,) and right.shape[:1] == (0,):
+    if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
         # There is nothing to add up, which zeros do too.
-        a, b = _zeros(left, (left.shape[0], 8)), _zeros(right, (8, *right.shape[1:]))
+        a = _zeros(left, (*left.shape[:-1], 8))
+        b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]))
         reading = Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, extras, reading, stream)
     more = ExtraViews.of(extras)
@@ -140,10 +143,10 @@ def _multiply(
     check_places(target, left, right, more)
     plan.run(left, right, target, more, extras, stream)
     if plan.is_direct and not is_new:
-        # The plan serves every framework; the stream is that of these arrays' frameworks.
         views = (left, right, target, *more.given.values())
+        frameworks = tuple(view.framework for view in views)
         arrays, option = _key(a, b, out, dtype, extras, reading)
-        _PLANS.remember(arrays, option, (plan, tuple(view.framework for view in views)))
+        _PLANS.remember(arrays, option, plan, frameworks, target.device)
     return out
 
 

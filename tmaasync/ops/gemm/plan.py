@@ -20,15 +20,21 @@ from tmaasync.ops._copies import contiguous_copy, in_order
 from tmaasync.ops._epilogue import BiasSide
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
-from tmaasync.ops.gemm.blocking import FEW_ROWS, choose_blocking, choose_few_columns
+from tmaasync.ops.gemm.blocking import (
+    EPILOGUE_FORMS,
+    FEW_ROWS,
+    FORMS,
+    choose_blocking,
+    choose_few_columns,
+)
 from tmaasync.ops.gemm.extras import ExtraForm, Extras, ExtraViews, extra_words
-from tmaasync.ops.gemm.kernel import gemm_kernel, gemm_tiles
+from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
+from tmaasync.ops.gemm.types import takes_any_layout
 from tmaasync.tile import TMATensorTile
 
 __all__ = ["Plan", "plan_for"]
 
-_LINE_BYTES = 128
 _OUT = 2  # among the arrays: a, b, out and what else there is
 
 
@@ -41,14 +47,32 @@ def plan_for(
     check_output(c, a, b, wanted)
     if extras is not None:
         check_extras(extras, a, c)
+    a, b, c, extras = _unbatched(a, b, c, extras)
     # The columns of the product are the rows of the transposes' product.
     flips = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
     rows = c.transposed if flips else c
-    by_columns = rows.shape[0] <= FEW_ROWS
+    by_columns = rows.shape[-2] <= FEW_ROWS
     swapped = flips != by_columns
     if swapped:
         a, b, c = b.transposed, a.transposed, c.transposed
     return Plan(a, b, c, extras, swapped=swapped, by_columns=by_columns)
+
+
+def _unbatched(
+    a: Matrix, b: Matrix, c: Matrix, extras: ExtraForm | None
+) -> tuple[Matrix, Matrix, Matrix, ExtraForm | None]:
+    """The same with fewer dimensions, where that is possible."""
+    a, b = a.alone, b.alone
+    addend = None if extras is None else extras.addend
+    if c.shape[0] == 1:
+        c, addend = c.alone, None if addend is None else addend.alone
+    if len(a.shape) == 3 and len(b.shape) == 2:
+        # Every row is multiplied by the same matrix.
+        rows, target = a.merged(), c.merged()
+        more = None if addend is None else addend.merged()
+        if rows is not None and target is not None and (addend is None) == (more is None):
+            a, c, addend = rows, target, more
+    return a, b, c, None if extras is None else extras._replace(addend=addend)
 
 
 class Plan:
@@ -64,12 +88,13 @@ class Plan:
         swapped: bool,
         by_columns: bool,
     ) -> None:
-        self._a, self._b = Operand.of(a, k_is_last=True), Operand.of(b, k_is_last=False)
-        self._shape = c.shape
+        self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
+        self._batches = c.shape[0] if len(c.shape) == 3 else 1
+        self._shape = c.shape[-2:]
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
         self._is_staged = lines.in_stored_rows() is None
-        self._depth = a.shape[1]
+        self._depth = a.shape[-1]
         self._swapped = swapped
         self._by_columns = by_columns
         self._extras = extras
@@ -77,13 +102,16 @@ class Plan:
         self._addend = None if extras is None else extras.addend_operand(flips)
         self._flips = flips
         self._copies_bias = extras is not None and extras.copies_bias
-        operands = (b.transposed, a.transposed) if swapped else (a, b)
+        operands = (b, a) if swapped else (a, b)
         beside = () if extras is None else extras.arrays
         self._out_bytes = c.span_bytes
         self._reads = [
             (index + (index >= _OUT), matrix.span_bytes)
             for index, matrix in enumerate((*operands, *beside))
         ]
+        self._may_add_to_itself = extras is not None and extras.adds_in_order_of(
+            c.transposed if swapped else c
+        )
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
         self._lock = threading.Lock()
@@ -109,7 +137,7 @@ class Plan:
         stream: object,
     ) -> None:
         """Multiply."""
-        if 0 in self._shape:
+        if out.is_empty:
             return
         views = (a, b, out, *more.given.values())
         handle = stream_of([view.framework for view in views], self._device, stream)
@@ -119,23 +147,15 @@ class Plan:
         if not self._needs_copies:
             self._run_on(a, b, out, more, extras, handle)
             return
-        with in_order(out.framework, self._device, handle):
-            self._run_on_copies(a, b, out, more, extras, handle)
+        self._run_on_copies(a, b, out, more, extras, handle)
 
-    def start(
-        self, addresses: Sequence[int], extras: Extras, frameworks: tuple[str, ...], stream: object
-    ) -> None:
+    def start(self, addresses: Sequence[int], extras: Extras, stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`.
 
         The addresses are those of a, b, out and `Extras.arrays`.
         """
-        device = self._device
-        handle = stream_of(frameworks, device, stream)
-        launch = self._launch
-        if launch is not None:
-            with self._lock, _driver.on_device(device):
-                launch.aim(self._words(addresses, extras), handle)
-                launch()
+        if self._launch is not None:
+            self._launch.at(self._words(addresses, extras), stream)
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of all that is read; addresses as for `start`.
@@ -146,7 +166,8 @@ class Plan:
         end = out + self._out_bytes
         for index, read_bytes in self._reads:
             start = addresses[index]
-            if start < end and out < start + read_bytes and not (index > _OUT and start == out):
+            is_out = start == out and index == _OUT + 1 and self._may_add_to_itself
+            if start < end and out < start + read_bytes and not is_out:
                 return False
         return True
 
@@ -168,20 +189,21 @@ class Plan:
     ) -> None:
         """Of what TMA cannot reach; a and b in the kernel's order."""
         if self._a.copied:
-            a = self._a.copy(a, swapped=self._swapped)
+            a = self._a.copy(a, handle, swapped=self._swapped)
         if self._b.copied:
-            b = self._b.copy(b, swapped=self._swapped)
+            b = self._b.copy(b, handle, swapped=self._swapped)
         if more.c is not None and self._addend is not None and self._addend.copied:
-            more = more._replace(c=self._addend.copy(more.c, swapped=self._flips))
-        if more.bias is not None and self._copies_bias:
-            more = more._replace(bias=_arrays.view(contiguous_copy(more.bias)))
-        if not self._is_staged:
-            self._run_on(a, b, out, more, extras, handle)
-            return
-        staged = empty_rows(out, self._lines.shape, out.element)
-        self._run_on(a, b, _arrays.view(staged), more, extras, handle)
-        owner: Any = out.owner
-        owner[...] = staged
+            more = more._replace(c=self._addend.copy(more.c, handle, swapped=self._flips))
+        with in_order(out.framework, self._device, handle):
+            if more.bias is not None and self._copies_bias:
+                more = more._replace(bias=_arrays.view(contiguous_copy(more.bias)))
+            if not self._is_staged:
+                self._run_on(a, b, out, more, extras, handle)
+                return
+            staged = empty_rows(out, self._lines.shape, out.element)
+            self._run_on(a, b, _arrays.view(staged), more, extras, handle)
+            owner: Any = out.owner
+            owner[...] = staged.reshape(out.shape)
 
     def _run_on(
         self,
@@ -193,15 +215,14 @@ class Plan:
         handle: int,
     ) -> None:
         """Launch on what TMA can reach; a and b in the kernel's order."""
-        with self._lock, _driver.on_device(self._device):
+        with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(a, b, out, more)
-            addresses = [a.address, b.address, out.address]
-            if self._extras is not None:
-                beside = (view.address for view in more.given.values())
-                addresses += extra_words(out.address, beside, extras)
-            self._launch.aim(addresses, handle)
-            self._launch()
+        addresses = [a.address, b.address, out.address]
+        if self._extras is not None:
+            beside = (view.address for view in more.given.values())
+            addresses += extra_words(out.address, beside, extras)
+        self._launch.at(addresses, handle)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, out: ArrayView, more: ExtraViews
@@ -224,12 +245,12 @@ class Plan:
             kernel = gemm_kernel(*types, *transposed, blocking, self._extras.epilogue(side), bias)
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
-        clusters = blocking.clusters(m, n)
+        clusters = self._batches * blocking.clusters(m, n)
         at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, *beside, m, n, self._depth),
+            (*tiles, *beside, m, n, self._depth, self._batches),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
@@ -243,11 +264,26 @@ class Plan:
 
     def _blocking(self, multiprocessors: int, output_bytes: int) -> Blocking:
         m, n = self._shape
-        b_is_k_major = self._b.transposed
+        b_is_k_major, count = self._b.transposed, self._batches
         if self._by_columns:
-            few = choose_few_columns(m, n, multiprocessors, b_is_k_major=b_is_k_major)
+            few = choose_few_columns(m, n, multiprocessors, b_is_k_major=b_is_k_major, count=count)
             fits = self._addend is None or few.holds_addend(output_bytes)
             return few if fits else replace(few, consumers=1)
-        pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[0])
-        on_lines = all(pitch % _LINE_BYTES == 0 for pitch in pitches)
-        return choose_blocking(m, n, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major)
+        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
+        return choose_blocking(
+            m,
+            n,
+            self._depth,
+            multiprocessors,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+            b_is_k_major=b_is_k_major,
+            count=count,
+            forms=FORMS if self._extras is None else EPILOGUE_FORMS,
+        )
+
+
+def _operand(matrix: Matrix, *, k_is_last: bool) -> Operand:
+    """How the tensor cores read it: in any layout, or in rows along K."""
+    if takes_any_layout(matrix.element):
+        return Operand.of(matrix)
+    return Operand.of_k_rows(matrix, k_is_last=k_is_last)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tmaasync import _arrays, _driver
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import stream_of
@@ -46,7 +46,8 @@ def launch(
     frameworks = plan.run(packed, padded, sums, stream)
     if seen is not None:
         option = (entry, sums.name, seen[1], max_length)
-        _KNOWN.remember((packed.owner, padded.owner), option, (plan, frameworks, sums.is_direct))
+        found = (plan, sums.is_direct)
+        _KNOWN.remember((packed.owner, padded.owner), option, found, frameworks, packed.device)
 
 
 def launch_again(
@@ -71,16 +72,16 @@ def launch_again(
     is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
     if seen is None or not is_plain or (lengths is not None and cu_seqlens is not None):
         return False
-    found = _KNOWN.find((packed, padded), (entry, name, seen[1], max_length))
+    found = _KNOWN.find((packed, padded), (entry, name, seen[1], max_length), stream)
     if found is None:
         return False
-    (plan, frameworks, is_direct), addresses = found
+    (plan, is_direct), addresses, handle = found
     sums = plan.checked(name, values) if is_on_host else Sums(name, values, plan.batch, True)
     if sums.batch != plan.batch or not are_apart(addresses, plan.spans):
         return False
     # On a stream of the caller's choice CuPy orders the sums behind the work that made them.
     place = seen[0] if is_direct and stream is None else None
-    plan.start(addresses, sums, place, frameworks, stream)
+    plan.start(addresses, sums, place, handle)
     return True
 
 
@@ -119,33 +120,23 @@ class Plan:
             frameworks.add(_arrays.view(sums.values).framework)
         handle = stream_of(frameworks, self._device, stream)
         wait_for_producers((packed, padded), handle)
-        with self._lock, _driver.on_device(self._device):
+        with self._lock:
             if self._launch is None:
                 cu_seqlens = _arrays.view(sums.on(self._device, handle))
                 self._launch = self._prepare(packed, padded, cu_seqlens)
-        self.start((packed.address, padded.address), sums, None, frameworks, handle)
+        self.start((packed.address, padded.address), sums, None, handle)
         return tuple(frameworks)
 
-    def start(
-        self,
-        addresses: Sequence[int],
-        sums: Sums,
-        place: int | None,
-        frameworks: Iterable[str],
-        stream: object,
-    ) -> None:
+    def start(self, addresses: Sequence[int], sums: Sums, place: int | None, stream: int) -> None:
         """The same between arrays like those of the last `run`; the sums may lie in place."""
-        handle = stream_of(frameworks, self._device, stream)
         packed, padded = addresses
-        with self._lock, _driver.on_device(self._device):
-            if self._launch is None:
-                raise RuntimeError("start() comes after run()")
-            if place is None:
-                # Alive until the launch is in the stream, which whoever has the memory next is too.
-                array = self._placed(sums, handle)
-                place = _arrays.view(array).address
-            self._launch.aim((packed - self._below_bytes, padded, place), handle)
-            self._launch()
+        if self._launch is None:
+            raise RuntimeError("start() comes after run()")
+        if place is None:
+            # Alive until the launch is in the stream, which whoever has the memory next is too.
+            array = self._placed(sums, stream)
+            place = _arrays.view(array).address
+        self._launch.at((packed - self._below_bytes, padded, place), stream)
 
     def checked(self, name: str, values: object) -> Sums:
         """Sums in host memory, checked anew where they differ from the last ones.
@@ -204,4 +195,4 @@ class Plan:
         return launch
 
 
-_KNOWN: PlanCache[tuple[Plan, tuple[str, ...], bool]] = PlanCache()
+_KNOWN: PlanCache[tuple[Plan, bool]] = PlanCache()

@@ -1,0 +1,213 @@
+"""ops.grouped_matmul against torch._grouped_mm, and batched ops.matmul against torch.bmm.
+
+Writes sections "grouped_matmul" and "batched_matmul" of the results file. With ``--sweep`` nothing
+is written: blockings of grouped products are raced, best first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from race import race, record
+
+from tmaasync import ops
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.grouped import operation, plan
+
+# Groups, rows of each, N, K.
+GROUPED = (
+    (4, 8192, 4096, 7168),
+    (8, 4096, 4096, 7168),
+    (4, 8192, 7168, 2048),
+    (8, 4096, 7168, 2048),
+    (16, 1024, 4096, 4096),
+)
+FEW_ROWS = ((64, 16, 4096, 7168), (128, 4, 4096, 2048), (32, 64, 7168, 2048))
+# Products, M, N, K.
+BATCHED = (
+    (16, 1024, 1024, 1024),
+    (32, 512, 512, 1024),
+    (64, 256, 256, 256),
+    (8, 2048, 2048, 2048),
+    (4, 4096, 4096, 4096),
+    (32, 2048, 128, 2048),
+)
+TOLERANCE = 4e-3
+
+
+def equal(groups: int, rows: int) -> list[int]:
+    return [rows] * groups
+
+
+def zipf(groups: int, rows: int) -> list[int]:
+    """As many rows in all; the i-th largest group has 1 / i of the largest, and lies anywhere."""
+    shares = 1 / np.arange(1, groups + 1)
+    sizes = np.floor(groups * rows * shares / shares.sum()).astype(int)
+    sizes[0] += groups * rows - sizes.sum()
+    return [int(size) for size in np.random.default_rng(0).permutation(sizes)]
+
+
+class Grouped:
+    """Groups of rows and their matrices, as torch takes them."""
+
+    def __init__(self, kind: str, sizes: list[int], n: int, k: int) -> None:
+        rows = sum(sizes)
+        self.row = {
+            "case": f"{kind}, {len(sizes)} groups of {rows} rows x {n} x {k}",
+            "kind": kind,
+            "rows": sizes,
+            "n": n,
+            "k": k,
+        }
+        self.operations = 2 * rows * n * k
+        self.ends = [int(end) for end in np.cumsum(sizes)]
+        self.a = torch.randn(rows, k, device="cuda").bfloat16()
+        self.b = torch.randn(len(sizes), n, k, device="cuda").bfloat16().transpose(1, 2)
+        self.offsets = torch.tensor(self.ends, dtype=torch.int32, device="cuda")
+        self.out = torch.full((rows, n), math.nan, dtype=torch.bfloat16, device="cuda")
+
+    def ours(self) -> None:
+        ops.grouped_matmul(self.a, self.b, self.offsets, out=self.out)
+
+    def theirs(self) -> torch.Tensor:
+        return torch._grouped_mm(self.a, self.b, offs=self.offsets)
+
+    def check(self) -> None:
+        """Against float64 on the GPU, on rows drawn at random and the last of each group."""
+        self.ours()
+        last = torch.tensor(self.ends, device="cuda") - 1
+        drawn = torch.randint(len(self.a), (256,), device="cuda")
+        rows = torch.cat([drawn, last[last >= 0]])
+        group_of = torch.searchsorted(self.offsets.long(), rows, right=True)
+        for group in group_of.unique():
+            some = rows[group_of == group]
+            check(self.out[some], self.a[some], self.b[group], self.row["case"])
+
+
+class Batched:
+    """Batches of matrices, the right ones stored as [B, N, K]."""
+
+    def __init__(self, batch: int, m: int, n: int, k: int) -> None:
+        self.row = {"case": f"bfloat16 {batch} x {m} x {n} x {k}", "batch": batch}
+        self.row |= {"m": m, "n": n, "k": k}
+        self.operations = 2 * batch * m * n * k
+        self.a = torch.randn(batch, m, k, device="cuda").bfloat16()
+        self.b = torch.randn(batch, n, k, device="cuda").bfloat16().transpose(1, 2)
+        self.out = torch.full((batch, m, n), math.nan, dtype=torch.bfloat16, device="cuda")
+        self.other = torch.empty_like(self.out)
+
+    def ours(self) -> None:
+        ops.matmul(self.a, self.b, out=self.out)
+
+    def theirs(self) -> None:
+        torch.bmm(self.a, self.b, out=self.other)
+
+    def check(self) -> None:
+        self.ours()
+        rows = torch.randint(self.a.shape[1], (64,), device="cuda")
+        check(self.out[:, rows], self.a[:, rows], self.b, self.row["case"])
+
+
+def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, case: object) -> None:
+    wanted = a.double() @ b.double()
+    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    if not error < TOLERANCE:
+        raise SystemExit(f"{case}: relative error {error:.2e}")
+
+
+def measure(problem: Grouped | Batched, rounds: int) -> dict[str, Any]:
+    problem.check()
+    contestants: dict[str, Callable[[], Any]] = {"tmaasync": problem.ours, "torch": problem.theirs}
+    row = dict(problem.row)
+    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=0.1)
+    row["tflop_per_s"] = {
+        name: round(problem.operations / us / 1e6, 1) for name, us in row["us"].items()
+    }
+    return row
+
+
+def grouped_problems() -> Iterator[Grouped]:
+    for (groups, rows, n, k), rule in itertools.product(GROUPED, (equal, zipf)):
+        yield Grouped(rule.__name__, rule(groups, rows), n, k)
+    for groups, rows, n, k in FEW_ROWS:
+        yield Grouped("few rows", equal(groups, rows), n, k)
+
+
+def sweep(rounds: int) -> None:
+    """Times of every blocking that may win, beside torch's."""
+    shapes = ((2, 256), (2, 192), (2, 128), (1, 256))
+    for problem in grouped_problems():
+        if problem.row["kind"] == "few rows":
+            candidates = [
+                Blocking(consumers, width, by_columns=True)
+                for consumers, width in itertools.product((1, 2), (16, 32, 64))
+            ]
+        else:
+            candidates = [
+                Blocking(consumers, n, cluster, group_m)
+                for (consumers, n), cluster in itertools.product(shapes, (1, 2))
+                for group_m in (4, 8, 16)
+                if cluster == 1 or n % 128 == 0
+            ]
+        chosen, results = plan.choose_blocking, []
+        for blocking in candidates:
+            plan.choose_blocking = lambda *_, one=blocking, **__: one
+            forget_plans()
+            row = measure(problem, rounds)
+            results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking))
+        plan.choose_blocking = chosen
+        forget_plans()
+        print(problem.row["case"])
+        for ratio, blocking in sorted(results, key=lambda result: -result[0])[:6]:
+            print(f"  {ratio:.3f} x torch  {blocking}", flush=True)
+
+
+def forget_plans() -> None:
+    plan.plan_for.cache_clear()
+    operation._PLANS.__init__()
+
+
+def run(section: str, problems: Iterator[Any], rounds: int) -> None:
+    rows = []
+    for problem in problems:
+        rows.append(measure(problem, rounds))
+        ratio = rows[-1]["speed_over_torch"]["tmaasync"]
+        print(
+            f"{rows[-1]['case']:48s} {rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
+            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            flush=True,
+        )
+    for kind in dict.fromkeys(row.get("kind", "batched") for row in rows):
+        medians = [
+            row["speed_over_torch"]["tmaasync"]["median"]
+            for row in rows
+            if row.get("kind", "batched") == kind
+        ]
+        print(f"geometric mean, {kind}: {np.exp(np.mean(np.log(medians))):.3f} x torch")
+    print(record(section, rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=("grouped", "batched"))
+    parser.add_argument("--sweep", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    if options.sweep:
+        sweep(min(options.rounds, 3))
+        return
+    if options.only != "batched":
+        run("grouped_matmul", grouped_problems(), options.rounds)
+    if options.only != "grouped":
+        run("batched_matmul", (Batched(*case) for case in BATCHED), options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+// C[rows of a group, N] = A[the same rows, K] B[group, K, N] in fp32 accumulators, for groups of
+// any number of rows that lie one after the other in A and C. Nothing is padded: a tile's rows
+// beyond its group are loaded and multiplied, since every row of a product depends on its own row
+// of A alone, and are dropped by the map of C.
+//
+//   ATile           rows of A: 64 deep, 128-byte swizzle, K contiguous
+//   BTile           (1, ...) one of the matrices: the same depth and swizzle; K or N contiguous
+//   CTile           RaggedTensorMap of C; its tile as in gemm.cu
+//   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, A_IS_K_MAJOR, B_IS_K_MAJOR    as in gemm.cu
+//   C_IS_N_MAJOR    else the product of the transposes is taken, for groups of few rows: ATile is
+//                   one of the matrices, BTile are rows, and groups lie along N
+//
+// Grid, threads and edges as in gemm.cu. A cluster's tiles lie in one group.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+using namespace tmaasync;
+
+using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
+using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
+
+struct StageExtras {};
+
+#include "product.cuh"
+
+extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory);
+
+constexpr bool kGroupsLieAlongM = C_IS_N_MAJOR;
+static_assert(kGroupsLieAlongM ? A_IS_K_MAJOR : B_IS_K_MAJOR, "rows of A are rows in memory");
+
+// What the groups are: group g has the rows from ends[g - 1], or 0, up to ends[g].
+struct Groups {
+    const i32* ends;
+    i32 count;
+    i32 total_rows;
+
+    // The rows of a group, behind those of the one before. An end that lies before its group, or
+    // behind the arrays, is moved there.
+    __device__ RaggedSequence after(i32 start, i32 group) const {
+        check_range("offsets[group]", ends[group], start, total_rows);
+        return {start, min(max(ends[group], start), total_rows) - start};
+    }
+};
+
+// The output tiles of one cluster: those of all groups make up one sequence, group by group, and in
+// each by TilePlace.
+struct GroupWalk {
+    Groups groups;
+    int columns;
+    int k_blocks;
+    int index;  // within the group
+    int group = 0;
+    RaggedSequence rows;
+
+    __device__ GroupWalk(const Groups& groups, int columns, int k)
+        : groups(groups),
+          columns(columns),
+          k_blocks(ceil_div(k, kBlockK)),
+          index(blockIdx.x / CLUSTER),
+          rows(groups.after(0, 0)) {
+        find_group();
+    }
+
+    __device__ int m_tiles() const {
+        return ceil_div(kGroupsLieAlongM ? rows.length : columns, kBlockM * CLUSTER);
+    }
+    __device__ int n_tiles() const {
+        return ceil_div(kGroupsLieAlongM ? columns : rows.length, BLOCK_N);
+    }
+
+    __device__ bool done() const { return group == groups.count; }
+
+    __device__ void step() {
+        index += gridDim.x / CLUSTER;
+        find_group();
+    }
+
+    // From the group in which the cluster was to the one in which its next tile lies.
+    __device__ void find_group() {
+        while (index >= m_tiles() * n_tiles()) {
+            index -= m_tiles() * n_tiles();
+            if (++group == groups.count) return;
+            rows = groups.after(rows.end(), group);
+        }
+    }
+
+    struct Start {
+        int m;
+        int n;
+        int group;
+        RaggedSequence rows;
+
+        // As TileWalk::Start; the map stops at the group's end.
+        __device__ void store(
+            const CTile& c, const typename CTile::Shared& chunk, int row, int column
+        ) const {
+            const int inner = kGroupsLieAlongM ? n + column : m + row;
+            const int outer = kGroupsLieAlongM ? m + row : n + column;
+            c.async_store(chunk, rows, {inner, outer});
+        }
+    };
+
+    __device__ Start start() const {
+        const TilePlace place(index, m_tiles(), n_tiles());
+        return {place.m(), place.n(), group, rows};
+    }
+};
+
+// Where a tile of rows starts, or of one of the matrices.
+template <int kRank, bool kIsKMajor>
+__device__ Coordinates<kRank> operand_start(const GroupWalk::Start& start, int place, int k) {
+    if (kRank == 2) place += start.rows.start;
+    return in_batch<kRank>(kIsKMajor ? k : place, kIsKMajor ? place : k, start.group);
+}
+
+__device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, GroupWalk walk) {
+    auto place = Ring::for_producer();
+    for (; !walk.done(); walk.step()) {
+        const auto start = walk.start();
+        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
+            const int k = block * kBlockK;
+            auto& stage = shared.stages[place.index];
+            auto& full = shared.full[place.index];
+            // Every consumer of this stage, in every CTA of the cluster, has read it.
+            shared.empty[place.index].wait(place.phase);
+            full.expect_bytes(kStageBytes);
+            a.async_copy(
+                stage.a, full, operand_start<ATile::kRank, A_IS_K_MAJOR>(start, start.m, k)
+            );
+            load_b(stage.b, full, b, operand_start<BTile::kRank, B_IS_K_MAJOR>(start, start.n, k));
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
+    const __grid_constant__ ATile a,
+    const __grid_constant__ BTile b,
+    const __grid_constant__ CTile c,
+    const i32* ends,
+    int count,
+    int total_rows,
+    int n,
+    int k
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const Groups groups{ends, count, total_rows};
+    const int group = warpgroup_index();
+
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
+    if (threadIdx.x == 0) {
+        a.prefetch_descriptor();
+        b.prefetch_descriptor();
+        c.prefetch_descriptor();
+        open_ring(shared);
+    }
+    if constexpr (CLUSTER == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
+
+    // A grid before this one may have made the ends.
+    if (group == kProducer) {
+        release_registers<kProducerRegisters>();
+        if (warp_index() == 0 && elect()) {
+            wait_for_previous_grids();
+            load_tiles(shared, a, b, GroupWalk(groups, n, k));
+        }
+    } else {
+        claim_registers<kConsumerRegisters>();
+        wait_for_previous_grids();
+        multiply_tiles(shared, c, GroupWalk(groups, n, k), group - 1, Untouched{});
+    }
+    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
+    if constexpr (CLUSTER > 1) cluster_sync();
+}
