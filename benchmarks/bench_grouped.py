@@ -1,7 +1,7 @@
 """ops.grouped_matmul against torch._grouped_mm, and batched ops.matmul against torch.bmm.
 
 Writes sections "grouped_matmul" and "batched_matmul" of the results file. With ``--sweep`` nothing
-is written: blockings of grouped products are raced, best first.
+is written: blockings are raced, best first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from race import race, record
 
 from tmaasync import ops
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.grouped import operation, plan
+from tmaasync.ops.gemm import operation as gemm_operation
+from tmaasync.ops.gemm import plan as gemm_plan
+from tmaasync.ops.grouped import operation as grouped_operation
+from tmaasync.ops.grouped import plan as grouped_plan
 
 # Groups, rows of each, N, K.
 GROUPED = (
@@ -139,38 +142,44 @@ def grouped_problems() -> Iterator[Grouped]:
         yield Grouped("few rows", equal(groups, rows), n, k)
 
 
-def sweep(rounds: int) -> None:
-    """Times of every blocking that may win, beside torch's."""
-    shapes = ((2, 256), (2, 192), (2, 128), (1, 256))
-    for problem in grouped_problems():
-        if problem.row["kind"] == "few rows":
-            candidates = [
-                Blocking(consumers, width, by_columns=True)
-                for consumers, width in itertools.product((1, 2), (16, 32, 64))
-            ]
-        else:
-            candidates = [
-                Blocking(consumers, n, cluster, group_m)
-                for (consumers, n), cluster in itertools.product(shapes, (1, 2))
-                for group_m in (4, 8, 16)
-                if cluster == 1 or n % 128 == 0
-            ]
-        chosen, results = plan.choose_blocking, []
-        for blocking in candidates:
-            plan.choose_blocking = lambda *_, one=blocking, **__: one
-            forget_plans()
-            row = measure(problem, rounds)
-            results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking))
-        plan.choose_blocking = chosen
-        forget_plans()
+SHAPES = ((2, 256), (2, 192), (2, 128), (1, 256), (1, 128))
+
+
+def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
+    """Blockings that may be the fastest."""
+    if problem.row.get("kind") == "few rows":
+        for consumers, width in itertools.product((1, 2), (16, 32, 64)):
+            yield Blocking(consumers, width, by_columns=True)
+        return
+    for (consumers, n), cluster, group_m in itertools.product(SHAPES, (1, 2), (4, 8, 16)):
+        if cluster == 1 or n % 128 == 0:
+            yield Blocking(consumers, n, cluster, group_m)
+
+
+def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
+    """Speeds of the blockings that may win, and of the one that is chosen."""
+    for problem in problems:
+        module = grouped_plan if isinstance(problem, Grouped) else gemm_plan
+        chosen = module.choose_blocking
+        results = [(speed(problem, rounds), "chosen")]
+        for blocking in candidates(problem):
+            module.choose_blocking = lambda *_, one=blocking, **__: one
+            results.append((speed(problem, rounds), str(blocking)))
+        module.choose_blocking = chosen
         print(problem.row["case"])
-        for ratio, blocking in sorted(results, key=lambda result: -result[0])[:6]:
-            print(f"  {ratio:.3f} x torch  {blocking}", flush=True)
+        for ratio, blocking in sorted(results, reverse=True)[:8]:
+            print(f"  {ratio:.3f} x torch  {blocking}")
+        print(f"  {results[0][0]:.3f} x torch  {results[0][1]}", flush=True)
 
 
-def forget_plans() -> None:
-    plan.plan_for.cache_clear()
-    operation._PLANS.__init__()
+def speed(problem: Grouped | Batched, rounds: int) -> float:
+    """Over torch, with plans made anew."""
+    grouped_plan.plan_for.cache_clear()
+    gemm_plan.plan_for.cache_clear()
+    grouped_operation._PLANS.__init__()
+    gemm_operation._PLANS.__init__()
+    row = measure(problem, rounds)
+    return float(row["speed_over_torch"]["tmaasync"]["median"])
 
 
 def run(section: str, problems: Iterator[Any], rounds: int) -> None:
@@ -200,13 +209,15 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(0)
-    if options.sweep:
-        sweep(min(options.rounds, 3))
-        return
-    if options.only != "batched":
-        run("grouped_matmul", grouped_problems(), options.rounds)
-    if options.only != "grouped":
-        run("batched_matmul", (Batched(*case) for case in BATCHED), options.rounds)
+    sections: dict[str, Iterator[Any]] = {
+        "grouped": grouped_problems(),
+        "batched": (Batched(*case) for case in BATCHED),
+    }
+    for kind in [options.only] if options.only else sections:
+        if options.sweep:
+            sweep(sections[kind], min(options.rounds, 3))
+        else:
+            run(f"{kind}_matmul", sections[kind], options.rounds)
 
 
 if __name__ == "__main__":

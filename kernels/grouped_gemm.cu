@@ -10,7 +10,8 @@
 //   C_IS_N_MAJOR    else the product of the transposes is taken, for groups of few rows: ATile is
 //                   one of the matrices, BTile are rows, and groups lie along N
 //
-// Grid, threads and edges as in gemm.cu. A cluster's tiles lie in one group.
+// Grid, threads and edges as in gemm.cu. A cluster's tiles lie in one group: one below the other,
+// or, where a group has an odd number of rows of tiles, side by side in the last.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -26,6 +27,7 @@ struct StageExtras {};
 extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory);
 
 constexpr bool kGroupsLieAlongM = C_IS_N_MAJOR;
+static_assert(CLUSTER <= 2, "of the last row of tiles a cluster takes two");
 static_assert(kGroupsLieAlongM ? A_IS_K_MAJOR : B_IS_K_MAJOR, "rows of A are rows in memory");
 
 // What the groups are: group g has the rows from ends[g - 1], or 0, up to ends[g].
@@ -43,12 +45,13 @@ struct Groups {
 };
 
 // The output tiles of one cluster: those of all groups make up one sequence, group by group, and in
-// each by TilePlace.
+// each by TilePlace. A row of tiles that has no partner is walked in pairs of its own, which share
+// nothing: no CTA is left without work.
 struct GroupWalk {
     Groups groups;
     int columns;
     int k_blocks;
-    int index;  // within the group
+    int index;  // of the cluster within the group
     int group = 0;
     RaggedSequence rows;
 
@@ -62,11 +65,15 @@ struct GroupWalk {
     }
 
     __device__ int m_tiles() const {
-        return ceil_div(kGroupsLieAlongM ? rows.length : columns, kBlockM * CLUSTER);
+        return ceil_div(kGroupsLieAlongM ? rows.length : columns, kBlockM);
     }
     __device__ int n_tiles() const {
         return ceil_div(kGroupsLieAlongM ? columns : rows.length, BLOCK_N);
     }
+
+    // Of clusters whose tiles lie one below the other, and of the others.
+    __device__ int tall() const { return m_tiles() / CLUSTER * n_tiles(); }
+    __device__ int wide() const { return m_tiles() % CLUSTER * ceil_div(n_tiles(), CLUSTER); }
 
     __device__ bool done() const { return group == groups.count; }
 
@@ -77,8 +84,8 @@ struct GroupWalk {
 
     // From the group in which the cluster was to the one in which its next tile lies.
     __device__ void find_group() {
-        while (index >= m_tiles() * n_tiles()) {
-            index -= m_tiles() * n_tiles();
+        while (index >= tall() + wide()) {
+            index -= tall() + wide();
             if (++group == groups.count) return;
             rows = groups.after(rows.end(), group);
         }
@@ -89,6 +96,7 @@ struct GroupWalk {
         int n;
         int group;
         RaggedSequence rows;
+        bool shares_b;
 
         // As TileWalk::Start; the map stops at the group's end.
         __device__ void store(
@@ -101,8 +109,12 @@ struct GroupWalk {
     };
 
     __device__ Start start() const {
-        const TilePlace place(index, m_tiles(), n_tiles());
-        return {place.m(), place.n(), group, rows};
+        if (CLUSTER > 1 && index >= tall()) {
+            const int n_tile = (index - tall()) * CLUSTER + block_rank_in_cluster();
+            return {(m_tiles() - 1) * kBlockM, n_tile * BLOCK_N, group, rows, false};
+        }
+        const TilePlace place(index, m_tiles() / CLUSTER, n_tiles());
+        return {place.m(), place.n(), group, rows, true};
     }
 };
 
@@ -127,7 +139,12 @@ __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b,
             a.async_copy(
                 stage.a, full, operand_start<ATile::kRank, A_IS_K_MAJOR>(start, start.m, k)
             );
-            load_b(stage.b, full, b, operand_start<BTile::kRank, B_IS_K_MAJOR>(start, start.n, k));
+            const auto b_at = operand_start<BTile::kRank, B_IS_K_MAJOR>(start, start.n, k);
+            if (start.shares_b) {
+                load_b(stage.b, full, b, b_at);
+            } else {
+                b.async_copy(stage.b, full, b_at);
+            }
         }
     }
 }

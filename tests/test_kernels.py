@@ -15,6 +15,7 @@ from tmaasync._elements import element
 from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops.attention import kernel as attention
 from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
@@ -151,7 +152,7 @@ def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilo
     [
         (gemm.Blocking(2, 256, 2), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(2, 256, 1), "float32", everything(Activation.SILU)),
-        (gemm.Blocking(2, 112, 1), "float16", everything(Activation.GELU_TANH)),
+        (gemm.Blocking(2, 224, 1), "float16", everything(Activation.GELU_TANH)),
         (gemm.Blocking(1, 160, 1), "float32", everything(Activation.RELU, ROWS)),
         (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(1, 64, by_columns=True), "float32", everything(Activation.SILU)),
@@ -172,16 +173,16 @@ def test_gemm_with_an_epilogue_compiles_clean(
     assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
 
 
-EVERYTHING = everything(Activation.GELU)
+WHOLE_EPILOGUE = everything(Activation.GELU)
 
 
 @pytest.mark.parametrize(
     ("blocking", "operand", "output", "epilogue"),
     [
         (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", None),
-        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", EVERYTHING),
+        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
         (gemm.Blocking(2, 224, 1), "float8_e5m2", "float32", ProductEpilogue(is_scaled=True)),
-        (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", EVERYTHING),
+        (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
         (gemm.Blocking(2, 256, 2), "int8", "int32", None),
         (gemm.Blocking(2, 160, 1), "uint8", "int32", None),
         (gemm.Blocking(1, 8, by_columns=True), "int8", "int32", None),
@@ -304,6 +305,55 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> 
     map_, tile = ragged.ragged_tiles(packed, padded, ring)
 
     assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
+
+
+def attention_with(
+    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
+) -> Kernel:
+    rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
+    shape = rows if variant.is_packed else (3, *rows)
+    views = [_arrays.view(np.zeros(shape, dtype)) for _ in range(4)]
+    q, k, v, o = views
+    make = attention.packed_maps if variant.is_packed else attention.attention_tiles
+    types = tuple(tile.cuda_type for tile in make(q, k, v, o, blocking))
+    return attention.attention_kernel(types, variant, blocking)
+
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+PLAIN_ATTENTION = attention.Variant()
+CAUSAL = attention.Variant(has_right=True)
+EVERYTHING = attention.Variant(
+    is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True
+)
+
+
+def attention_blockings(variant: attention.Variant, head_dim: int) -> list[attention.Blocking]:
+    return [
+        attention.Blocking(head_dim, consumers, block_n)
+        for consumers, block_n in attention.shapes(head_dim, variant)
+    ]
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("variant", [PLAIN_ATTENTION, CAUSAL, EVERYTHING], ids=str)
+def test_attention_compiles_clean(variant: attention.Variant, head_dim: int) -> None:
+    assert_clean(attention_with(attention_blockings(variant, head_dim)[0], variant))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("heads", [1, 4])
+def test_attention_compiles_clean_whatever_is_asked_of_it(head_dim: int, heads: int) -> None:
+    flags = itertools.product((False, True), repeat=5)
+    for variant in itertools.starmap(attention.Variant, flags):
+        for blocking in attention_blockings(variant, head_dim):
+            one = replace(blocking, heads_per_tile=heads)
+            assert_clean(attention_with(one, variant, ml_dtypes.bfloat16))
+
+
+def test_cutting_sequences_compiles_clean() -> None:
+    for variant in (PLAIN_ATTENTION, EVERYTHING):
+        assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
 
 
 SERIALISED = """

@@ -36,6 +36,7 @@ __all__ = [
     "refusal",
     "store_with_facts",
     "toolkit_include_dirs",
+    "write_whole",
 ]
 
 _FORMAT = 1
@@ -347,9 +348,9 @@ def _store(program: Program, cubin: bytes) -> None:
 
 def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> None:
     """Put a compiled file into the cache, and beside it what is known of it."""
-    _write(path, data)
+    write_whole(path, data)
     whole = {"sha256": digest(data), **facts}
-    _write(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())
+    write_whole(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())
 
 
 def load_facts(path: Path) -> dict[str, Any] | None:
@@ -361,8 +362,8 @@ def load_facts(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Another process sees the whole file or none."""
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file; another process sees the whole file or none."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

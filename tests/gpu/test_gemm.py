@@ -154,7 +154,7 @@ def test_every_blocking_over_many_tiles_of_little_depth(
     blocking: gemm.Blocking, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short products leave the epilogue's buffers the least time."""
-    monkeypatch.setattr(plan, "choose_blocking", lambda *_, **__: blocking)
+    monkeypatch.setattr(plan, "tuned_blocking", lambda *_: blocking)
     monkeypatch.setattr(operation, "_PLANS", PlanCache())
     plan.plan_for.cache_clear()
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)

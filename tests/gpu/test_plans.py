@@ -12,7 +12,6 @@ import pytest
 from tmaasync import _driver, ops
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops.gemm import operation
-from tmaasync.ops.gemm.extras import PLAIN
 
 cupy = pytest.importorskip("cupy")
 SIDE = 256
@@ -76,7 +75,7 @@ def test_a_thread_without_a_context_may_launch() -> None:
 
     def launch() -> None:
         seen.append(_driver.current_device())
-        plan.start(addresses, PLAIN, stream)
+        plan.start(addresses, stream)
 
     thread = threading.Thread(target=launch)
     thread.start()

@@ -1,5 +1,6 @@
 """What most users call: the shipped kernels on arrays, one module per kernel family."""
 
+from tmaasync.ops.attention import attention, varlen_attention
 from tmaasync.ops.conv2d import conv2d
 from tmaasync.ops.copy import copy
 from tmaasync.ops.gemm import matmul
@@ -8,6 +9,7 @@ from tmaasync.ops.ragged import ragged_load, ragged_store
 from tmaasync.ops.scaled_gemm import scaled_matmul
 
 __all__ = [
+    "attention",
     "conv2d",
     "copy",
     "grouped_matmul",
@@ -15,4 +17,5 @@ __all__ = [
     "ragged_load",
     "ragged_store",
     "scaled_matmul",
+    "varlen_attention",
 ]

@@ -44,6 +44,11 @@ class Blocking:
         return self.rows * self.consumers
 
     @property
+    def cluster_rows(self) -> int:
+        """Rows of the blocks of a cluster."""
+        return self.block_m * self.cluster
+
+    @property
     def threads(self) -> int:
         """Of a block: a warpgroup for every consumer, and one that loads."""
         return 128 * (1 + self.consumers)
@@ -100,7 +105,7 @@ class Blocking:
 
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
-        return -(-m // (self.block_m * self.cluster)) * -(-n // self.block_n)
+        return -(-m // self.cluster_rows) * -(-n // self.block_n)
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:

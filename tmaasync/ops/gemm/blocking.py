@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
 
 __all__ = [
-    "EPILOGUE_FORMS",
+    "FEW_COLUMNS",
     "FEW_ROWS",
     "FORMS",
     "LINE_COLUMNS",
     "choose_blocking",
     "choose_few_columns",
+    "has_room_for_epilogue",
     "legal_widths",
     "may_share",
+    "ranked",
 ]
 
 FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
 """Blocks that the kernel has: consumers, rows of each, and the most columns whose sums fit into
 their registers. The first of equals is taken."""
 
-EPILOGUE_FORMS = FORMS[:2]
-"""Those with registers left for work on the sums, whatever that is."""
-
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
+_LEAST_EPILOGUE_STORE_BYTES = 64
 _ROUNDS_TO_SHARE = 2
 _BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
@@ -62,17 +62,12 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     on_lines: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
-    forms: Sequence[tuple[int, int, int]] = FORMS,
+    has_epilogue: bool = False,
 ) -> Blocking:
-    """The blocking of least time, by a model that measures nothing.
-
-    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
-    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
-    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
-    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
+    """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
     From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
-    each other.
+    each other. Where rows are not ``on_lines``, pairs always do.
 
     Args:
         m: Rows of the output.
@@ -80,10 +75,46 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         k: Depth of the product.
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
-            row of a box takes two requests, and pairs of blocks always share.
+            row of a box takes two requests.
         b_is_k_major: Whether K is contiguous in B.
         count: How many such products there are.
-        forms: Which blocks there are.
+        has_epilogue: Whether there is work on the sums, for which some blocks lack registers.
+    """
+    blocks = ranked(
+        m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
+    )
+    best = next(block for block in blocks if not has_epilogue or has_room_for_epilogue(block))
+    if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
+        return best
+    is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+    shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
+    return replace(best, cluster=2) if shares else best
+
+
+def has_room_for_epilogue(blocking: Blocking) -> bool:
+    """Whether registers are left for all that may be done to the sums, store by store."""
+    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
+    return is_usual and blocking.chunk_bytes >= _LEAST_EPILOGUE_STORE_BYTES
+
+
+def ranked(
+    m: int,
+    n: int,
+    k: int,
+    multiprocessors: int,
+    *,
+    on_lines: bool = True,
+    b_is_k_major: bool = True,
+    count: int = 1,
+) -> list[Blocking]:
+    """All blocks by the model's time, the shortest first; in pairs where not ``on_lines``.
+
+    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
+    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
+    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
+    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
+
+    Takes what `choose_blocking` does.
     """
 
     def time(blocking: Blocking) -> float:
@@ -93,18 +124,12 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
         return depth * area / _rate(blocking, on_lines=on_lines)
 
-    def shares(blocking: Blocking) -> bool:
-        if count > 1 and -(-m // blocking.block_m) < _BLOCKS_TO_SHARE:
-            return False
-        many = count * blocking.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
-        return many and may_share(blocking.block_n, b_is_k_major=b_is_k_major)
-
-    blocks = list(_blocks(forms if m > _TALL_FROM else sorted(forms), b_is_k_major=b_is_k_major))
-    if not on_lines and count == 1:
-        pairs = [replace(block, cluster=2) for block in blocks]
-        return min((p for p in pairs if may_share(p.block_n, b_is_k_major=b_is_k_major)), key=time)
-    best = min(blocks, key=time)
-    return replace(best, cluster=2) if shares(best) else best
+    forms = FORMS if m > _TALL_FROM else sorted(FORMS)
+    blocks = _blocks(forms, b_is_k_major=b_is_k_major)
+    if on_lines or count > 1:
+        return sorted(blocks, key=time)
+    pairs = (b for b in blocks if may_share(b.block_n, b_is_k_major=b_is_k_major))
+    return sorted((replace(pair, cluster=2) for pair in pairs), key=time)
 
 
 def _blocks(forms: Iterable[tuple[int, int, int]], *, b_is_k_major: bool) -> Iterator[Blocking]:
@@ -134,7 +159,8 @@ FEW_ROWS = 64
 """Up to so many rows of output, the product of the transposes is taken: wgmma's 64 rows are then
 all in use, and blocks are no wider than there is something to multiply."""
 
-_FEW_COLUMNS = (8, 16, 32, 64)
+FEW_COLUMNS = (8, 16, 32, 64)
+"""How wide the blocks of such a product may be."""
 
 
 def choose_few_columns(
@@ -149,7 +175,7 @@ def choose_few_columns(
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
         count: How many such products there are.
     """
-    widths = _FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
+    widths = FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
 
     def rows(consumers: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 
 from tmaasync._arrays import ArrayView
+from tmaasync._compile import digest, file_digest, reached
+from tmaasync._sources import find_kernel, include_dir, kernels_dir
 from tmaasync.kernel import Kernel
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
@@ -14,7 +16,14 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 LINE_BYTES = 128
 """What L2 is asked for."""
 
-__all__ = ["LINE_BYTES", "gemm_constants", "gemm_kernel", "gemm_tiles", "operand_tile"]
+__all__ = [
+    "LINE_BYTES",
+    "gemm_constants",
+    "gemm_kernel",
+    "gemm_tiles",
+    "kernel_digest",
+    "operand_tile",
+]
 
 
 def gemm_tiles(
@@ -68,6 +77,14 @@ def gemm_kernel(  # noqa: PLR0913 - what it is compiled for
         types={**types, "Bias": bias},
         constants={**constants, **epilogue.constants},
     )
+
+
+@functools.cache
+def kernel_digest() -> str:
+    """A hash of the kernel's source and of every header of ours that it includes."""
+    source = find_kernel("gemm.cu")
+    headers = reached(source.read_text(), (include_dir(), kernels_dir()))
+    return digest("".join(map(file_digest, (source, *headers))).encode())
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, blocking: Blocking) -> dict[str, int]:

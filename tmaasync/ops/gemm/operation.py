@@ -104,7 +104,7 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         if found := _PLANS.find(arrays, option, stream):
             plan, addresses, handle = found
             if plan.keeps_apart(addresses):
-                plan.start(addresses, extras, handle)
+                plan.start(addresses, handle, extras)
                 return out
     return _multiply(a, b, out, dtype, extras, reading, stream)
 
@@ -141,7 +141,7 @@ def _multiply(
     form = ExtraForm.of(extras, more)
     plan = plan_for(Matrix.of(left), Matrix.of(right), matrix, wanted, form)
     check_places(target, left, right, more)
-    plan.run(left, right, target, more, extras, stream)
+    plan.run(left, right, target, stream, more, extras)
     if plan.is_direct and not is_new:
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)

@@ -20,20 +20,18 @@ from tmaasync.ops._copies import contiguous_copy, in_order
 from tmaasync.ops._epilogue import BiasSide
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
-from tmaasync.ops.gemm.blocking import (
-    EPILOGUE_FORMS,
-    FEW_ROWS,
-    FORMS,
-    choose_blocking,
-    choose_few_columns,
-)
-from tmaasync.ops.gemm.extras import ExtraForm, Extras, ExtraViews, extra_words
+from tmaasync.ops.gemm.blocking import FEW_ROWS
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews, extra_words
 from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
+from tmaasync.ops.gemm.problem import Problem, default_blocking
+from tmaasync.ops.gemm.tuned import tuned_blocking
 from tmaasync.ops.gemm.types import takes_any_layout
 from tmaasync.tile import TMATensorTile
 
-__all__ = ["Plan", "plan_for"]
+__all__ = ["Plan", "new_plan", "plan_for"]
+
+_NOTHING = ExtraViews()
 
 _OUT = 2  # among the arrays: a, b, out and what else there is
 
@@ -48,6 +46,17 @@ def plan_for(
     if extras is not None:
         check_extras(extras, a, c)
     a, b, c, extras = _unbatched(a, b, c, extras)
+    return new_plan(a, b, c, extras=extras)
+
+
+def new_plan(
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    blocking: Blocking | None = None,
+    extras: ExtraForm | None = None,
+) -> Plan:
+    """A plan of its own; in the given blocking, else in the tuned one, else in the model's."""
     # The columns of the product are the rows of the transposes' product.
     flips = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
     rows = c.transposed if flips else c
@@ -55,7 +64,7 @@ def plan_for(
     swapped = flips != by_columns
     if swapped:
         a, b, c = b.transposed, a.transposed, c.transposed
-    return Plan(a, b, c, extras, swapped=swapped, by_columns=by_columns)
+    return Plan(a, b, c, blocking, extras, swapped=swapped, by_columns=by_columns)
 
 
 def _unbatched(
@@ -83,20 +92,18 @@ class Plan:
         a: Matrix,
         b: Matrix,
         c: Matrix,
+        blocking: Blocking | None,
         extras: ExtraForm | None,
         *,
         swapped: bool,
         by_columns: bool,
     ) -> None:
         self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
-        self._batches = c.shape[0] if len(c.shape) == 3 else 1
-        self._shape = c.shape[-2:]
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
         self._is_staged = lines.in_stored_rows() is None
-        self._depth = a.shape[-1]
         self._swapped = swapped
-        self._by_columns = by_columns
+        self._blocking = blocking
         self._extras = extras
         flips = swapped != by_columns
         self._addend = None if extras is None else extras.addend_operand(flips)
@@ -114,6 +121,19 @@ class Plan:
         )
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
+        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
+        m, n = c.shape[-2:]
+        self.problem = Problem(
+            m,
+            n,
+            a.shape[-1],
+            batches=c.shape[0] if len(c.shape) == 3 else 1,
+            operands="/".join(dict.fromkeys((a.element.name, b.element.name))),
+            output=c.element.name,
+            layout=("t" if self._a.transposed else "n") + ("t" if self._b.transposed else "n"),
+            by_columns=by_columns,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+        )
         self._lock = threading.Lock()
 
     @property
@@ -132,9 +152,9 @@ class Plan:
         a: ArrayView,
         b: ArrayView,
         out: ArrayView,
-        more: ExtraViews,
-        extras: Extras,
         stream: object,
+        more: ExtraViews = _NOTHING,
+        extras: Extras = PLAIN,
     ) -> None:
         """Multiply."""
         if out.is_empty:
@@ -149,7 +169,7 @@ class Plan:
             return
         self._run_on_copies(a, b, out, more, extras, handle)
 
-    def start(self, addresses: Sequence[int], extras: Extras, stream: int) -> None:
+    def start(self, addresses: Sequence[int], stream: int, extras: Extras = PLAIN) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`.
 
         The addresses are those of a, b, out and `Extras.arrays`.
@@ -224,14 +244,26 @@ class Plan:
             addresses += extra_words(out.address, beside, extras)
         self._launch.at(addresses, handle)
 
+    def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
+        """The blocking that it gets on a GPU of this name; None is the emulator.
+
+        With an epilogue that of the model: what was tuned is the plain product.
+        """
+        if self._extras is None:
+            tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
+            return self._blocking or tuned or default_blocking(self.problem, multiprocessors)
+        blocking = default_blocking(self.problem, multiprocessors, has_epilogue=True)
+        fits = self._addend is None or blocking.holds_addend(self._lines.element.itemsize)
+        return blocking if fits else replace(blocking, consumers=1)
+
     def _prepare(
         self, a: ArrayView, b: ArrayView, out: ArrayView, more: ExtraViews
     ) -> PreparedLaunch | EmulatedLaunch:
-        m, n = self._shape
+        m, n, depth, batches, *_ = self.problem
         device = self._device
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
-        blocking = self._blocking(multiprocessors, out.element.itemsize)
+        blocking = self.blocking_on(None if device is None else limits.name, multiprocessors)
         transposed = (self._a.transposed, self._b.transposed)
         lines = self._lines.over(out)
         tiles = gemm_tiles(self._a.rows.over(a), self._b.rows.over(b), lines, blocking, *transposed)
@@ -245,12 +277,12 @@ class Plan:
             kernel = gemm_kernel(*types, *transposed, blocking, self._extras.epilogue(side), bias)
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
-        clusters = self._batches * blocking.clusters(m, n)
+        clusters = batches * blocking.clusters(m, n)
         at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, *beside, m, n, self._depth, self._batches),
+            (*tiles, *beside, m, n, depth, batches),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
@@ -261,25 +293,6 @@ class Plan:
         if c is None or self._addend is None:
             return None
         return output_tile(self._addend.rows.over(c), blocking)
-
-    def _blocking(self, multiprocessors: int, output_bytes: int) -> Blocking:
-        m, n = self._shape
-        b_is_k_major, count = self._b.transposed, self._batches
-        if self._by_columns:
-            few = choose_few_columns(m, n, multiprocessors, b_is_k_major=b_is_k_major, count=count)
-            fits = self._addend is None or few.holds_addend(output_bytes)
-            return few if fits else replace(few, consumers=1)
-        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
-        return choose_blocking(
-            m,
-            n,
-            self._depth,
-            multiprocessors,
-            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
-            b_is_k_major=b_is_k_major,
-            count=count,
-            forms=FORMS if self._extras is None else EPILOGUE_FORMS,
-        )
 
 
 def _operand(matrix: Matrix, *, k_is_last: bool) -> Operand:

@@ -54,7 +54,7 @@ def most_clusters(rows: int, groups: int, n: int, blocking: Blocking) -> int:
     """How many clusters cover the output, if every group has one row more than whole tiles."""
     if blocking.by_columns:
         return (rows // blocking.block_n + groups) * -(-n // blocking.block_m)
-    return (rows // (blocking.block_m * blocking.cluster) + groups) * -(-n // blocking.block_n)
+    return (rows // blocking.block_m + groups) * -(-n // blocking.block_n)
 
 
 def grouped_tiles(

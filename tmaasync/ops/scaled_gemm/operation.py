@@ -76,7 +76,7 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     operands = Operands.of(a, b, scale_a, scale_b, operand_dtype)
     is_new = out is None
     if is_new:
-        out = new_output(operands, dtype or _USUAL_OUTPUT)
+        out = new_output(operands, _USUAL_OUTPUT if dtype is None else dtype)
     target = _arrays.view(out, argument="out")
     check_output(target, operands, None if dtype is None else element(dtype))
     matrix = Matrix.of(target)._replace(owns_padding=is_new)

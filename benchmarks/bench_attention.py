@@ -1,0 +1,326 @@
+"""ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
+
+Packed sequences: ops.varlen_attention against torch's varlen_attn, and against ops.attention on as
+many tokens in entries of one length that make as many FLOPs.
+
+Writes sections "attention" and "varlen_attention" of the results file. Inputs are normally
+distributed. FLOPs are four for every query, key that it sees, and column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from race import host_race, race, record
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from tmaasync import _arrays, ops
+from tmaasync.ops._plans import Layout
+from tmaasync.ops.attention.arguments import Views
+from tmaasync.ops.attention.kernel import Blocking
+from tmaasync.ops.attention.plan import Plan
+from tmaasync.ops.attention.scores import Scores
+
+TOKENS = 16384
+# Relative error of bf16 weights and outputs against float64.
+TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
+SWEEP = {
+    64: [(3, 128), (2, 128), (2, 192), (2, 160)],
+    128: [(2, 176), (2, 160), (2, 128), (3, 64)],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    positions: int
+    head_dim: int
+    heads: int
+    kv_heads: int
+    causal: bool
+    batch: int
+    queries: int = 0
+    dtype: torch.dtype = torch.bfloat16
+
+    @property
+    def rows(self) -> int:
+        return self.queries or self.positions
+
+    @property
+    def label(self) -> str:
+        mask = "causal" if self.causal else "full"
+        heads = f"{self.heads}" if self.kv_heads == self.heads else f"{self.heads}/{self.kv_heads}"
+        few = f" queries {self.queries}" if self.queries else ""
+        return f"{self.batch} x {self.positions}, {heads} heads of {self.head_dim}, {mask}{few}"
+
+    @property
+    def flops(self) -> float:
+        seen = self.rows * self.positions
+        if self.causal:
+            seen -= self.rows * (self.rows - 1) // 2
+        return 4.0 * self.batch * self.heads * self.head_dim * seen
+
+    def arrays(self) -> list[torch.Tensor]:
+        shapes = ((self.rows, self.heads), *[(self.positions, self.kv_heads)] * 2)
+        return [
+            torch.randn(self.batch, rows, heads, self.head_dim, device="cuda").to(self.dtype)
+            for rows, heads in shapes
+        ]
+
+
+def cases(*, short: bool) -> list[Case]:
+    lengths = (1024, 4096, 16384) if short else (512, 1024, 2048, 4096, 8192, 16384)
+    found = []
+    for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
+        heads = 2048 // head_dim
+        found += [
+            Case(length, head_dim, heads, heads, causal, TOKENS // length) for length in lengths
+        ]
+    if short:
+        return found
+    found += [Case(32768, 128, 16, 16, causal, 1) for causal in (False, True)]
+    found += [Case(length, 128, 64, 8, True, 2) for length in (2048, 8192)]
+    found += [Case(length, 128, 64, 8, False, 2) for length in (2048, 8192)]
+    found += [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
+    found += [Case(4096, 128, 16, 16, True, 4, dtype=torch.float16)]
+    found += [Case(4096, 256, 8, 8, causal, 4) for causal in (False, True)]
+    return found
+
+
+def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callable[[], Any]:
+    q, k, v = (array.transpose(1, 2) for array in arrays)
+
+    def run() -> Any:
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(
+                q, k, v, is_causal=case.causal, enable_gqa=case.heads != case.kv_heads
+            )
+
+    return run
+
+
+def peers(case: Case, arrays: list[torch.Tensor]) -> dict[str, Callable[[], Any]]:
+    """Those that take the case: torch aligns a causal mask top left, so both ends must meet."""
+    found = {}
+    for name, backend in (
+        ("cudnn", SDPBackend.CUDNN_ATTENTION),
+        ("flash2", SDPBackend.FLASH_ATTENTION),
+    ):
+        run = peer(case, backend, arrays)
+        try:
+            run()
+        except RuntimeError as error:
+            print(f"  {name} does not take this: {str(error).splitlines()[0]}")
+        else:
+            found[name] = run
+    return found
+
+
+def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
+    """Against float64 on the GPU, on rows drawn at random of one head."""
+    q, k, v = arrays
+    head = case.heads - 1
+    kv_head = head * case.kv_heads // case.heads
+    rows = torch.randint(case.rows, (min(case.rows, 64),), device="cuda")
+    scores = q[-1, rows, head].double() @ k[-1, :, kv_head].double().T * case.head_dim**-0.5
+    if case.causal:
+        columns = torch.arange(case.positions, device="cuda")
+        last = rows + case.positions - case.rows
+        scores = scores.masked_fill(columns[None] > last[:, None], -torch.inf)
+    wanted = scores.softmax(-1) @ v[-1, :, kv_head].double()
+    error = ((got[-1, rows, head].double() - wanted).norm() / wanted.norm()).item()
+    if not error < TOLERANCE[case.dtype]:
+        raise SystemExit(f"{case.label}: relative error {error:.2e}")
+
+
+def measure(case: Case, rounds: int) -> dict[str, Any]:
+    arrays = case.arrays()
+    out = torch.full_like(arrays[0], torch.nan)
+    check(case, ops.attention(*arrays, causal=case.causal, out=out), arrays)
+    contestants = {
+        "tmaasync": lambda: ops.attention(*arrays, causal=case.causal, out=out),
+        **peers(case, arrays),
+    }
+    reference = "cudnn" if "cudnn" in contestants else "tmaasync"
+    row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
+    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
+    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    ratio = row[f"speed_over_{reference}"]["tmaasync"]
+    print(
+        f"{case.label:48s} {rates}  {ratio['median']:.3f} x {reference} "
+        f"({ratio['min']:.3f} to {ratio['max']:.3f})",
+        flush=True,
+    )
+    return row
+
+
+def sweep(case: Case, rounds: int) -> None:
+    """Every blocking of a case side by side; the fastest first."""
+    arrays = case.arrays()
+    out = torch.empty_like(arrays[0])
+    views = Views.of(*arrays, "[batch, positions, heads, head_dim]")
+    scores = Scores.of(case.head_dim, case.causal, None, None, None)
+    target = _arrays.view(out)
+    contestants = {}
+    for early, turns in itertools.product((True, False), repeat=2):
+        for consumers, block_n in SWEEP[case.head_dim]:
+            blocking = Blocking(
+                case.head_dim, consumers, block_n, weighs_early=early, takes_turns=turns
+            )
+            plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
+            how = f"{' early' if early else ''}{' turns' if turns else ''}"
+            name = f"{consumers} x {block_n}{how}"
+            contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
+    reference = next(iter(contestants))
+    times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
+    print(case.label)
+    for name, us in sorted(times.items(), key=lambda item: item[1]):
+        print(f"  {name:20s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+
+
+# --- packed ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    name: str
+    lengths: tuple[int, ...]
+    causal: bool
+    heads: int = 16
+    kv_heads: int = 16
+    head_dim: int = 128
+
+    @property
+    def flops(self) -> float:
+        seen = sum(n * (n + 1) // 2 if self.causal else n * n for n in self.lengths)
+        return 4.0 * self.heads * self.head_dim * seen
+
+    def alike(self) -> Case:
+        """As many tokens in entries of one length, which make about as many FLOPs."""
+        total, squares = sum(self.lengths), sum(n * n for n in self.lengths)
+        length = round(squares / total)
+        batch = max(1, round(total / length))
+        return Case(length, self.head_dim, self.heads, self.kv_heads, self.causal, batch)
+
+
+def batches() -> list[Batch]:
+    uniform = tuple(int(n) for n in np.random.default_rng(0).integers(1, 4097, 16))
+    lengths = {
+        "16 of 1 to 4096": uniform,
+        "16384 and 64 of 256": (16384, *[256] * 64),
+        "16384 / 1, 2, ... 16": tuple(16384 // i for i in range(1, 17)),
+        "64 of 512": (512,) * 64,
+    }
+    return [Batch(name, each, causal) for name, each in lengths.items() for causal in (False, True)]
+
+
+def torch_varlen(
+    arrays: list[torch.Tensor], sums: torch.Tensor, longest: int, *, causal: bool
+) -> Callable[[], Any] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+    except ImportError:
+        return None
+    for options in ({"is_causal": causal}, {"window_size": (-1, 0 if causal else -1)}):
+        try:
+            varlen_attn(*arrays, sums, sums, longest, longest, **options)
+        except TypeError:
+            continue
+        return lambda options=options: varlen_attn(*arrays, sums, sums, longest, longest, **options)
+    return None
+
+
+def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
+    total, longest = sum(batch.lengths), max(batch.lengths)
+    shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
+    arrays = [torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
+    on_host = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
+    sums = torch.from_numpy(on_host).cuda()
+    out = torch.full_like(arrays[0], torch.nan)
+    given = (*arrays, sums, sums, longest, longest)
+    ops.varlen_attention(*given, causal=batch.causal, out=out)
+    for first, last in itertools.pairwise(on_host):
+        length = int(last - first)
+        one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
+        check(one, out[None, first:last], [array[None, first:last] for array in arrays])
+    alike = batch.alike()
+    padded = alike.arrays()
+    padded_out = torch.empty_like(padded[0])
+    contestants = {
+        "tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out),
+        "sums on the host": lambda: ops.varlen_attention(
+            *arrays, on_host, on_host, causal=batch.causal, out=out
+        ),
+        "one length": lambda: ops.attention(*padded, causal=batch.causal, out=padded_out),
+    }
+    theirs = torch_varlen(arrays, sums, longest, causal=batch.causal)
+    if theirs is not None:
+        contestants["torch"] = theirs
+    reference = "torch" if theirs is not None else "one length"
+    label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
+    row = {"case": label, "causal": batch.causal}
+    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
+    flops = dict.fromkeys(contestants, batch.flops) | {"one length": alike.flops}
+    row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
+    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    print(f"{label:36s} {rates}", flush=True)
+    return row
+
+
+def measure_host() -> dict[str, Any]:
+    """A call against a launch that is ready: what the host pays."""
+    arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    q, k, v, out = arrays
+    ops.attention(q, k, v, out=out)
+    views = Views.of(q, k, v, "[batch, positions, heads, head_dim]")
+    target = _arrays.view(out)
+    scores = Scores.of(64, False, None, None, None)
+    plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False)
+    plan.run(views, target, None, None)
+    launch: Any = plan._launch
+    contestants = {
+        "ops.attention(out=)": lambda: ops.attention(q, k, v, out=out),
+        "ops.attention": lambda: ops.attention(q, k, v),
+        "prepared launch": launch,
+        "sdpa": lambda: scaled_dot_product_attention(q, k, v),
+    }
+    row = {"case": "host"} | host_race(contestants, reference="prepared launch")
+    print(row["us"], row["cost_over_prepared launch"])
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--short", action="store_true", help="three lengths")
+    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    if options.sweep:
+        for case in cases(short=True):
+            sweep(case, options.rounds)
+        return
+    rows = [measure(case, options.rounds) for case in cases(short=options.short)]
+    for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
+        ratios = [
+            row["speed_over_cudnn"]["tmaasync"]["median"]
+            for row in rows
+            if (row["head_dim"], row["causal"]) == (head_dim, causal) and "speed_over_cudnn" in row
+        ]
+        mask = "causal" if causal else "full"
+        print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
+    rows.append(measure_host())
+    print(record("attention", rows))
+    packed = [measure_batch(batch, options.rounds) for batch in batches()]
+    print(record("varlen_attention", packed))
+
+
+if __name__ == "__main__":
+    main()

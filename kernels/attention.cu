@@ -1,0 +1,506 @@
+// O = softmax(scale * Q K^T + mask) V, head by head, and the log-sum-exp of every row.
+//
+//   QTile, OTile    kGroupRows rows of queries or output, all of the head dimension
+//   KTile, VTile    BLOCK_N rows of keys or values
+//   CONSUMERS       warpgroups that multiply, 64 rows of queries each
+//   BLOCK_N         keys of a block
+//   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 32
+//   STAGES          buffers in each of the rings of keys and of values
+//   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
+//   IS_PACKED       whether sequences lie one after the other, or every entry has its own slice
+//   HAS_LEFT        whether positions see no keys too far before them: a window
+//   HAS_RIGHT       whether they see none too far behind them: a window, or a causal mask
+//   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
+//   HAS_LSE         whether the log-sum-exp is wanted
+//   WEIGHS_EARLY    whether weights are made before a group waits for its sums, not after
+//   TAKES_TURNS     whether the consumers issue their products in turn
+//   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
+//
+// Packed sequences come with the WorkList of attention_work.cu.
+//
+// Grid: any number of CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the arrays are TMA's zero
+// fill on loads, so that no NaN of a neighbour gets in, and its clipping on stores.
+#include "attention_walk.cuh"
+#include "softmax.cuh"
+
+using namespace tmaasync;
+
+using Element = typename QTile::Element;
+using OperandQ = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
+using OperandK = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, BLOCK_N, HEAD_DIM>;
+using OperandV = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
+using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
+using Ring = PipelineState<STAGES>;
+
+static_assert(
+    sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width"
+);
+
+constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
+constexpr int kProducer = 0;
+constexpr int kWarps = kGroupThreads / 32;
+
+// Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
+// single consumer has enough from the start.
+constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? 24 : 0;
+constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 240 : 0;
+
+// Where a group's output waits to be stored: memory of its own, or that of its queries.
+template <bool kIsOverQ>
+struct Staged {
+    typename OTile::Shared tiles[CONSUMERS];
+
+    __device__ __forceinline__ auto& of(typename QTile::Shared (&)[CONSUMERS], int group) {
+        return tiles[group];
+    }
+};
+template <>
+struct Staged<true> {
+    __device__ __forceinline__ auto& of(typename QTile::Shared (&q)[CONSUMERS], int group) {
+        return reinterpret_cast<typename OTile::Shared&>(q[group]);
+    }
+};
+
+// What the producer hands over beside the queries. It may be read until the queries of the tile
+// after it are given back: there are two for each group.
+struct Task {
+    Tile tile;
+    bool is_last;
+};
+
+struct SharedMemory {
+    typename QTile::Shared q[CONSUMERS];
+    typename KTile::Shared k[STAGES];
+    typename VTile::Shared v[STAGES];
+    Staged<O_OVER_Q> o;
+    Task tasks[CONSUMERS];
+    SharedMemBarrier q_full[CONSUMERS];
+    SharedMemBarrier q_empty[CONSUMERS];
+    SharedMemBarrier k_full[STAGES];
+    SharedMemBarrier k_empty[STAGES];
+    SharedMemBarrier v_full[STAGES];
+    SharedMemBarrier v_empty[STAGES];
+};
+
+extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
+
+// What a thread holds of its group's rows.
+using Scores = float[BLOCK_N / 2];
+using Weights = u32[BLOCK_N / 16][4];
+using Sums = float[HEAD_DIM / 2];
+
+__device__ void open_rings(SharedMemory& shared) {
+    for (int group = 0; group < CONSUMERS; ++group) {
+        shared.q_full[group].init(1);
+        shared.q_empty[group].init(kWarps);
+    }
+    for (int stage = 0; stage < STAGES; ++stage) {
+        shared.k_full[stage].init(1);
+        shared.k_empty[stage].init(CONSUMERS * kWarps);
+        shared.v_full[stage].init(1);
+        shared.v_empty[stage].init(CONSUMERS * kWarps);
+    }
+    fence_barrier_init();
+}
+
+// --- loads ---------------------------------------------------------------------------------------
+
+template <typename Rows>
+__device__ __forceinline__ void load_rows(
+    const Rows& rows,
+    typename Rows::Shared& shared,
+    SharedMemBarrier& full,
+    i32 entry,
+    const RaggedSequence& sequence,
+    i32 head,
+    i32 row
+) {
+    full.expect_bytes(Rows::kBytes);
+    if constexpr (IS_PACKED) {
+        rows.async_copy(shared, full, sequence, {0, head, row});
+    } else {
+        rows.async_copy(shared, full, {0, head, row, entry});
+    }
+}
+
+template <typename Rows>
+__device__ __forceinline__ void store_rows(
+    const Rows& rows, const typename Rows::Shared& shared, const Entry& entry, i32 head, i32 row
+) {
+    if constexpr (IS_PACKED) {
+        rows.async_store(shared, entry.queries, {0, head, row});
+    } else {
+        rows.async_store(shared, {0, head, row, entry.index});
+    }
+}
+
+struct Loads {
+    SharedMemory& shared;
+    const QTile& q;
+    const KTile& k;
+    const VTile& v;
+    Ring k_place = Ring::for_producer();
+    Ring v_place = Ring::for_producer();
+    u32 q_phase = 1;
+
+    // Hands a tile over, as soon as the tile before is done with.
+    __device__ __forceinline__ void load_q(const Tile& tile) {
+        for (int group = 0; group < CONSUMERS; ++group) {
+            shared.q_empty[group].wait(q_phase);
+            shared.tasks[group] = {tile, false};
+            load_rows(
+                q, shared.q[group], shared.q_full[group], tile.entry.index, tile.entry.queries,
+                tile.head, tile.position + group * kGroupPositions
+            );
+        }
+        q_phase ^= 1;
+    }
+
+    __device__ __forceinline__ void load_k(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry, kv_head, block);
+    }
+
+    __device__ __forceinline__ void load_v(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry, kv_head, block);
+    }
+
+    __device__ __forceinline__ void end() {
+        for (int group = 0; group < CONSUMERS; ++group) {
+            shared.q_empty[group].wait(q_phase);
+            shared.tasks[group] = {{}, true};
+            shared.q_full[group].arrive();
+        }
+    }
+
+private:
+    template <typename Rows>
+    __device__ __forceinline__ static void load_block(
+        const Rows& rows,
+        Ring& place,
+        typename Rows::Shared (&stages)[STAGES],
+        SharedMemBarrier (&full)[STAGES],
+        SharedMemBarrier (&empty)[STAGES],
+        const Entry& entry,
+        i32 kv_head,
+        i32 block
+    ) {
+        empty[place.index].wait(place.phase);
+        load_rows(
+            rows, stages[place.index], full[place.index], entry.index, entry.keys, kv_head,
+            block * BLOCK_N
+        );
+        place.step();
+    }
+};
+
+// In the order in which the consumers take them: the keys of a block, then the values of the one
+// before.
+__device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, const Tile& tile) {
+    const auto blocks = tile.blocks(problem);
+    const i32 kv_head = tile.head / problem.heads_per_kv_head;
+    if (blocks.count() > 0) loads.load_k(tile, kv_head, blocks.end - 1);
+    loads.load_q(tile);
+    if (blocks.count() == 0) return;
+    for (int block = blocks.end - 2; block >= blocks.first; --block) {
+        loads.load_k(tile, kv_head, block);
+        loads.load_v(tile, kv_head, block + 1);
+    }
+    loads.load_v(tile, kv_head, blocks.first);
+}
+
+template <typename Walk>
+__device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk) {
+    for (i32 round = 0; tile_of_round(round) < walk.tiles; ++round) {
+        load_tile(loads, problem, walk.tile(tile_of_round(round)));
+    }
+    loads.end();
+}
+
+// --- products ------------------------------------------------------------------------------------
+
+// Groups issue their products in turn, so that one has the tensor cores while the others weigh.
+constexpr u32 kFirstTurn = 1 + CONSUMERS;
+
+__device__ __forceinline__ void take_turn(int group) {
+    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
+}
+
+__device__ __forceinline__ void pass_turn(int group) {
+    const u32 next = group == CONSUMERS - 1 ? 0 : group + 1;
+    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
+}
+
+// The warp has read what the barrier guards.
+__device__ __forceinline__ void release(SharedMemBarrier& empty) {
+    if (lane_index() == 0) empty.arrive();
+}
+
+struct Consumer {
+    SharedMemory& shared;
+    const Problem& problem;
+    int group;
+    Ring k_place = Ring::for_consumer();
+    Ring v_place = Ring::for_consumer();
+    u32 q_phase = 0;
+
+    // The next tile, whose queries have landed.
+    __device__ __forceinline__ Task take_task() {
+        shared.q_full[group].wait(q_phase);
+        q_phase ^= 1;
+        const Task task = shared.tasks[group];
+        // One lane tells for its warp that the queries, and with them the task, may be replaced.
+        __syncwarp();
+        return task;
+    }
+
+    // All scores of the tile are taken.
+    __device__ __forceinline__ void release_queries() {
+        if constexpr (!O_OVER_Q) release(shared.q_empty[group]);
+    }
+
+    // scores = Q K^T, as one group of instructions.
+    __device__ __forceinline__ void issue_scores(Scores& scores) {
+        const u64 q = OperandQ::descriptor(shared.q[group], 0);
+        const u64 k = OperandK::descriptor(shared.k[k_place.index], 0);
+        shared.k_full[k_place.index].wait(k_place.phase);
+        wgmma_fence_operands(scores);
+        ptx::wgmma_fence();
+        wgmma_tile<OperandQ, OperandK>(scores, q, k, false);
+        ptx::wgmma_commit_group();
+    }
+
+    // sums += weights V, as one group of instructions.
+    __device__ __forceinline__ void issue_sums(Sums& sums, Weights& weights) {
+        const u64 v = OperandV::descriptor(shared.v[v_place.index], 0);
+        shared.v_full[v_place.index].wait(v_place.phase);
+        wgmma_fence_operands(sums);
+        wgmma_fence_operands(weights);
+        ptx::wgmma_fence();
+        wgmma_tile_rs<OperandV>(sums, weights, v, true);
+        ptx::wgmma_commit_group();
+    }
+
+    // Waits until at most kPending of the groups run, the scores not among them.
+    template <int kPending>
+    __device__ __forceinline__ void take_scores(Scores& scores) {
+        ptx::wgmma_wait_group<kPending>();
+        wgmma_fence_operands(scores);
+        release(shared.k_empty[k_place.index]);
+        k_place.step();
+    }
+
+    __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
+        ptx::wgmma_wait_group<0>();
+        wgmma_fence_operands(sums);
+        wgmma_fence_operands(weights);
+        release(shared.v_empty[v_place.index]);
+        v_place.step();
+    }
+};
+
+// Row of the tile of the first of a thread's two rows; the other is eight below.
+__device__ __forceinline__ int row_of_thread(int group) {
+    return group * kGroupRows + accumulator_row(thread_in_warpgroup(), 0);
+}
+
+// What the thread's rows see of a block of keys.
+__device__ __forceinline__ Visible
+visible_in(const Problem& problem, const Tile& tile, int group, int block) {
+    const int first_column = block * BLOCK_N + accumulator_column(thread_in_warpgroup(), 0);
+    Visible visible;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(group) + 8 * half;
+        const int own = tile.position + row / HEADS_PER_TILE + tile.shift(problem);
+        int end = tile.entry.keys.length;
+        if constexpr (HAS_RIGHT) end = min(end, own + problem.right + 1);
+        visible.end[half] = end - first_column;
+        visible.first[half] = own - problem.left - first_column;
+    }
+    return visible;
+}
+
+template <bool kIsPartial>
+__device__ __forceinline__ void weigh_scores(
+    const Consumer& consumer,
+    const Tile& tile,
+    int block,
+    Softmax& softmax,
+    Scores& scores,
+    float (&rescale)[2]
+) {
+    if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.problem.scale);
+    if constexpr (kIsPartial) {
+        mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
+    }
+    softmax.weigh<kIsPartial>(scores, rescale);
+}
+
+__device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] *= by[i / 2 % 2];
+}
+
+// One block of keys: its scores are multiplied while the block before is summed up, and weighed
+// while that goes on.
+template <bool kIsPartial>
+__device__ __forceinline__ void step(
+    Consumer& consumer,
+    const Tile& tile,
+    int block,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    take_turn(consumer.group);
+    consumer.issue_scores(scores);
+    consumer.issue_sums(sums, weights);
+    pass_turn(consumer.group);
+    consumer.take_scores<1>(scores);
+    float rescale[2];
+    weigh_scores<kIsPartial>(consumer, tile, block, softmax, scores, rescale);
+    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
+    consumer.take_sums(sums, weights);
+    accumulators_to_a<Element>(weights, scores);
+    if (changes(rescale)) scale_rows(sums, rescale);
+}
+
+__device__ __forceinline__ void attend(
+    Consumer& consumer, const Tile& tile, const KeyBlocks& blocks, Softmax& softmax, Sums& sums
+) {
+    Scores scores;
+    Weights weights;
+    float rescale[2];
+    int block = blocks.end - 1;
+
+    consumer.issue_scores(scores);
+    consumer.take_scores<0>(scores);
+    weigh_scores<true>(consumer, tile, block, softmax, scores, rescale);
+    accumulators_to_a<Element>(weights, scores);
+
+    for (--block; block >= max(blocks.whole_end, blocks.first); --block) {
+        step<true>(consumer, tile, block, softmax, scores, weights, sums);
+    }
+    for (; block >= blocks.whole_first; --block) {
+        step<false>(consumer, tile, block, softmax, scores, weights, sums);
+    }
+    for (; block >= blocks.first; --block) {
+        step<true>(consumer, tile, block, softmax, scores, weights, sums);
+    }
+    consumer.release_queries();
+    consumer.issue_sums(sums, weights);
+    consumer.take_sums(sums, weights);
+}
+
+// --- output --------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void write_lse(
+    const Problem& problem, const Tile& tile, int group, const float (&values)[2], float* lse
+) {
+    if (lane_index() % 4 != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(group) + 8 * half;
+        const int position = tile.position + row / HEADS_PER_TILE;
+        const int head = tile.head + row % HEADS_PER_TILE;
+        if (position >= tile.entry.queries.length) continue;
+        const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry.index) * problem.heads + head;
+        lse[line * problem.queries + tile.entry.queries.start + position] = values[half];
+    }
+}
+
+__device__ __forceinline__ void store_output(
+    Consumer& consumer, const OTile& o, const Tile& tile, const Sums& sums
+) {
+    const int group = consumer.group;
+    const NamedBarrier<kGroupThreads> everyone{1u + group};
+    const bool leads = threadIdx.x % kGroupThreads == 0;
+    auto& staged = consumer.shared.o.of(consumer.shared.q, group);
+    // The store of the tile before has read this memory.
+    if (leads) wait_group_read<0>();
+    everyone.sync();
+    store_accumulators<OutputO, HEAD_DIM>(staged, sums);
+    fence_async_view_proxy();
+    everyone.sync();
+    if (leads) {
+        const int position = tile.position + group * kGroupPositions;
+        store_rows(o, staged, tile.entry, tile.head, position);
+        commit_group();
+        if constexpr (O_OVER_Q) {
+            wait_group_read<0>();
+            consumer.shared.q_empty[group].arrive(kWarps);
+        }
+    }
+}
+
+__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
+    const Problem& problem = consumer.problem;
+    // The first group's first turn.
+    if (consumer.group == CONSUMERS - 1) pass_turn(consumer.group);
+    for (Task task = consumer.take_task(); !task.is_last; task = consumer.take_task()) {
+        const Tile& tile = task.tile;
+        const auto blocks = tile.blocks(problem, consumer.group);
+        Softmax softmax{problem.scale_log2};
+        Sums sums;
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
+        if (blocks.count() == 0) {
+            consumer.release_queries();
+        } else {
+            attend(consumer, tile, blocks, softmax, sums);
+        }
+
+        float inverse[2], values[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float total = softmax.total(half);
+            inverse[half] = total == 0 ? 0 : 1 / total;
+            values[half] = softmax.log_sum_exp(half, total);
+        }
+        if constexpr (HAS_LSE) write_lse(problem, tile, consumer.group, values, lse);
+        scale_rows(sums, inverse);
+        store_output(consumer, o, tile, sums);
+    }
+    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
+    // Whoever passed the last turn on has somebody to take it.
+    if (consumer.group == 0) take_turn(0);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
+    const __grid_constant__ QTile q,
+    const __grid_constant__ KTile k,
+    const __grid_constant__ VTile v,
+    const __grid_constant__ OTile o,
+    float* lse,
+    const WorkList* list,
+    const __grid_constant__ Problem problem
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const int group = warpgroup_index();
+
+    launch_dependent_grids();
+    if (threadIdx.x == 0) {
+        q.prefetch_descriptor();
+        k.prefetch_descriptor();
+        v.prefetch_descriptor();
+        o.prefetch_descriptor();
+        open_rings(shared);
+    }
+    __syncthreads();
+
+    if (group == kProducer) {
+        release_registers<kProducerRegisters>();
+        if (warp_index() == 0 && elect()) {
+            wait_for_previous_grids();
+            if constexpr (IS_PACKED) {
+                load_tiles({shared, q, k, v}, problem, PackedWalk(problem, *list));
+            } else {
+                load_tiles({shared, q, k, v}, problem, PaddedWalk(problem));
+            }
+        }
+    } else {
+        claim_registers<kConsumerRegisters>();
+        attend_tiles({shared, problem, group - 1}, o, lse);
+    }
+}

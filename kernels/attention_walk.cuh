@@ -1,0 +1,158 @@
+#pragma once
+
+// Which tiles of queries a CTA works on, and which blocks of keys each of them sees.
+//
+// A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
+// The heads of a tile share their keys.
+#include <tmaasync/tmaasync.cuh>
+
+namespace tmaasync {
+
+constexpr int kGroupThreads = 128;
+constexpr int kGroupRows = 64;
+constexpr int kTileRows = CONSUMERS * kGroupRows;
+constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
+constexpr int kGroupPositions = kGroupRows / HEADS_PER_TILE;
+
+static_assert(kGroupRows % HEADS_PER_TILE == 0, "a group's rows are whole positions");
+
+struct Problem {
+    i32 batch;
+    i32 heads;
+    i32 heads_per_kv_head;
+    i32 queries;          // positions of an entry; of packed ones, rows of the array
+    i32 keys;             // the same of keys
+    i32 section;          // tiles side by side, of any entry, that are walked together
+    i32 left;             // a position sees so many keys before its own
+    i32 right;            // and so many behind it
+    i32 is_bottom_right;  // the last position's own key is the last; else the first's the first
+    float scale;          // of a score before softcap's tanh
+    float scale_log2;     // of a score, in the exponent of 2
+};
+
+__device__ __forceinline__ int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+// One entry of a batch: a slice of padded arrays, or a stretch of packed ones.
+struct Entry {
+    i32 index;
+    RaggedSequence queries;
+    RaggedSequence keys;
+};
+
+// Blocks of keys of some rows, walked from the last to the first. Those from `whole_first` to
+// before `whole_end` are visible to every row in full, those beside them in part.
+struct KeyBlocks {
+    i32 first;
+    i32 end;
+    i32 whole_first;
+    i32 whole_end;
+
+    __device__ __forceinline__ i32 count() const { return max(end - first, 0); }
+};
+
+struct Tile {
+    Entry entry;
+    i32 head;      // the first of its heads
+    i32 position;  // the first of its positions
+
+    // What a position has to be moved by to be that of its own key.
+    __device__ __forceinline__ i32 shift(const Problem& problem) const {
+        return problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
+    }
+
+    // The blocks that the CTA walks, for all its rows.
+    __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
+        return blocks_of(problem, position, position + kTilePositions - 1);
+    }
+
+    // The same blocks; the ones that are whole for the rows of a group alone.
+    __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int group) const {
+        KeyBlocks mine = blocks(problem);
+        const i32 from = position + group * kGroupPositions;
+        const auto whole = blocks_of(problem, from, from + kGroupPositions - 1);
+        mine.whole_end = min(max(whole.whole_end, mine.first), mine.end);
+        mine.whole_first = min(max(whole.whole_first, mine.first), mine.whole_end);
+        return mine;
+    }
+
+private:
+    __device__ __forceinline__ KeyBlocks blocks_of(const Problem& problem, i32 from, i32 to) const {
+        const i32 keys = entry.keys.length;
+        KeyBlocks blocks{0, ceil_div(keys, BLOCK_N), 0, keys / BLOCK_N};
+        if constexpr (HAS_RIGHT) {
+            const i32 reach = shift(problem) + problem.right + 1;
+            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), BLOCK_N));
+            blocks.whole_end = min(blocks.whole_end, max(from + reach, 0) / BLOCK_N);
+        }
+        if constexpr (HAS_LEFT) {
+            const i32 reach = shift(problem) - problem.left;
+            blocks.first = max(from + reach, 0) / BLOCK_N;
+            blocks.whole_first = ceil_div(max(to + reach, 0), BLOCK_N);
+        }
+        return blocks;
+    }
+};
+
+// The number of the tile that a CTA takes in a round. Every other round goes backwards over the
+// CTAs: where tiles come with the most keys first, the work of two rounds is about equal.
+__device__ __forceinline__ i32 tile_of_round(i32 round) {
+    const i32 ctas = gridDim.x, cta = blockIdx.x;
+    return round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
+}
+
+// Of padded arrays, all entries of which are alike. Tiles are walked section by section, so that
+// the keys of a section stay in L2: the last positions of all its heads first, which under a causal
+// mask see the most keys.
+struct PaddedWalk {
+    const Problem& problem;
+    i32 tiles_per_head;
+    i32 tiles;
+
+    __device__ explicit PaddedWalk(const Problem& of)
+        : problem(of),
+          tiles_per_head(ceil_div(of.queries, kTilePositions)),
+          tiles(of.batch * of.heads / HEADS_PER_TILE * tiles_per_head) {}
+
+    __device__ __forceinline__ Tile tile(i32 index) const {
+        const i32 heads = problem.heads / HEADS_PER_TILE;
+        const i32 section = index / (problem.section * tiles_per_head);
+        const i32 within = index % (problem.section * tiles_per_head);
+        const i32 first = section * problem.section;
+        const i32 here = min(problem.section, problem.batch * heads - first);
+        const i32 head = first + within % here;
+        const i32 position = (tiles_per_head - 1 - within / here) * kTilePositions;
+        const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
+        return {entry, head % heads * HEADS_PER_TILE, position};
+    }
+};
+
+// Tiles of packed arrays, without their heads: those that see the most keys first. attention_work
+// makes it.
+struct WorkList {
+    struct alignas(8) Item {
+        Entry entry;
+        i32 position;
+    };
+
+    i32 count;
+    Item items[1];
+};
+
+struct PackedWalk {
+    const Problem& problem;
+    const WorkList& list;
+    i32 tiles;
+
+    __device__ PackedWalk(const Problem& of, const WorkList& list)
+        : problem(of), list(list), tiles(list.count * (of.heads / HEADS_PER_TILE)) {}
+
+    __device__ __forceinline__ Tile tile(i32 index) const {
+        const i32 heads = problem.heads / HEADS_PER_TILE;
+        const auto item = list.items[index / heads];
+        return {item.entry, index % heads * HEADS_PER_TILE, item.position};
+    }
+};
+
+}  // namespace tmaasync

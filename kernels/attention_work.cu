@@ -1,0 +1,130 @@
+// Cuts the sequences of a packed batch into tiles of queries, for attention.cu: those that see the
+// most keys first, so that what is left at the end is short. One CTA.
+//
+// Sequences that the arrays do not have are left out. The number of one of them, counted from 1, is
+// written to `broken_sequence`.
+//
+// The constants are those of the attention kernel.
+#include "attention_walk.cuh"
+
+using namespace tmaasync;
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+constexpr int kBins = kThreads;
+constexpr u32 kWholeWarp = 0xffffffff;
+
+struct SharedMemory {
+    i32 bins[kBins];
+    i32 warp_sums[kWarps];
+    i32 broken;
+};
+
+extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemory);
+
+struct Batch {
+    const i32* cu_seqlens_q;
+    const i32* cu_seqlens_k;
+    i32 size;
+    i32 max_queries;
+    i32 max_keys;
+};
+
+// Whether the running sums describe a sequence that the arrays have.
+__device__ bool is_sequence(const RaggedSequence& rows, i32 max_length, i32 total) {
+    return rows.start >= 0 && rows.length >= 0 && rows.length <= max_length &&
+           rows.start <= total - rows.length;
+}
+
+// Broken sequences have no queries, so that nothing of them is read or written.
+__device__ Entry entry_of(const Batch& batch, const Problem& problem, i32 index, i32& broken) {
+    Entry entry{
+        index, RaggedSequence::of(batch.cu_seqlens_q, index),
+        RaggedSequence::of(batch.cu_seqlens_k, index)
+    };
+    if (!is_sequence(entry.queries, batch.max_queries, problem.queries) ||
+        !is_sequence(entry.keys, batch.max_keys, problem.keys)) {
+        entry.queries.length = 0;
+        broken = index + 1;
+    }
+    return entry;
+}
+
+// Calls use(tile) for every tile without regard to heads: a warp takes a sequence, a lane a tile.
+template <typename Use>
+__device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& broken, Use use) {
+    for (i32 index = warp_index(); index < batch.size; index += kWarps) {
+        const Entry entry = entry_of(batch, problem, index, broken);
+        const i32 step = 32 * kTilePositions;
+        for (i32 at = lane_index() * kTilePositions; at < entry.queries.length; at += step) {
+            use(Tile{entry, 0, at});
+        }
+    }
+}
+
+// Bins of tiles that see about as many keys, the most first.
+struct Bins {
+    i32 shift = 0;
+
+    __device__ explicit Bins(i32 max_keys) {
+        while (ceil_div(max_keys, BLOCK_N) >> shift >= kBins) ++shift;
+    }
+
+    __device__ i32 of(const Tile& tile, const Problem& problem) const {
+        return kBins - 1 - (tile.blocks(problem).count() >> shift);
+    }
+};
+
+// The sum of the values of all threads before this one.
+__device__ i32 sum_before(SharedMemory& shared, i32 value) {
+    const i32 warp = warp_index(), lane = lane_index();
+    i32 sum = value;
+    for (i32 step = 1; step < 32; step *= 2) {
+        const i32 before = __shfl_up_sync(kWholeWarp, sum, step);
+        if (lane >= step) sum += before;
+    }
+    if (lane == 31) shared.warp_sums[warp] = sum;
+    __syncthreads();
+    for (i32 other = 0; other < warp; ++other) sum += shared.warp_sums[other];
+    return sum - value;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
+    const i32* cu_seqlens_q,
+    const i32* cu_seqlens_k,
+    WorkList* list,
+    i32* broken_sequence,
+    i32 max_queries,
+    i32 max_keys,
+    const __grid_constant__ Problem problem
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const Batch batch{cu_seqlens_q, cu_seqlens_k, problem.batch, max_queries, max_keys};
+    const Bins bins(max_keys);
+    shared.bins[threadIdx.x] = 0;
+    if (threadIdx.x == 0) shared.broken = 0;
+    __syncthreads();
+
+    launch_dependent_grids();
+    wait_for_previous_grids();
+    i32 broken = 0;
+    for_each_tile(batch, problem, broken, [&](const Tile& tile) {
+        atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
+    });
+    if (broken != 0) atomicMax(&shared.broken, broken);
+    __syncthreads();
+
+    const i32 here = shared.bins[threadIdx.x];
+    const i32 before = sum_before(shared, here);
+    shared.bins[threadIdx.x] = before;
+    if (threadIdx.x == kThreads - 1) {
+        list->count = before + here;
+        if (shared.broken != 0) *broken_sequence = shared.broken;
+    }
+    __syncthreads();
+
+    for_each_tile(batch, problem, broken, [&](const Tile& tile) {
+        const i32 place = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
+        list->items[place] = {tile.entry, tile.position};
+    });
+}

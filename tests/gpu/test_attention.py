@@ -1,0 +1,139 @@
+"""Attention on the chip: random problems, torch beside it, streams, graphs, and many runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import random_attention
+from parity.backends import Cuda
+from parity.test_attention import check_packed
+
+from tmaasync import ArgumentError, ops
+
+cupy = pytest.importorskip("cupy")
+torch = pytest.importorskip("torch")
+
+PROBLEMS = 320
+
+
+def draw(*shape: int, dtype: Any = torch.bfloat16, seed: int = 0) -> Any:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(*shape, device="cuda", generator=generator).to(dtype)
+
+
+def sdpa(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    heads_first = (array.transpose(1, 2) for array in (q, k, v))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(*heads_first, enable_gqa=True, **options).transpose(1, 2)
+
+
+@pytest.mark.parametrize("number", range(1000, 1000 + PROBLEMS))
+def test_random_packed_sequences_of_all_kinds(number: int) -> None:
+    check_packed(Cuda(), random_attention.draw(number, small=False))
+
+
+@pytest.mark.parametrize("causal", [False, "top_left"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("batch", "positions", "heads", "kv_heads", "head_dim"),
+    [(2, 4096, 16, 16, 128), (1, 8191, 8, 2, 64), (3, 1000, 8, 8, 256), (4, 2049, 12, 12, 96)],
+)
+def test_the_error_is_at_most_twice_that_of_torch(
+    batch: int, positions: int, heads: int, kv_heads: int, head_dim: int, dtype: Any, causal: Any
+) -> None:
+    q = draw(batch, positions, heads, head_dim, dtype=dtype)
+    k, v = (draw(batch, positions, kv_heads, head_dim, dtype=dtype, seed=i) for i in (1, 2))
+    wanted = sdpa(q[:1].double(), k[:1].double(), v[:1].double(), is_causal=bool(causal))
+    theirs = sdpa(q, k, v, is_causal=bool(causal))[:1].double()
+
+    ours = ops.attention(q, k, v, causal=causal)[:1].double()
+
+    assert (ours - wanted).abs().max() <= 2 * (theirs - wanted).abs().max()
+    assert (ours - wanted).norm() <= 1.1 * (theirs - wanted).norm()
+
+
+def test_a_plan_found_again_takes_other_arrays_and_the_stream_of_the_moment() -> None:
+    inputs = [[draw(2, 300, 4, 64, seed=3 * turn + i) for i in range(3)] for turn in range(3)]
+    torch.cuda.synchronize()
+
+    for q, k, v in inputs:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            out, lse = ops.attention(q, k, v, causal="top_left", return_lse=True)
+            torch.cuda.current_stream().synchronize()
+        wanted = sdpa(q.double(), k.double(), v.double(), is_causal=True)
+        assert (out.double() - wanted).norm() < 6e-3 * wanted.norm()
+        assert lse.shape == (2, 4, 300)
+
+
+def test_a_graph_replays_it() -> None:
+    q, k, v, out = (draw(2, 500, 4, 128, seed=i) for i in range(4))
+    ops.attention(q, k, v, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.attention(q, k, v, out=out)
+    q.copy_(draw(2, 500, 4, 128, seed=9))
+    out.fill_(torch.nan)
+
+    graph.replay()
+
+    wanted = sdpa(q.double(), k.double(), v.double())
+    assert (out.double() - wanted).norm() < 6e-3 * wanted.norm()
+
+
+def test_a_graph_replays_packed_sequences_whose_sums_change() -> None:
+    q, k, v = (draw(600, 4, 64, seed=i) for i in range(3))
+    sums = torch.tensor([0, 200, 600], dtype=torch.int32, device="cuda")
+    out = torch.empty_like(q)
+    given = (q, k, v, sums, sums, 600, 600)
+    ops.varlen_attention(*given, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.varlen_attention(*given, out=out)
+    sums.copy_(torch.tensor([0, 450, 600], dtype=torch.int32))
+
+    graph.replay()
+
+    for rows in (slice(0, 450), slice(450, 600)):
+        wanted = sdpa(*(array[None, rows].double() for array in (q, k, v)))[0]
+        assert (out[rows].double() - wanted).norm() < 6e-3 * wanted.norm()
+
+
+def test_wrong_sums_on_the_device_are_reported_by_the_next_call() -> None:
+    q = draw(100, 2, 64)
+    out = torch.full_like(q, torch.nan)
+    wrong = torch.tensor([0, 60, 50, 100], dtype=torch.int32, device="cuda")
+    right = torch.tensor([0, 40, 50, 100], dtype=torch.int32, device="cuda")
+    ops.varlen_attention(q, q, q, wrong, wrong, 100, 100, out=out)
+    torch.cuda.synchronize()
+
+    with pytest.raises(ArgumentError, match="of an earlier call is wrong about sequence"):
+        ops.varlen_attention(q, q, q, right, right, 100, 100, out=out)
+    with pytest.raises(ArgumentError, match=r"cu_seqlens_q\[2\] is 50; running sums never"):
+        ops.varlen_attention(q, q, q, wrong, wrong, 100, 100, out=out, check=True)
+    ops.varlen_attention(q, q, q, right, right, 100, 100, out=out)
+    assert not out.isnan().any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_ten_thousand_runs_end_and_are_equal(head_dim: int) -> None:
+    q, k, v = (draw(4, 700, 8, head_dim, seed=i) for i in range(3))
+    first, out = ops.attention(q, k, v, causal=True), torch.empty_like(q)
+
+    for _ in range(100):
+        for _ in range(100):
+            ops.attention(q, k, v, causal=True, out=out)
+        assert torch.equal(out.view(torch.int16), first.view(torch.int16))
+
+
+def test_sums_may_come_from_cupy_or_numpy_in_any_integer() -> None:
+    q = draw(90, 2, 64)
+    wanted = ops.varlen_attention(q, q, q, [0, 31, 90])
+    given = np.array([0, 31, 90])
+
+    for sums in (given, given.astype(np.uint16), cupy.asarray(given), torch.tensor([0, 31, 90])):
+        assert torch.equal(ops.varlen_attention(q, q, q, sums, sums, 59, 59), wanted)

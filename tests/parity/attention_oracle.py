@@ -1,0 +1,103 @@
+"""Attention in float64, head by head, and how far 16-bit weights may be from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Half a unit in the last place, relative.
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+# Of exponentials and sums in fp32.
+_ARITHMETIC = 1e-5
+# A weight in fp16 below its least normal number is rounded to a multiple of 2^-24.
+_LEAST = 2.0**-25
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Arguments of ops.attention; what they mean is said here once more."""
+
+    causal: bool | str = False
+    window: tuple[int | None, int | None] | None = None
+
+    def visible(self, queries: int, keys: int) -> Array:
+        """Whether each position sees each key."""
+        own = np.arange(queries)[:, None]
+        if self.causal != "top_left":
+            own = own + keys - queries
+        behind = np.arange(keys)[None] - own
+        seen = np.ones((queries, keys), bool)
+        if self.causal:
+            seen &= behind <= 0
+        left, right = self.window or (None, None)
+        if left is not None:
+            seen &= behind >= -left
+        if right is not None:
+            seen &= behind <= right
+        return seen
+
+
+@dataclass(frozen=True)
+class Expected:
+    out: Array
+    lse: Array
+    spread: Array
+    """Of each output: the sum of the magnitudes that it is made of."""
+
+
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Mask,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> Expected:
+    """One entry of a batch: [positions, heads, head_dim], and log-sum-exp [heads, positions]."""
+    queries, heads, head_dim = q.shape
+    keys, kv_heads, _ = k.shape
+    seen = mask.visible(queries, keys)
+    outs, sums, spreads = [], [], []
+    for head in range(heads):
+        kv_head = head * kv_heads // heads
+        wide = (array.astype(np.float64) for array in (q[:, head], k[:, kv_head], v[:, kv_head]))
+        one_q, one_k, one_v = wide
+        scores = one_q @ one_k.T * (head_dim**-0.5 if scale is None else scale)
+        if softcap is not None:
+            scores = softcap * np.tanh(scores / softcap)
+        scores = np.where(seen, scores, -np.inf)
+        most = scores.max(1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(np.isfinite(most), most, 0))
+        total = weights.sum(1, keepdims=True)
+        weights /= np.where(total == 0, 1, total)
+        with np.errstate(divide="ignore"):
+            sums.append((np.where(np.isfinite(most), most, 0) + np.log(total))[:, 0])
+        outs.append(weights @ one_v)
+        spreads.append(weights @ abs(one_v))
+    axis = 1
+    return Expected(np.stack(outs, axis), np.stack(sums), np.stack(spreads, axis))
+
+
+def assert_close(got: Array, lse: Array | None, expected: Expected, v: Array) -> None:
+    """The output rounded once, of weights rounded once; the log-sum-exp in fp32."""
+    rounding = ROUNDING[got.dtype.name]
+    largest = abs(v.astype(np.float64)).max(initial=0)
+    bound = rounding * (expected.spread + abs(expected.out)) + _ARITHMETIC * (1 + expected.spread)
+    if got.dtype == np.float16:
+        bound = bound + len(v) * _LEAST * largest
+    error = abs(got.astype(np.float64) - expected.out)
+    assert not np.isnan(error).any()
+    assert (error <= bound).all(), (error / bound).max()
+    if lse is not None:
+        finite = np.isfinite(expected.lse)
+        assert np.array_equal(lse[~finite], expected.lse[~finite])
+        np.testing.assert_allclose(lse[finite], expected.lse[finite], rtol=1e-5, atol=1e-5)

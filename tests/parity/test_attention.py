@@ -1,0 +1,235 @@
+"""ops.attention and ops.varlen_attention against float64, on either back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import random_attention
+from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
+from parity.backends import Emulate
+
+from tmaasync import emulate, ops
+from tmaasync.emulate import scheduled
+from tmaasync.ops.attention import plan, varlen_plan
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
+
+
+@pytest.fixture(autouse=True)
+def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the emulator one blocking per head dimension, so that few kernels are built."""
+    if "cuda" not in request.node.name:
+        with_blocking(monkeypatch, 2)
+    yield
+    forget_plans()
+
+
+def with_blocking(monkeypatch: pytest.MonkeyPatch, consumers: int, heads_per_tile: int = 1) -> None:
+    def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
+        del multiprocessors, variant
+        columns = padded_dim(sizes.head_dim)
+        return Blocking(columns, consumers, 128 if columns <= 128 else 80, heads_per_tile)
+
+    forget_plans()
+    for module in (plan, varlen_plan):
+        monkeypatch.setattr(module, "choose_blocking", choose)
+
+
+def forget_plans() -> None:
+    plan.plan_for.cache_clear()
+    varlen_plan.varlen_plan_for.cache_clear()
+
+
+@pytest.fixture
+def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device so small that a CTA works on several tiles."""
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=2))
+
+
+def normal(*shape: int, dtype: str = "float16", seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype_of(dtype))
+
+
+def poisoned(like: Array) -> Array:
+    return np.full(like.shape, np.nan, like.dtype)
+
+
+def check(
+    backend: Any, q: Array, k: Array, v: Array, mask: Mask | None = None, **options: Any
+) -> None:
+    """One call on padded arrays, every entry of the batch against the oracle."""
+    mask = mask or Mask()
+    out = backend.array(poisoned(q))
+    returned, lse = ops.attention(
+        *map(backend.array, (q, k, v)),
+        causal=mask.causal,
+        window=mask.window,
+        return_lse=True,
+        out=out,
+        **options,
+    )
+    assert returned is out
+    got, sums = backend.host(out), backend.host(lse)
+    for entry in range(len(q)):
+        expected = attend(q[entry], k[entry], v[entry], mask, **options)
+        assert_close(got[entry], sums[entry], expected, v[entry])
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype"),
+    [
+        (96, "float16"),
+        (128, "bfloat16"),
+        (256, "float16"),
+        pytest.param(8, "float16", marks=pytest.mark.gpu),
+        pytest.param(64, "bfloat16", marks=pytest.mark.gpu),
+        pytest.param(200, "bfloat16", marks=pytest.mark.gpu),
+    ],
+)
+def test_head_dims_and_types(backend: Any, head_dim: int, dtype: str) -> None:
+    q, k, v = (normal(2, rows, 2, head_dim, dtype=dtype, seed=rows) for rows in (150, 191, 192))
+
+    check(backend, q, k, v[:, :191])
+
+
+@pytest.mark.parametrize("queries", [67, 150])
+@pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
+def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
+    q, k, v = normal(1, queries, 1, 64), *(normal(1, 100, 1, 64, seed=i) for i in (1, 2))
+
+    check(backend, q, k, v, Mask(corner))
+
+
+@pytest.mark.parametrize("window", [(0, 0), (30, 5), (None, 3)])
+def test_windows(backend: Any, window: tuple[int | None, int | None]) -> None:
+    q, k, v = (normal(1, rows, 1, 64, seed=1) for rows in (131, 257, 257))
+
+    check(backend, q, k, v, Mask(window=window))
+    check(backend, q, k, v, Mask("top_left", window=window))
+
+
+def test_scale(backend: Any) -> None:
+    q, k, v = (normal(1, rows, 2, 64, seed=i) for i, rows in enumerate((67, 100, 100)))
+
+    check(backend, q, k, v, scale=0.5)
+
+
+def test_heads_share_tiles(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if isinstance(backend, Emulate):
+        with_blocking(monkeypatch, 1, heads_per_tile=4)
+    for queries in (1, 13, 70):
+        q, k, v = normal(2, queries, 8, 64), *(normal(2, 150, 2, 64, seed=i) for i in (1, 2))
+
+        check(backend, q, k, v, Mask(True))
+
+
+def test_without_keys_there_are_zeros(backend: Any) -> None:
+    q, k = normal(1, 5, 2, 64), normal(1, 0, 2, 64)
+
+    check(backend, q, k, k)
+
+
+def test_a_result_of_its_own(backend: Any) -> None:
+    q, k, v = (normal(1, 67, 2, 64, seed=i) for i in range(3))
+
+    for _ in range(2):  # the second time by the plan of the first
+        out = backend.host(ops.attention(*map(backend.array, (q, k, v))))
+
+        assert_close(out[0], None, attend(q[0], k[0], v[0], Mask()), v[0])
+
+
+def test_slices_of_one_array_go_in_and_nothing_beside_the_output_changes(backend: Any) -> None:
+    together = normal(2, 70, 3, 2, 64)
+    around = np.full((2, 72, 4, 72), np.nan, np.float16)
+    whole, given = backend.array(around), backend.array(together)
+
+    ops.attention(*(given[:, :, i] for i in range(3)), out=whole[:, 1:71, 1:3, :64])
+
+    got = backend.host(whole)
+    for entry in range(2):
+        q, k, v = (together[entry, :, i] for i in range(3))
+        assert_close(got[entry, 1:71, 1:3, :64], None, attend(q, k, v, Mask()), v)
+    got[:, 1:71, 1:3, :64] = np.nan
+    assert np.isnan(got).all()
+
+
+def test_heads_outside_of_positions(backend: Any) -> None:
+    q, k, v = (normal(2, 3, 67, 64, seed=i) for i in range(3))
+    given = [backend.array(array).swapaxes(1, 2) for array in (q, k, v)]
+
+    out = backend.host(ops.attention(*given))
+
+    for entry in range(2):
+        one_q, one_k, one_v = (array[entry].swapaxes(0, 1) for array in (q, k, v))
+        assert_close(out[entry], None, attend(one_q, one_k, one_v, Mask()), one_v)
+
+
+@pytest.mark.usefixtures("two_ctas")
+def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_blocking(monkeypatch, 3)
+    q, k, v = normal(2, 200, 2, 64), *(normal(2, 400, 1, 64, seed=i) for i in (1, 2))
+
+    for seed in range(4):
+        with scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), q, k, v, Mask(True, (150, None)))
+
+
+# --- packed -----------------------------------------------------------------------------------
+
+
+def check_packed(backend: Any, problem: random_attention.Problem) -> None:
+    """One call on packed arrays with NaN around every operand, and no byte changed elsewhere."""
+    sums = [np.concatenate([[0], np.cumsum(rows)]) for rows in (problem.queries, problem.keys)]
+    operands = [
+        problem.packed(int(total[-1]) + 9, heads, seed)
+        for seed, (total, heads) in enumerate(
+            ((sums[0], problem.heads), (sums[1], problem.kv_heads), (sums[1], problem.kv_heads))
+        )
+    ]
+    for array, total in zip(operands, (sums[0], sums[1], sums[1]), strict=True):
+        array[total[-1] :] = np.nan
+    out = backend.array(poisoned(operands[0]))
+
+    _, lse = ops.varlen_attention(
+        *map(backend.array, operands), *sums, return_lse=True, out=out, **problem.options
+    )
+
+    got, got_lse = backend.host(out), backend.host(lse)
+    check_sequences(problem, operands, sums, got, got_lse)
+    assert np.isnan(got[sums[0][-1] :].astype(np.float32)).all()
+
+
+def check_sequences(
+    problem: random_attention.Problem,
+    operands: list[Array],
+    sums: list[Array],
+    out: Array,
+    lse: Any,
+) -> None:
+    for index in range(len(problem.queries)):
+        rows, keys = (slice(*total[index : index + 2]) for total in sums)
+        q, k, v = operands[0][rows], operands[1][keys], operands[2][keys]
+        expected = attend(q, k, v, problem.mask, softcap=problem.softcap)
+        assert_close(out[rows], lse[:, rows], expected, v)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_random_packed_sequences(backend: Any, number: int) -> None:
+    check_packed(backend, random_attention.draw(number, small=True))
+
+
+@pytest.mark.usefixtures("two_ctas")
+def test_packed_sequences_under_many_schedules() -> None:
+    problem = replace(
+        random_attention.draw(0, small=True),
+        queries=(67, 0, 300, 1),
+        keys=(150, 3, 0, 61),
+        mask=Mask(True),
+        softcap=None,
+    )
+    for seed in range(4):
+        with scheduled("adversarial", seed=seed, races=True):
+            check_packed(Emulate(), problem)

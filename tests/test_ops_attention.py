@@ -1,0 +1,180 @@
+"""Attention without a GPU: what is refused, and how the work is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync._arrays import view
+from tmaasync.ops._plans import Layout
+from tmaasync.ops.attention.arguments import Views
+from tmaasync.ops.attention.kernel import Sizes, Variant, choose_blocking
+from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan
+from tmaasync.ops.ragged.lengths import Sums
+
+Q = np.zeros((2, 12, 4, 64), np.float16)
+K = np.zeros((2, 20, 2, 64), np.float16)
+PACKED = np.zeros((12, 2, 64), np.float16)
+
+
+def refused(error: type[Exception], said: str, **changes: Any) -> None:
+    with pytest.raises(error, match=said):
+        ops.attention(**{"q": Q, "k": K, "v": K, **changes})
+
+
+def refused_packed(said: str, **changes: Any) -> None:
+    given = {"q": PACKED, "k": PACKED, "v": PACKED, "cu_seqlens_q": [0, 5, 12], **changes}
+    with pytest.raises(ArgumentError, match=said):
+        ops.varlen_attention(**given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"q": Q[0]}, r"q\.shape is .*; it must be \[batch, positions, heads, head_dim\]"),
+        (
+            {"q": Q[..., :60], "k": K[..., :60], "v": K[..., :60]},
+            r"q\.shape\[-1\] is 60; a head has a multiple of 8 columns, up to 256\. Pad .* to 64",
+        ),
+        ({"q": np.zeros((2, 12, 4, 264), np.float16)}, r"q\.shape\[-1\] is 264; .* up to 256"),
+        ({"k": K[..., :56]}, r"k\.shape\[-1\] is 56; q has heads of 64"),
+        ({"v": K[:, :19]}, r"v\.shape is \(2, 19, 2, 64\); k has shape \(2, 20, 2, 64\)"),
+        ({"k": K[:1], "v": K[:1]}, r"k\.shape\[0\] is 1; q has 2 entries"),
+        ({"q": Q[:, :, :3]}, r"q\.shape\[-2\] is 3; k has 2 heads.*Pass a multiple"),
+        ({"k": K[:, :, :0], "v": K[:, :, :0]}, r"q\.shape\[-2\] is 4; k has 0 heads"),
+        ({"q": Q[:0], "k": K[:0], "v": K[:0]}, r"q\.shape is \(0, 12, 4, 64\); there are no q"),
+        ({"q": Q[..., ::-1]}, r"q's last stride is -2; .* contiguous\. Copy"),
+        ({"q": Q[:, ::-1]}, r"q's stride 1 is -512 bytes; TMA takes strides of 16"),
+        ({"k": np.broadcast_to(K[:1], K.shape)}, r"k's stride 0 is 0 bytes"),
+        ({"causal": "left"}, r"causal is 'left'; it is True, False, 'top_left' or 'bottom_right'"),
+        ({"causal": 1}, "causal is 1; it is True"),
+        ({"scale": 0.0}, r"scale is 0\.0; it must be a finite number above 0"),
+        ({"scale": float("nan")}, "scale is nan"),
+        ({"softcap": -1.0}, r"softcap is -1\.0; it must be a finite"),
+        ({"window": 7}, r"window is 7; it must be \(left, right\)"),
+        ({"window": (1, 2.5)}, r"window is \(1, 2\.5\)"),
+        ({"window": [-2, 0]}, r"window is \[-2, 0\]"),
+        ({"out": Q[:, :11]}, r"out has shape \(2, 11, 4, 64\) .*; the output has shape"),
+        ({"out": Q}, r"out overlaps q \("),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArgumentError, said, **changes)
+
+
+def test_an_address_off_the_granule_is_refused() -> None:
+    bytes_ = np.zeros(K.nbytes + 64, np.uint8)
+    start = -bytes_.ctypes.data % 16 + 2
+    off = bytes_[start : start + K.nbytes].view(np.float16).reshape(K.shape)
+
+    refused(ArgumentError, r"v's address is 0x[0-9a-f]+; TMA reads from multiples of 16", v=off)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"q": Q.astype(np.float32)}, "q holds float32; the kernel multiplies bfloat16 and float1"),
+        ({"k": K.astype(np.int16)}, "k holds int16"),
+        ({"out": Q.astype(np.float32)}, "out holds float32; it must hold float16"),
+    ],
+)
+def test_types_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArrayTypeError, said, **changes)
+
+
+def test_two_types_are_refused() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+
+    refused(ArrayTypeError, "v holds bfloat16 and q float16", v=K.astype(ml_dtypes.bfloat16))
+
+
+def test_every_broken_rule_is_named() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ops.attention(Q, K, K, scale=-1, softcap=0, window=(-5, 0))
+
+    assert [line.split()[0] for line in str(caught.value).splitlines()] == [
+        "scale",
+        "window",
+        "softcap",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cu_seqlens_q": [0, 7, 5]}, r"cu_seqlens_q\[2\] is 5; running sums never decrease"),
+        ({"cu_seqlens_q": [0, 5, 13]}, r"cu_seqlens_q\[2\] is 13; q has 12 rows"),
+        ({"cu_seqlens_q": [1, 5]}, r"cu_seqlens_q\[0\] is 1; the first sequence starts at row 0"),
+        ({"cu_seqlens_k": [0, 5, 13]}, r"cu_seqlens_k\[2\] is 13; k has 12 rows"),
+        ({"cu_seqlens_k": [0, 5]}, "cu_seqlens_k is of 1 sequences; cu_seqlens_q describes 2"),
+        ({"max_seqlen_q": 6}, r"cu_seqlens_q\[2\] - .* is 7; no sequence .* max_seqlen_q, 6 rows"),
+        ({"max_seqlen_k": -1}, "max_seqlen_k is -1; it must be an integer of 0 or more"),
+        ({"max_seqlen_q": 2.0}, r"max_seqlen_q is 2\.0; it must be an integer"),
+        ({"cu_seqlens_q": [0]}, "cu_seqlens_q is of no sequence; there is one or more"),
+        ({"cu_seqlens_q": []}, r"cu_seqlens_q\[0\] is missing"),
+        ({"cu_seqlens_q": [0.0, 5.0]}, r"cu_seqlens_q\.dtype is float64; rows are counted in int"),
+        ({"cu_seqlens_q": [[0, 5]]}, r"cu_seqlens_q\.shape is \(1, 2\)"),
+        ({"q": Q}, r"q\.shape is .*; it must be \[rows, heads, head_dim\]"),
+        ({"out": PACKED}, "out overlaps q"),
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused_packed(said, **changes)
+
+
+@pytest.mark.parametrize("sums", [[0, 7, 5, 12], [0, 5, 9, 13], [0, 1, 11, 12], [-1, 3, 4, 5]])
+def test_wrong_sums_on_a_device_are_reported_and_leave_the_rest_alone(sums: list[int]) -> None:
+    """What the kernel finds, which on the host is never asked: sums there are checked before."""
+    out = np.full(PACKED.shape, np.nan, np.float16)
+    views = Views.of(PACKED, PACKED, PACKED, "[rows, heads, head_dim]")
+    scores = Scores.of(64, False, None, None, None)
+    plan = VarlenPlan(views.layouts, Layout.of(view(out)), Batch(3, 9, 9), scores, has_lse=False)
+    given = np.array(sums, np.int32)
+    on_device = Sums("cu_seqlens", given, 3, is_on_device=True)
+    right = Sums("cu_seqlens", np.array([0, 5, 9, 12], np.int32), 3, is_on_device=True)
+
+    with pytest.raises(ArgumentError, match=r"of this call is wrong about sequence \d"):
+        plan.run(views, view(out), None, (on_device, on_device), None)
+    assert np.isnan(out).all()
+    plan.run(views, view(out), None, (right, right), None)
+    assert (out == 0).all()
+
+
+# --- how the work is cut ----------------------------------------------------------------------
+
+
+PLAIN, CAUSAL = Variant(), Variant(has_right=True)
+
+
+def sizes(queries: int, keys: int, **changes: int) -> Sizes:
+    given = {"heads": 16, "heads_per_kv_head": 1, "batch": 4, "head_dim": 128, **changes}
+    return Sizes(queries, keys, **given)
+
+
+@pytest.mark.parametrize("head_dim", range(8, 264, 8))
+@pytest.mark.parametrize("variant", [PLAIN, CAUSAL, Variant(has_softcap=True)], ids=str)
+def test_every_head_dim_fits_shared_memory(head_dim: int, variant: Variant) -> None:
+    for queries in (1, 100, 4096):
+        given = sizes(queries, 4096, head_dim=head_dim)
+        blocking = choose_blocking(given, 132, variant)
+
+        assert blocking.stages >= 2
+        assert head_dim <= blocking.head_dim < head_dim + 32
+
+
+def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:
+    blocking = choose_blocking(sizes(1, 8192, heads=64, heads_per_kv_head=8), 132, PLAIN)
+
+    assert (blocking.consumers, blocking.heads_per_tile) == (1, 8)
+    assert blocking.tiles(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
+
+
+@pytest.mark.parametrize(("heads", "shared"), [(1, 1), (2, 2), (3, 1), (6, 2), (12, 4), (128, 64)])
+def test_heads_share_a_tile_in_powers_of_two(heads: int, shared: int) -> None:
+    given = sizes(1, 128, heads=heads, heads_per_kv_head=heads)
+
+    assert choose_blocking(given, 132, PLAIN).heads_per_tile == shared

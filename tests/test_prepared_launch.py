@@ -1,0 +1,163 @@
+"""Packed launches, with a stand-in for the driver that notes what it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tmaasync import _driver
+from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync.errors import DriverError, LaunchError
+
+MAPS = [bytes([i]) * 128 for i in (1, 2)]
+ARGUMENTS = [*MAPS, b"\x03\x00\x00\x00", b"\x04" * 12]
+CONFIG = LaunchConfig((8, 1, 1), (128, 1, 1), None, 1024, False, 5)
+
+
+class Result(int):
+    """A status as the bindings have it."""
+
+    @property
+    def name(self) -> str:
+        names = {201: "INVALID_CONTEXT", 719: "LAUNCH_FAILED"}
+        return f"CUDA_ERROR_{names.get(self, int(self))}"
+
+
+class Driver:
+    """Notes stream, current device and arguments of every launch; `statuses` are its answers."""
+
+    def __init__(self, devices: int = 1) -> None:
+        self.devices = devices
+        self.launched: list[tuple[int, int | None, list[bytes]]] = []
+        self.statuses: list[int] = []
+        self.current: int | None = 0
+        self.wait_s = 0.0
+        self.bindings = SimpleNamespace(
+            cuLaunchKernelEx=self.launch,
+            cuGetErrorString=lambda _: (0, b"words"),
+        )
+
+    def launch(self, native: int, function: object, pointers: int, extra: int) -> tuple[Result]:
+        assert (function, extra) == ("function", 0)
+        places = struct.unpack("4Q", ctypes.string_at(pointers, 32))
+        sizes = map(len, ARGUMENTS)
+        time.sleep(self.wait_s)  # others may run, as while the driver's own code does
+        said = [ctypes.string_at(place, n) for place, n in zip(places, sizes, strict=True)]
+        self.launched.append((native, self.current, said))
+        return (Result(self.statuses.pop(0) if self.statuses else 0),)
+
+    @contextlib.contextmanager
+    def on_device(self, device: int) -> Iterator[None]:
+        before, self.current = self.current, device
+        yield
+        self.current = before
+
+
+@pytest.fixture
+def driver_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
+    def make(devices: int = 1) -> Driver:
+        driver = Driver(devices)
+        monkeypatch.setattr(_driver, "_driver", lambda: driver.bindings)
+        monkeypatch.setattr(_driver, "_device_count", lambda: devices)
+        monkeypatch.setattr(_driver, "_native", lambda config: config.stream)
+        monkeypatch.setattr(_driver, "on_device", driver.on_device)
+        return driver
+
+    return make
+
+
+def prepared() -> PreparedLaunch:
+    return PreparedLaunch("function", CONFIG, ARGUMENTS, "arrays", 0)
+
+
+def at(argument: bytes, address: int) -> bytes:
+    return struct.pack("<Q", address) + argument[8:]
+
+
+def test_a_call_passes_the_arguments_as_they_were_packed(driver_of: Any) -> None:
+    driver = driver_of()
+    prepared()()
+    assert driver.launched == [(5, 0, ARGUMENTS)]
+
+
+def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_of: Any) -> None:
+    driver = driver_of()
+    launch = prepared()
+    launch.at((0x7F00_0000_1000, 0x7F00_0000_2000), 5)
+    launch.at([0x7F00_0000_3000], 9)
+    launch.at([0x7F00_0000_3000], 5)
+
+    first = at(MAPS[0], 0x7F00_0000_3000)
+    second = at(MAPS[1], 0x7F00_0000_2000)
+    rest = ARGUMENTS[2:]
+    assert driver.launched == [
+        (5, 0, [at(MAPS[0], 0x7F00_0000_1000), second, *rest]),
+        (9, 0, [first, second, *rest]),
+        (5, 0, [first, second, *rest]),
+    ]
+
+
+def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) -> None:
+    driver = driver_of()
+    driver.wait_s = 0.001
+    launch = prepared()
+
+    def repeat(number: int) -> None:
+        for _ in range(20):
+            launch.at((number, number), number)
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(driver.launched) == 80
+    for stream, _, (first, second, *_) in driver.launched:
+        assert (first, second) == (at(MAPS[0], stream), at(MAPS[1], stream))
+
+
+@pytest.mark.parametrize("again", [lambda launch: launch(), lambda launch: launch.at((1, 2), 5)])
+def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
+    driver = driver_of()
+    driver.current, driver.statuses = None, [201]
+    again(prepared())
+    assert [device for _, device, _ in driver.launched] == [None, 0]
+    assert driver.current is None
+
+
+def test_where_there_are_several_devices_the_right_one_is_made_current(driver_of: Any) -> None:
+    driver = driver_of(devices=2)
+    driver.current = 1
+    prepared().at((1, 2), 5)
+    assert [device for _, device, _ in driver.launched] == [0]
+    assert driver.current == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error", "launches"),
+    [
+        ([1], LaunchError, 1),
+        ([201, 1], LaunchError, 2),
+        ([201, 201], LaunchError, 2),
+        ([719], DriverError, 1),
+    ],
+)
+def test_a_refused_launch_is_an_error_and_the_next_one_is_not(
+    driver_of: Any, statuses: list[int], error: type[Exception], launches: int
+) -> None:
+    driver = driver_of()
+    driver.statuses = list(statuses)
+    launch = prepared()
+    with pytest.raises(error, match="words"):
+        launch.at((1, 2), 5)
+    assert len(driver.launched) == launches
+    launch.at((1, 2), 5)

@@ -1,0 +1,425 @@
+"""Tuning: what is measured, who wins, what is kept, and how the command line tells it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tmaasync import _arrays, errors
+from tmaasync.cli import app
+from tmaasync.ops.gemm import Blocking, choose_blocking, choose_few_columns, tuned
+from tmaasync.ops.gemm.candidates import candidates, is_legal
+from tmaasync.ops.gemm.matrix import Matrix
+from tmaasync.ops.gemm.plan import new_plan
+from tmaasync.ops.gemm.problem import Problem, default_blocking
+from tmaasync.ops.gemm.tune import Request, steps, tune
+from tmaasync.ops.gemm.tuned import Winner
+
+command = importlib.import_module("tmaasync.cli.tune")  # the package has the function there
+GPU = "NVIDIA H200"
+WIDE = Problem(4096, 4096, 4096, 1, "bfloat16", "bfloat16", "nt", False, True)
+ROWS_OF_B = WIDE._replace(layout="nn")
+SHORT = WIDE._replace(m=100)
+FEW = WIDE._replace(n=9, by_columns=True)
+OTHER = Blocking(2, 256, 1, 4)
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Files of this test's own."""
+    monkeypatch.setattr(tuned, "_folder", lambda: tmp_path / "tuned")
+    tuned._blockings.cache_clear()
+    yield tmp_path / "tuned"
+    tuned._blockings.cache_clear()
+
+
+def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
+    return Winner(problem, blocking, 100.0, 110.0)
+
+
+# --- candidates -------------------------------------------------------------------------------
+
+
+def chosen(problem: Problem) -> set[tuple[int, int, int, int, int]]:
+    found = candidates(problem, 132)
+    assert len(found) == len(set(found))
+    assert {blocking.by_columns for blocking in found} == {problem.by_columns}
+    return {(one.consumers, one.rows, one.block_n, one.cluster, one.group_m) for one in found}
+
+
+def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None:
+    found = chosen(WIDE)
+    blocks = {one[:3] for one in found}
+    assert (2, 64, 256) in blocks
+    assert len(blocks) == 10
+    assert {(2, 64, 256, c, g) for c in (1, 2) for g in (4, 8, 16)} <= found
+
+
+def test_where_n_is_contiguous_in_b_blocks_are_whole_lines_wide() -> None:
+    assert {block_n for _, _, block_n, _, _ in chosen(ROWS_OF_B)} <= {64, 128, 192, 256}
+    assert {block_n for _, _, block_n, c, _ in chosen(ROWS_OF_B) if c == 2} <= {128, 256}
+
+
+def test_groups_that_hold_all_rows_are_tried_once() -> None:
+    assert {group_m for *_, group_m in chosen(SHORT)} == {4}
+
+
+def test_few_columns_have_blocks_that_hold_them() -> None:
+    assert chosen(FEW) == {(c, 64, n, 1, 8) for c in (1, 2) for n in (16, 32, 64)}
+    assert chosen(FEW._replace(layout="nn")) == {(c, 64, 64, 1, 8) for c in (1, 2)}
+
+
+@pytest.mark.parametrize("problem", [WIDE, ROWS_OF_B, SHORT, FEW, FEW._replace(layout="tn")])
+def test_the_models_choice_is_legal(problem: Problem) -> None:
+    assert is_legal(default_blocking(problem, 132), problem)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "problem"),
+    [
+        (Blocking(3, 208), WIDE),
+        (Blocking(3, 128, rows=128), WIDE),
+        (Blocking(2, 100), WIDE),
+        (Blocking(2, 192, 2), ROWS_OF_B),
+        (Blocking(2, 256, 4), WIDE),
+        (Blocking(2, 256, 1, 0), WIDE),
+        (Blocking(2, 256, 1, 65), WIDE),
+        (Blocking(2, 256, rows=128), WIDE),
+        (Blocking(2, 256, most_stages=2), WIDE),
+        (Blocking(2, 160), ROWS_OF_B),
+        (Blocking(2, 64, by_columns=True), WIDE),
+        (Blocking(2, 64), FEW),
+        (Blocking(2, 8, by_columns=True), FEW),
+        (Blocking(2, 16, 2, by_columns=True), FEW),
+    ],
+)
+def test_other_blockings_are_not(blocking: Blocking, problem: Problem) -> None:
+    assert not is_legal(blocking, problem)
+
+
+def test_groups_that_do_not_divide_the_rows_give_the_product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((330, 8), (8, 72)))
+    c = np.full((330, 72), np.nan, np.float32)
+    left, right, out = map(_arrays.view, (a, b, c))
+    matrices = Matrix.of(left), Matrix.of(right), Matrix.of(out)
+    plan = new_plan(*matrices, Blocking(1, 64, 1, 4))
+
+    plan.run(left, right, out, None)
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+# --- the race ---------------------------------------------------------------------------------
+
+
+class FakeProduct:
+    """A product whose blockings take the time that a test says."""
+
+    gpu = GPU
+    multiprocessors = 132
+
+    def __init__(self, microseconds: Callable[[Blocking], float], problem: Problem = WIDE) -> None:
+        self.problem = problem
+        self.default = default_blocking(problem, 132)
+        self.time = microseconds
+        self.broken: set[Blocking] = set()
+        self.wrong: set[Blocking] = set()
+        self.prepared: list[Blocking] = []
+        self.turns: list[Blocking] = []
+
+    def prepare(self, blocking: Blocking) -> Callable[[], object]:
+        self.prepared.append(blocking)
+        if blocking in self.broken:
+            raise errors.CompileError("no")
+        return lambda: blocking
+
+    def error(self) -> float:
+        return 0.1 if self.prepared[-1] in self.wrong else 1e-4
+
+    def microseconds(self, run: Callable[[], object], calls: int) -> float:
+        blocking = run()
+        assert isinstance(blocking, Blocking)
+        assert calls > 0
+        self.turns.append(blocking)
+        # A clock that slows down all the time: only turns that are near each other compare.
+        return self.time(blocking) * (1 + len(self.turns) / 100)
+
+
+def times(fast: dict[Blocking, float]) -> Callable[[Blocking], float]:
+    return lambda blocking: fast.get(blocking, 200.0)
+
+
+def test_the_fastest_wins_although_clocks_drift() -> None:
+    product = FakeProduct(times({OTHER: 90.0, Blocking(2, 256, 1, 16): 95.0}))
+    found = tune(product)
+
+    assert (found.problem, found.blocking) == (WIDE, OTHER)
+    assert found.default_microseconds > found.microseconds
+    assert product.prepared[0] == product.default
+    assert set(product.prepared) == {*candidates(WIDE, 132), product.default}
+
+
+def test_what_does_not_compile_or_is_wrong_does_not_take_part() -> None:
+    product = FakeProduct(
+        times({OTHER: 10.0, Blocking(2, 256, 1, 16): 20.0, Blocking(2, 256, 1, 8): 30.0})
+    )
+    product.broken, product.wrong = {OTHER}, {Blocking(2, 256, 1, 16)}
+
+    assert tune(product).blocking == Blocking(2, 256, 1, 8)
+    assert not {OTHER, Blocking(2, 256, 1, 16)} & set(product.turns)
+
+
+def test_noise_does_not_beat_the_models_choice() -> None:
+    product = FakeProduct(times({}))
+    product.time = times({product.default: 100.0, OTHER: 99.5})
+    found = tune(product)
+
+    assert found.blocking == product.default
+    assert found.gain == 1
+
+
+def test_a_models_choice_that_does_not_compile_is_an_error() -> None:
+    product = FakeProduct(times({}))
+    product.broken = {product.default}
+    with pytest.raises(errors.CompileError):
+        tune(product)
+
+
+@pytest.mark.parametrize("problem", [WIDE, FEW])
+def test_progress_is_told_as_often_as_was_said(problem: Problem) -> None:
+    product = FakeProduct(times({}), problem)
+    told: list[None] = []
+    tune(product, lambda: told.append(None))
+    assert len(told) == steps(product)
+
+
+# --- what is kept -----------------------------------------------------------------------------
+
+
+def test_a_winner_is_found_again_for_its_product_and_gpu_alone() -> None:
+    tuned.keep(GPU, [winner(), winner(FEW, Blocking(1, 32, by_columns=True))])
+
+    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
+    assert tuned.tuned_blocking(GPU, FEW) == Blocking(1, 32, by_columns=True)
+    assert tuned.tuned_blocking("NVIDIA H100", WIDE) is None
+    others: dict[str, Any] = {
+        "m": 4097, "n": 1, "k": 1, "operands": "float16", "output": "float32", "layout": "nn",
+        "by_columns": True, "on_lines": False,
+    }  # fmt: skip
+    for name, value in others.items():
+        assert tuned.tuned_blocking(GPU, WIDE._replace(**{name: value})) is None
+
+
+def test_keeping_adds_to_what_is_kept_and_replaces_the_same_product() -> None:
+    tuned.keep(GPU, [winner(), winner(SHORT)])
+    tuned.keep(GPU, [winner(blocking=Blocking(2, 192))])
+
+    assert tuned.tuned_blocking(GPU, WIDE) == Blocking(2, 192)
+    assert tuned.tuned_blocking(GPU, SHORT) == OTHER
+    winners, ignored = tuned.kept()
+    assert {one.problem for one in winners[GPU]} == {WIDE, SHORT}
+    assert ignored == {}
+
+
+def test_the_file_is_read_once() -> None:
+    path = tuned.keep(GPU, [winner()])
+    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
+    path.unlink()
+    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
+    whole = json.loads(tuned.keep(GPU, [winner()]).read_bytes())
+    change(whole)
+    return json.dumps(whole).encode()
+
+
+def in_product(part: str, **values: object) -> Callable[[dict[str, Any]], object]:
+    return lambda whole: whole["products"][0][part].update(values)
+
+
+BROKEN: dict[str, Callable[[], bytes]] = {
+    "no JSON": lambda: b"{",
+    "no text": lambda: b"\xff\xfe\x00",
+    "a list": lambda: b"[]",
+    "another format": lambda: edited(lambda whole: whole.update(format=99)),
+    "another GPU": lambda: edited(lambda whole: whole.update(gpu="NVIDIA A100")),
+    "another kernel": lambda: edited(lambda whole: whole.update(kernel="0" * 64)),
+    "no products": lambda: edited(lambda whole: whole.pop("products")),
+    "products that are none": lambda: edited(lambda whole: whole.update(products=[3])),
+    "an illegal width": lambda: edited(in_product("blocking", block_n=100)),
+    "an illegal cluster": lambda: edited(in_product("blocking", cluster=4)),
+    "a group of none": lambda: edited(in_product("blocking", group_m=0)),
+    "a width that is text": lambda: edited(in_product("blocking", block_n="128")),
+    "a width that is a bool": lambda: edited(in_product("blocking", cluster=True)),
+    "more than a blocking has": lambda: edited(in_product("blocking", rows=128)),
+    "less than a problem has": lambda: edited(lambda w: w["products"][0]["problem"].pop("m")),
+    "a side that is text": lambda: edited(in_product("problem", m="4096")),
+    "blocks of lines that B has not": lambda: edited(
+        lambda whole: (
+            in_product("problem", layout="nn")(whole),
+            in_product("blocking", block_n=160)(whole),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_file_that_cannot_be_used_is_ignored_with_one_warning(what: str, folder: Path) -> None:
+    tuned.keep(GPU, [])
+    (path,) = folder.glob("*.json")
+    path.write_bytes(BROKEN[what]())
+    tuned._blockings.cache_clear()
+
+    with pytest.warns(RuntimeWarning, match=r"is ignored: .*\. Run tmaasync tune again") as said:
+        assert tuned.tuned_blocking(GPU, WIDE) is None
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tuned.tuned_blocking(GPU, WIDE) is None
+
+    # What is measured next takes its place.
+    tuned.keep(GPU, [winner(SHORT)])
+    assert tuned.tuned_blocking(GPU, SHORT) == OTHER
+
+
+def plan_of(m: int, n: int, k: int, blocking: Blocking | None = None) -> Any:
+    a, b, c = (np.zeros(shape, np.float16) for shape in ((m, k), (n, k), (m, n)))
+    left, right, out = (Matrix.of(_arrays.view(array)) for array in (a, b.T, c))
+    return new_plan(left, right, out, blocking)
+
+
+def test_a_plan_takes_the_tuned_blocking_and_else_the_models() -> None:
+    problem = WIDE._replace(m=512, n=384, k=64, operands="float16", output="float16")
+    plan = plan_of(512, 384, 64)
+    assert plan.problem == problem
+    assert plan.blocking_on(GPU, 132) == choose_blocking(512, 384, 64, 132)
+    tuned.keep(GPU, [winner(problem)])
+    assert plan.blocking_on(GPU, 132) == OTHER
+    assert plan.blocking_on(None, 132) == choose_blocking(512, 384, 64, 132)
+    assert plan_of(512, 384, 64, Blocking(2, 64)).blocking_on(GPU, 132) == Blocking(2, 64)
+
+
+def test_of_few_rows_the_product_of_the_transposes_is_tuned() -> None:
+    plan = plan_of(9, 384, 64)
+    assert (plan.problem.m, plan.problem.n, plan.problem.by_columns) == (384, 9, True)
+    assert plan.blocking_on(GPU, 132) == choose_few_columns(384, 9, 132, b_is_k_major=True)
+    tuned.keep(GPU, [winner(plan.problem, Blocking(1, 64, by_columns=True))])
+    assert plan.blocking_on(GPU, 132) == Blocking(1, 64, by_columns=True)
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["tune", *arguments])
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """A GPU on which `OTHER` is always the fastest; the list has what was asked."""
+    asked: list[Request] = []
+
+    def product(request: Request) -> FakeProduct:
+        asked.append(request)
+        problem = WIDE._replace(m=request.m, n=request.n, k=request.k, operands=request.dtype)
+        return FakeProduct(times({OTHER: 50.0}), problem)
+
+    monkeypatch.setattr(command, "why_not", lambda: None)
+    monkeypatch.setattr(command, "DeviceProduct", product)
+    return asked
+
+
+def test_a_shape_is_tuned_shown_kept_and_cleared(device: list[Request], folder: Path) -> None:
+    ran = run("4096", "2048", "1024", "--dtype", "float16", "--layout", "nn")
+    assert ran.exit_code == 0
+    assert device == [Request(4096, 2048, 1024, "float16", "nn")]
+    for part in (GPU, "4096 2048 1024 float16 nn", "128x256, groups of 4", "Kept in", " %"):
+        assert part in ran.output
+    problem = WIDE._replace(n=2048, k=1024, operands="float16")
+    assert tuned.tuned_blocking(GPU, problem) == OTHER
+    assert "128x256, groups of 4" in run("--show").output
+    assert run("--clear").output == "1 file removed.\n"
+    assert list(folder.glob("*")) == []
+    assert run("--show").output.startswith("Nothing is kept")
+
+
+@pytest.mark.usefixtures("device")
+def test_json_tells_the_same(folder: Path) -> None:
+    told = json.loads(run("4096", "4096", "4096", "--json").stdout)
+    assert told["gpu"] == GPU
+    assert Path(told["file"]).parent == folder
+    (product,) = told["products"]
+    assert product.pop("microseconds") < product.pop("default_microseconds")
+    assert product.pop("gain") == pytest.approx(4, rel=0.1)
+    assert product == {
+        **Request(4096, 4096, 4096)._asdict(),
+        "blocking": {"consumers": 2, "rows": 64, "block_n": 256, "cluster": 1, "group_m": 4},
+    }
+    shown = json.loads(run("--show", "--json").stdout)
+    assert shown["gpus"][GPU][0]["problem"]["m"] == 4096
+    assert json.loads(run("--clear", "--json").stdout) == {"files": 1}
+
+
+def test_shapes_come_from_a_file(device: list[Request], tmp_path: Path) -> None:
+    lines = tmp_path / "shapes.txt"
+    lines.write_text("# layers\n1 2 3\n\n4 5 6 float16  # halves\n7 8 9 bfloat16 tt\n")
+    assert run("--file", str(lines), "--layout", "nn").exit_code == 0
+    assert device == [
+        (1, 2, 3, "bfloat16", "nn"),
+        (4, 5, 6, "float16", "nn"),
+        (7, 8, 9, "bfloat16", "tt"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "0 sides are given"),
+        (("1", "2"), "2 sides are given"),
+        (("1", "2", "3", "--file", "shapes.txt"), "3 sides are given and a file"),
+        (("0", "2", "3"), "M is 0; it must be 1 or more"),
+        (("1", "2", "3", "--dtype", "int8"), "dtype is int8; it must be bfloat16 or float16"),
+        (("1", "2", "3", "--layout", "kn"), "layout is kn; it must be one of nn, nt, tn, tt"),
+        (("--file", "nowhere.txt"), "file is nowhere.txt; it cannot be read"),
+        (("--file", "empty.txt"), "file is empty.txt; it has no line of M N K"),
+        (("--file", "bad.txt"), "a line is '1 2'; it must be three integers"),
+        (("--file", "long.txt"), "a line is '1 2 3 float16 nt x'; it must be three integers"),
+    ],
+)
+@pytest.mark.usefixtures("device")
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"empty": "# none\n", "bad": "1 2\n", "long": "1 2 3 float16 nt x\n"}.items():
+        Path(f"{name}.txt").write_text(text)
+    ran = run(*arguments)
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith(f"error: {sentence}")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "why_not", lambda: "there is no CUDA driver on this machine")
+    ran = run("1", "2", "3")
+    assert ran.exit_code == 2
+    assert ran.stderr == (
+        "error: there is nothing to measure on: there is no CUDA driver on this machine.\n"
+    )
+
+
+def test_what_is_ignored_is_shown_with_its_reason() -> None:
+    path = tuned.keep(GPU, [winner()])
+    path.write_text("{")
+    assert f"{path.name} is ignored: it cannot be read" in run("--show").output

@@ -1,0 +1,212 @@
+"""``tune``: which blocking of `ops.matmul` is the fastest for a shape, measured and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tmaasync.cli._demo_gpu import why_not
+from tmaasync.errors import ArgumentError
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.gemm import tuned
+from tmaasync.ops.gemm.tune import DeviceProduct, Request, steps
+from tmaasync.ops.gemm.tune import tune as fastest
+from tmaasync.ops.gemm.tuned import Winner
+
+__all__ = ["tune"]
+
+
+def tune(
+    sides: Annotated[
+        list[int] | None, typer.Argument(metavar="M N K", help="Of A [M, K] @ B [K, N].")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float16.")] = "bfloat16",
+    layout: Annotated[
+        str, typer.Option(help="For A and B: n as written, t stored transposed; nt is A @ B.T.")
+    ] = "nt",
+    file: Annotated[
+        Path | None, typer.Option(help="Lines of M N K, and dtype and layout where they differ.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print what is kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget what is kept.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
+    ] = False,
+) -> None:
+    """Run every blocking of matrix products on this GPU and keep the fastest.
+
+    ops.matmul takes it from then on, in new processes, for the same shapes, types and layouts.
+    """
+    console = Console(highlight=False)
+    if clear:
+        _clear(console, as_json)
+    elif show:
+        _show(console, as_json)
+    else:
+        try:
+            requests = list(_requests(sides or [], dtype, layout, file))
+        except ArgumentError as error:
+            raise _refused(str(error)) from None
+        if (reason := why_not()) is not None:
+            raise _refused(f"there is nothing to measure on: {reason}.")
+        _measure(console, requests, as_json)
+
+
+def _refused(sentence: str) -> typer.Exit:
+    typer.echo(f"error: {sentence}", err=True)
+    return typer.Exit(2)
+
+
+# --- what is asked ----------------------------------------------------------------------------
+
+
+def _requests(
+    sides: Sequence[int], dtype: str, layout: str, file: Path | None
+) -> Iterator[Request]:
+    if file is not None and not sides:
+        lines = _lines(file)
+    elif file is None and len(sides) == 3:
+        lines = [" ".join(map(str, sides))]
+    else:
+        raise ArgumentError(
+            f"{len(sides)} sides are given{' and a file' if file else ''}; a product has three. "
+            "Pass M N K, or --file."
+        )
+    for line in lines:
+        yield _request(line.split(), dtype, layout)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"file is {file}; it cannot be read ({error}). Pass another.") from None
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    found = [line for line in lines if line]
+    if not found:
+        raise ArgumentError(f"file is {file}; it has no line of M N K. Write one for each product.")
+    return found
+
+
+def _request(words: Sequence[str], dtype: str, layout: str) -> Request:
+    try:
+        m, n, k = map(int, words[:3])
+        request = Request(m, n, k, *(*words[3:], *(dtype, layout)[len(words[3:]) :]))
+    except (ValueError, TypeError):
+        raise ArgumentError(
+            f"a line is {' '.join(words)!r}; it must be three integers, and may end in a type and "
+            "a layout. Write 4096 4096 4096 bfloat16 nt."
+        ) from None
+    request.check()
+    return request
+
+
+# --- what is done -----------------------------------------------------------------------------
+
+
+def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> None:
+    winners: list[Winner] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        whole = progress.add_task("products", total=len(requests))
+        for request in requests:
+            product = DeviceProduct(request)
+            task = progress.add_task(_name(request), total=steps(product))
+            winners.append(fastest(product, lambda task=task: progress.advance(task)))  # type: ignore[misc]
+            # Each at once: who interrupts the rest has these.
+            path = tuned.keep(product.gpu, winners[-1:])
+            progress.remove_task(task)
+            progress.advance(whole)
+    if as_json:
+        products = [
+            {**request._asdict(), **_facts(winner)}
+            for request, winner in zip(requests, winners, strict=True)
+        ]
+        typer.echo(json.dumps({"gpu": product.gpu, "file": str(path), "products": products}))
+        return
+    table = _table(product.gpu, "product")
+    for request, winner in zip(requests, winners, strict=True):
+        table.add_row(_name(request), *_cells(winner))
+    console.print(table)
+    console.print(f"Kept in {path}.", soft_wrap=True)
+
+
+def _show(console: Console, as_json: bool) -> None:
+    winners, ignored = tuned.kept()
+    if as_json:
+        told = {
+            gpu: [{"problem": winner.problem._asdict(), **_facts(winner)} for winner in of_gpu]
+            for gpu, of_gpu in winners.items()
+        }
+        typer.echo(json.dumps({"gpus": told, "ignored": ignored}))
+        return
+    for gpu, of_gpu in winners.items():
+        table = _table(gpu, "as the kernel sees it")
+        for winner in of_gpu:
+            table.add_row(_problem_name(winner), *_cells(winner))
+        console.print(table)
+    for name, reason in ignored.items():
+        console.print(f"{name} is ignored: {reason}.", soft_wrap=True)
+    if not winners and not ignored:
+        console.print("Nothing is kept; run tmaasync tune M N K.")
+
+
+def _clear(console: Console, as_json: bool) -> None:
+    files = tuned.clear()
+    if as_json:
+        typer.echo(json.dumps({"files": files}))
+    else:
+        console.print(f"{files} file{'' if files == 1 else 's'} removed.")
+
+
+# --- how it looks -----------------------------------------------------------------------------
+
+
+def _table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, collapse_padding=True)
+    table.add_column(first)
+    table.add_column("fastest blocking")
+    for column in ("time", "model's", "gain"):
+        table.add_column(column, justify="right")
+    return table
+
+
+def _name(request: Request) -> str:
+    return f"{request.m} {request.n} {request.k} {request.dtype} {request.layout}"
+
+
+def _problem_name(winner: Winner) -> str:
+    problem = winner.problem
+    return f"{problem.m} {problem.n} {problem.k} {problem.operands} {problem.layout}"
+
+
+def _cells(winner: Winner) -> tuple[str, ...]:
+    return (
+        _blocking_name(winner.blocking),
+        f"{winner.microseconds:.1f} us",
+        f"{winner.default_microseconds:.1f} us",
+        f"{100 * (winner.gain - 1):.1f} %",
+    )
+
+
+def _blocking_name(blocking: Blocking) -> str:
+    pairs = ", pairs" if blocking.cluster == 2 else ""
+    return f"{blocking.block_m}x{blocking.block_n}{pairs}, groups of {blocking.group_m}"
+
+
+def _facts(winner: Winner) -> dict[str, Any]:
+    told = dataclasses.asdict(winner)
+    blocking = told.pop("blocking")
+    del told["problem"]
+    chosen = {
+        name: blocking[name] for name in ("consumers", "rows", "block_n", "cluster", "group_m")
+    }
+    return {"blocking": chosen, **told, "gain": winner.gain}

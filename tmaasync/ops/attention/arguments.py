@@ -1,0 +1,166 @@
+"""What attention is given, checked in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.ops._plans import Layout
+
+__all__ = ["Views", "check_output", "reachable", "refuse"]
+
+_TYPES = ("bfloat16", "float16")
+_GRANULE_BYTES = 16
+_MAX_STRIDE_BYTES = 1 << 40
+_MAX_HEAD_DIM = 256
+_HEADS, _HEAD_DIM = -2, -1
+
+
+class Views(NamedTuple):
+    """The operands, their last two dimensions heads and head_dim."""
+
+    q: ArrayView
+    k: ArrayView
+    v: ArrayView
+
+    @classmethod
+    def of(cls, q: Any, k: Any, v: Any, axes: str) -> Views:
+        """Look at the operands and check that they fit each other; ``axes`` is their shape.
+
+        Raises:
+            ArgumentError: Shapes do not fit; every broken rule.
+            ArrayTypeError: A type that the kernel does not have, or two types.
+        """
+        views = cls(*(_arrays.view(a, argument=n) for n, a in zip("qkv", (q, k, v), strict=True)))
+        rank = axes.count(",") + 1
+        refuse(
+            Violation(f"{name}.shape", view.shape, f"it must be {axes}", "Reshape it")
+            for name, view in views.named
+            if view.ndim != rank
+        )
+        _check_types(views)
+        refuse(_shape_violations(views))
+        refuse(one for name, view in views.named for one in reach_violations(name, view))
+        return views
+
+    @property
+    def named(self) -> Sequence[tuple[str, ArrayView]]:
+        """With the names of the arguments."""
+        return tuple(zip("qkv", self, strict=True))
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """What a plan depends on."""
+        return tuple(Layout.of(reachable(view)) for view in self)
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Whose arrays they are."""
+        return tuple(view.framework for view in self)
+
+
+def refuse(violations: Iterator[Violation] | Sequence[Violation]) -> None:
+    """Raise if any rule is broken.
+
+    Raises:
+        ArgumentError: With all of them.
+    """
+    found = list(violations)
+    if found:
+        raise ArgumentError("\n".join(map(str, found)))
+
+
+def _check_types(views: Views) -> None:
+    for name, view in views.named:
+        if view.element.name not in _TYPES:
+            raise ArrayTypeError(
+                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_TYPES)}. "
+                "Convert it with astype."
+            )
+        if view.element is not views.q.element:
+            raise ArrayTypeError(
+                f"{name} holds {view.element} and q {views.q.element}; the tensor cores take one "
+                "type. Convert one of them."
+            )
+    _arrays.common_device(dict(views.named))
+
+
+def _shape_violations(views: Views) -> Iterator[Violation]:
+    q, k, v = views
+    heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
+    if head_dim % 8 or not 0 < head_dim <= _MAX_HEAD_DIM:
+        rule = f"a head has a multiple of 8 columns, up to {_MAX_HEAD_DIM}"
+        padded = min(max(8, -(-head_dim // 8) * 8), _MAX_HEAD_DIM)
+        yield Violation("q.shape[-1]", head_dim, rule, f"Pad q, k and v with zeros to {padded}")
+    if k.shape[_HEAD_DIM] != head_dim:
+        rule = f"q has heads of {head_dim}, and scores are their products"
+        yield Violation("k.shape[-1]", k.shape[_HEAD_DIM], rule, "Pass keys of that head_dim")
+    if v.shape != k.shape:
+        rule = f"k has shape {k.shape}, and each key has a value of as many columns"
+        yield Violation("v.shape", v.shape, rule, "Pass values of the shape of k")
+    if q.ndim == 4 and k.shape[0] != q.shape[0]:
+        rule = f"q has {q.shape[0]} entries in its batch"
+        yield Violation("k.shape[0]", k.shape[0], rule, "Pass keys for every entry")
+    if heads == 0 or kv_heads == 0 or heads % kv_heads:
+        rule = f"k has {kv_heads} heads, each of which serves as many of q"
+        yield Violation("q.shape[-2]", heads, rule, "Pass a multiple of the heads of k")
+    if 0 in q.shape[:_HEADS] and q.ndim == 4:
+        yield Violation("q.shape", q.shape, "there are no queries", "Skip the call")
+
+
+def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
+    """Why TMA cannot reach an array as it lies."""
+    if view.is_empty:
+        return
+    view = reachable(view)
+    if view.strides_bytes[-1] != view.element.itemsize:
+        rule = "the columns of a head must be contiguous"
+        yield Violation(f"{name}'s last stride", view.strides_bytes[-1], rule, "Copy the array")
+    for dim, stride in enumerate(view.strides_bytes[:-1]):
+        if not 0 < stride < _MAX_STRIDE_BYTES or stride % _GRANULE_BYTES:
+            rule = f"TMA takes strides of {_GRANULE_BYTES}, 32, ... bytes below 2^40"
+            yield Violation(f"{name}'s stride {dim}", f"{stride} bytes", rule, "Copy the array")
+    if view.address % _GRANULE_BYTES:
+        rule = f"TMA reads from multiples of {_GRANULE_BYTES} bytes"
+        yield Violation(f"{name}'s address", hex(view.address), rule, "Copy the array")
+
+
+def reachable(view: ArrayView) -> ArrayView:
+    """The same array; the stride of a dimension of one element leads nowhere and may be any."""
+    row_bytes = view.shape[-1] * view.element.itemsize
+    strides = tuple(
+        row_bytes if size == 1 else stride
+        for size, stride in zip(view.shape[:-1], view.strides_bytes[:-1], strict=True)
+    )
+    return view._replace(strides_bytes=(*strides, view.strides_bytes[-1]))
+
+
+def check_output(name: str, out: ArrayView, views: Views) -> None:
+    """Check that an output is one for these operands.
+
+    Raises:
+        ArgumentError: It cannot be written or reached, has another shape or device, or overlaps an
+            operand.
+        ArrayTypeError: It has another type.
+    """
+    _arrays.require_writable(out, name)
+    if out.shape != views.q.shape or out.device != views.q.device:
+        raise ArgumentError(
+            f"{name} has shape {out.shape} on device {out.device}; the output has shape "
+            f"{views.q.shape} on device {views.q.device}. Pass such an array, or none to get one."
+        )
+    if out.element is not views.q.element:
+        raise ArrayTypeError(
+            f"{name} holds {out.element}; it must hold {views.q.element}, as q does. Pass such an "
+            "array."
+        )
+    refuse(reach_violations(name, out))
+    for other, view in views.named:
+        if _arrays.may_overlap(out, view):
+            raise ArgumentError(
+                f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order "
+                "of tiles is not defined. Pass an array of its own."
+            )

@@ -1,0 +1,267 @@
+"""attention.cu on the host: how queries and keys are cut, the tiles, what it is compiled with."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.tensormap import MAX_SHARED_BYTES
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = [
+    "RATES",
+    "Blocking",
+    "Sizes",
+    "Variant",
+    "attention_kernel",
+    "attention_tiles",
+    "choose_blocking",
+    "packed_maps",
+    "padded_dim",
+    "shapes",
+    "work_kernel",
+]
+
+GROUP_ROWS = 64
+"""Rows of queries of a consumer: those of one wgmma."""
+
+_BARRIER_BYTES = 1024
+_ELEMENT_BYTES = 2
+_MOST_STAGES = 4
+_MOST_CONSUMERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What scores go through, as far as the kernel is compiled for it."""
+
+    is_packed: bool = False
+    has_left: bool = False
+    has_right: bool = False
+    has_softcap: bool = False
+    has_lse: bool = False
+
+    @property
+    def cuts_blocks(self) -> bool:
+        """Whether a mask, and not the keys' end, decides which blocks are seen."""
+        return self.has_left or self.has_right
+
+    @property
+    def constants(self) -> dict[str, bool]:
+        """What the kernel is compiled with."""
+        return {
+            "IS_PACKED": self.is_packed,
+            "HAS_LEFT": self.has_left,
+            "HAS_RIGHT": self.has_right,
+            "HAS_SOFTCAP": self.has_softcap,
+            "HAS_LSE": self.has_lse,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Tiles of ``64 * consumers`` rows of queries, of ``heads_per_tile`` heads; blocks of keys."""
+
+    head_dim: int
+    """Columns of the tiles: a multiple of 32."""
+
+    consumers: int
+    block_n: int
+    heads_per_tile: int = 1
+    weighs_early: bool = True
+    takes_turns: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Rows of queries of a tile, its heads together."""
+        return GROUP_ROWS * self.consumers
+
+    @property
+    def positions(self) -> int:
+        """Positions of a tile."""
+        return self.rows // self.heads_per_tile
+
+    def tiles(self, sizes: Sizes) -> int:
+        """How many tiles cover the queries."""
+        heads = sizes.batch * sizes.heads // self.heads_per_tile
+        return heads * -(-sizes.queries // self.positions)
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA: a warpgroup for every consumer, and one that loads."""
+        return 128 * (1 + self.consumers)
+
+    @property
+    def stages(self) -> int:
+        """Buffers in each ring."""
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self._tile_bytes
+        if not self.output_is_over_queries:
+            room -= self._tile_bytes
+        return min(_MOST_STAGES, room // self._block_bytes)
+
+    @property
+    def output_is_over_queries(self) -> bool:
+        """Whether an output of its own would leave no memory for two buffers."""
+        used = 2 * self._tile_bytes + 2 * self._block_bytes
+        return used + _BARRIER_BYTES > MAX_SHARED_BYTES
+
+    @property
+    def _block_bytes(self) -> int:
+        return 2 * self.block_n * self.head_dim * _ELEMENT_BYTES
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.rows * self.head_dim * _ELEMENT_BYTES
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """That of all tiles: lines of 128 bytes, or of 64."""
+        return Swizzle.B128 if self.head_dim % 64 == 0 else Swizzle.B64
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """What the kernel is compiled with."""
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_N": self.block_n,
+            "HEAD_DIM": self.head_dim,
+            "STAGES": self.stages,
+            "HEADS_PER_TILE": self.heads_per_tile,
+            "WEIGHS_EARLY": self.weighs_early,
+            "TAKES_TURNS": self.takes_turns and self.consumers > 1,
+            "O_OVER_Q": self.output_is_over_queries,
+        }
+
+
+def padded_dim(head_dim: int) -> int:
+    """Columns of the tiles: whole lines of 64 bytes, and zeros where there are none.
+
+    >>> [padded_dim(dim) for dim in (8, 64, 72, 96, 128, 200, 256)]
+    [32, 64, 96, 96, 128, 224, 256]
+    """
+    return -(-head_dim // 32) * 32
+
+
+# Share of the fastest rate that a shape, (consumers, keys of a block), reaches on long sequences,
+# by the head dimension up to which registers and shared memory hold it.
+RATES: dict[int, dict[tuple[int, int], float]] = {
+    64: {(3, 128): 1.0, (2, 192): 0.97, (2, 128): 0.95, (1, 128): 0.6},
+    96: {(2, 160): 1.0, (2, 128): 0.98, (1, 128): 0.65},
+    128: {(2, 176): 1.0, (2, 160): 0.99, (2, 128): 0.96, (1, 128): 0.65},
+    192: {(2, 96): 1.0, (1, 96): 0.65},
+    256: {(2, 80): 1.0, (1, 80): 0.65},
+}
+
+# Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
+# whose sums wider ones, or three consumers, leave no registers.
+_FEW_KEYS = 128
+
+
+def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
+    """The shapes that a variant may have, and their rates."""
+    columns = padded_dim(head_dim)
+    rates = next(rates for most, rates in RATES.items() if columns <= most)
+    takes_few_keys = variant.cuts_blocks or variant.has_softcap
+    return {
+        (consumers, block_n): rate
+        for (consumers, block_n), rate in rates.items()
+        if not (takes_few_keys and block_n > _FEW_KEYS)
+        and not (variant.has_softcap and consumers == _MOST_CONSUMERS)
+    }
+
+
+class Sizes(NamedTuple):
+    """What decides how the work is cut."""
+
+    queries: int
+    keys: int
+    heads: int
+    heads_per_kv_head: int
+    batch: int
+    head_dim: int
+
+
+def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
+    """The blocking of least time: rounds of tiles, times the work of a tile over its rate.
+
+    Args:
+        sizes: Of the problem; of packed sequences, of a typical one.
+        multiprocessors: How many tiles are worked on at once.
+        variant: What the scores go through.
+    """
+    rates = shapes(sizes.head_dim, variant)
+
+    def cut(shape: tuple[int, int]) -> Blocking:
+        alone = Blocking(padded_dim(sizes.head_dim), *shape)
+        shares = variant.cuts_blocks or sizes.queries < alone.rows
+        return replace(alone, heads_per_tile=_heads_per_tile(sizes) if shares else 1)
+
+    def cost(shape: tuple[int, int]) -> float:
+        blocking = cut(shape)
+        rounds = -(-blocking.tiles(sizes) // multiprocessors)
+        keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
+        return rounds * blocking.rows * keys / rates[shape]
+
+    return cut(min(rates, key=cost))
+
+
+def _heads_per_tile(sizes: Sizes) -> int:
+    """As many heads as share keys, in steps of two."""
+    heads = sizes.heads_per_kv_head
+    return min(heads & -heads, GROUP_ROWS)
+
+
+def attention_tiles(
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
+) -> tuple[TMATensorTile, ...]:
+    """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim]."""
+    rows, block = _sides(blocking)
+    sides = (rows, block, block, rows)
+    return tuple(
+        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle)
+        for view, side in zip((q, k, v, o), sides, strict=True)
+    )
+
+
+def packed_maps(
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
+) -> tuple[RaggedTensorMap, ...]:
+    """The maps that the kernel takes, over packed arrays of [rows, heads, head_dim]."""
+    rows, block = _sides(blocking)
+    sides = (rows, block, block, rows)
+    return tuple(
+        create_ragged_tensor_map(view, side, swizzle=blocking.swizzle)
+        for view, side in zip((q, k, v, o), sides, strict=True)
+    )
+
+
+def _sides(blocking: Blocking) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of a group's queries, and of a block of keys."""
+    heads = blocking.heads_per_tile
+    rows = (GROUP_ROWS // heads, heads, blocking.head_dim)
+    return rows, (blocking.block_n, 1, blocking.head_dim)
+
+
+@functools.cache
+def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+    """The kernel for four types of tile or map, a variant and a blocking."""
+    return Kernel(
+        "attention.cu",
+        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
+        constants={**blocking.constants, **variant.constants},
+    )
+
+
+_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT")
+
+
+@functools.cache
+def work_kernel(variant: Variant, blocking: Blocking) -> Kernel:
+    """The kernel that cuts packed sequences into tiles for the one of this variant."""
+    constants = {**blocking.constants, **variant.constants}
+    return Kernel("attention_work.cu", constants={name: constants[name] for name in _OF_THE_WALK})

@@ -1,0 +1,139 @@
+"""ops.attention."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._elements import element
+from tmaasync.ops._plans import Layout, PlanCache
+from tmaasync.ops._results import empty
+from tmaasync.ops.attention.arguments import Views, check_output, reachable
+from tmaasync.ops.attention.plan import Plan, plan_for
+from tmaasync.ops.attention.scores import Scores
+
+__all__ = ["attention"]
+
+_AXES = "[batch, positions, heads, head_dim]"
+_FLOAT32 = element(np.float32)
+
+
+def attention(  # noqa: PLR0913 - what attention has
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    return_lse: bool = False,
+    out: Any = None,
+    stream: object = None,
+) -> Any:
+    """Attend: ``softmax(scale * q @ k.T + mask) @ v``, head by head, with sums in fp32.
+
+    On the arrays' GPU, or, in host memory, on the emulator. The columns of a head are contiguous;
+    batch, positions and heads may have any strides that are multiples of 16 bytes, so slices of one
+    array of queries, keys and values serve as they are, and other orders after a transpose.
+
+    Args:
+        q: [batch, positions, heads, head_dim], bfloat16 or float16; head_dim a multiple of 8 up to
+            256.
+        k: [batch, keys, kv_heads, head_dim]; kv_heads divides heads, and head h of q attends to
+            head ``h // (heads // kv_heads)``.
+        v: As k.
+        causal: Whether a position sees no keys behind its own: ``True`` or ``"bottom_right"``, the
+            last position sees the last key; ``"top_left"``, the first position sees the first key
+            alone.
+        scale: Of the scores; by default ``1 / sqrt(head_dim)``.
+        window: (left, right): how many keys before and behind its own a position sees; None for a
+            side without a limit. Which key is a position's own, ``causal`` says; without it, the
+            last position's is the last key.
+        softcap: Scores become ``softcap * tanh(score / softcap)``, before the mask.
+        return_lse: Whether to return the log-sum-exp of the scores too.
+        out: Where to: an array like q. By default a new contiguous one.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output, [batch, positions, heads, head_dim]; with ``return_lse`` a pair of it and the
+        log-sum-exp, float32 [batch, heads, positions]. A position that sees no key has zeros, and
+        minus infinity there.
+
+    Raises:
+        ArgumentError: An argument is not as described; every broken rule.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> q = np.zeros((1, 3, 1, 8), np.float16)
+    >>> v = np.arange(24, dtype=np.float16).reshape(1, 3, 1, 8)
+    >>> attention(q, q, v, causal=True)[0, :, 0, 0]
+    array([0., 4., 8.], dtype=float16)
+    """
+    option = (causal, scale, window, softcap, return_lse, out is None)
+    arrays = (q, k, v) if out is None else (q, k, v, out)
+    known = _PLANS.find(arrays, option, stream) if _is_key(window) else None
+    if known is not None:
+        again = _attend_again(*known, out)
+        if again is not None:
+            return again
+    views = Views.of(q, k, v, _AXES)
+    scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
+    is_new = out is None
+    if is_new:
+        out = empty(views.q, views.q.shape, views.q.element)
+    target = _arrays.view(out, argument="out")
+    check_output("out", target, views)
+    lse = _new_lse(views.q) if return_lse else None
+    plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
+    plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
+    if plan.is_ready and _is_key(window):
+        like = views.q._replace(owner=None, lease=None)
+        frameworks = (*views.frameworks, target.framework)
+        known_plan = _Known(plan, like, return_lse)
+        _PLANS.remember(arrays, option, known_plan, frameworks, target.device)
+    return out if lse is None else (out, lse)
+
+
+class _Known(NamedTuple):
+    """A plan that served arrays like these before."""
+
+    plan: Plan
+    like: ArrayView
+    returns_lse: bool
+
+
+_PLANS: PlanCache[_Known] = PlanCache()
+
+
+def _is_key(window: object) -> bool:
+    """Whether a window can be part of a key; the other options can."""
+    return window is None or isinstance(window, tuple)
+
+
+def _attend_again(known: _Known, addresses: list[int], stream: int, out: Any) -> Any:
+    """The same as an earlier call with arrays like these; None if they are in each other's way."""
+    if out is None:
+        out = empty(known.like, known.like.shape, known.like.element)
+        addresses.append(_address(out))
+    elif not known.plan.keeps_apart(addresses):
+        return None
+    lse = _new_lse(known.like) if known.returns_lse else None
+    if lse is not None:
+        addresses.append(_address(lse))
+    known.plan.start(addresses, stream)
+    return out if lse is None else (out, lse)
+
+
+def _address(array: Any) -> int:
+    seen = fingerprint(array)
+    return _arrays.view(array).address if seen is None else seen[0]
+
+
+def _new_lse(q: ArrayView) -> Any:
+    batch, positions, heads, _ = q.shape
+    return empty(q, (batch, heads, positions), _FLOAT32)

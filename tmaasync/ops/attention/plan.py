@@ -1,0 +1,167 @@
+"""All that attention costs once per layout of its arrays."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _driver, emulate
+from tmaasync._arrays import ArrayView
+from tmaasync._driver import PreparedLaunch
+from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch
+from tmaasync.kernel import wait_for_producers
+from tmaasync.ops._copies import in_order
+from tmaasync.ops._plans import Layout
+from tmaasync.ops.attention.arguments import Views, reachable
+from tmaasync.ops.attention.kernel import (
+    Blocking,
+    Sizes,
+    Variant,
+    attention_kernel,
+    attention_tiles,
+    choose_blocking,
+)
+from tmaasync.ops.attention.scores import Scores
+
+__all__ = ["Plan", "plan_for", "problem", "variant_of"]
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_for(operands: tuple[Layout, ...], out: Layout, scores: Scores, *, has_lse: bool) -> Plan:
+    """All that attention costs once per layout; the same plan serves any addresses."""
+    return Plan(operands, out, scores, has_lse=has_lse)
+
+
+class Plan:
+    """Attention over arrays of given layouts: everything but their addresses and the stream."""
+
+    def __init__(
+        self,
+        operands: Sequence[Layout],
+        out: Layout,
+        scores: Scores,
+        *,
+        has_lse: bool,
+        blocking: Blocking | None = None,
+    ) -> None:
+        """Nothing is compiled or encoded before the first `run`; the blocking is chosen there."""
+        q, k, _ = operands
+        self._sizes = Sizes(
+            queries=q.shape[1],
+            keys=k.shape[1],
+            heads=q.shape[2],
+            heads_per_kv_head=q.shape[2] // k.shape[2],
+            batch=q.shape[0],
+            head_dim=q.shape[3],
+        )
+        self._spans = tuple(layout.span_bytes for layout in (*operands, out))
+        self._scores = scores
+        self._has_lse = has_lse
+        self._blocking = blocking
+        self._device = out.device
+        self._launch: PreparedLaunch | EmulatedLaunch | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was launched before."""
+        return self._launch is not None
+
+    def run(self, views: Views, out: ArrayView, lse: ArrayView | None, stream: object) -> None:
+        """Attend."""
+        handle = stream_of((*views.frameworks, out.framework), self._device, stream)
+        wait_for_producers((*views, out), handle)
+        if views.k.is_empty:
+            with in_order(out.framework, self._device, handle):
+                _fill(out, 0)
+                _fill(lse, -np.inf)
+            return
+        arrays = (*views, out) if lse is None else (*views, out, lse)
+        with self._lock:
+            if self._launch is None:
+                self._launch = self._prepare(views, out, lse)
+        self._launch.at([view.address for view in arrays], handle)
+
+    def keeps_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether the output, the last of q, k, v and out, lies clear of the others."""
+        spans = self._spans
+        out = addresses[3]
+        end = out + spans[3]
+        return all(
+            address + span <= out or end <= address
+            for address, span in zip(addresses[:3], spans, strict=False)
+        )
+
+    def start(self, addresses: Sequence[int], stream: int) -> None:
+        """Attend over arrays that look like those of the last `run`, if `is_ready`.
+
+        The addresses are those of q, k, v, the output and, where it is wanted, of lse.
+        """
+        if self._launch is not None:
+            self._launch.at(addresses, stream)
+
+    def _prepare(
+        self, views: Views, out: ArrayView, lse: ArrayView | None
+    ) -> PreparedLaunch | EmulatedLaunch:
+        limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
+        sizes, scores = self._sizes, self._scores
+        variant = variant_of(scores, is_packed=False, has_lse=self._has_lse)
+        blocking = self._blocking or choose_blocking(sizes, limits.multiprocessors, variant)
+        q, k, v, o = (reachable(view) for view in (*views, out))
+        tiles = attention_tiles(q, k, v, o, blocking)
+        kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
+        launch = kernel.prepare(
+            min(blocking.tiles(sizes), limits.multiprocessors),
+            blocking.threads,
+            (*tiles, 0 if lse is None else lse, 0, problem(sizes, scores, blocking)),
+            pdl=True,
+        )
+        launch.release()
+        return launch
+
+
+def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:
+    """What the kernel is compiled for."""
+    return Variant(
+        is_packed=is_packed,
+        has_left=scores.left is not None,
+        has_right=scores.right is not None,
+        has_softcap=scores.softcap is not None,
+        has_lse=has_lse,
+    )
+
+
+def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
+    """The kernel's ``Problem``."""
+    integers = (
+        sizes.batch,
+        sizes.heads,
+        sizes.heads_per_kv_head,
+        sizes.queries,
+        sizes.keys,
+        _section(sizes, scores, blocking),
+        scores.left or 0,
+        scores.right or 0,
+        not scores.is_top_left,
+    )
+    return np.array(integers, np.int32).tobytes() + np.array(scores.factors, np.float32).tobytes()
+
+
+def _section(sizes: Sizes, scores: Scores, blocking: Blocking) -> int:
+    """Heads, or groups that share a tile, that are walked together."""
+    tiles_per_kv_head = sizes.heads_per_kv_head // blocking.heads_per_tile
+    # Where tiles differ, the longest of all have to come first for CTAs to end together.
+    every_head = sizes.batch * sizes.heads // blocking.heads_per_tile
+    is_whole = scores.left is None and scores.right is None
+    return tiles_per_kv_head if is_whole else every_head
+
+
+def _fill(view: ArrayView | None, value: float) -> None:
+    if view is not None:
+        owner: Any = view.owner
+        owner[...] = value

@@ -1,0 +1,158 @@
+"""ops.varlen_attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.ops._plans import Layout
+from tmaasync.ops._results import empty
+from tmaasync.ops.attention.arguments import Views, check_output, reachable, refuse
+from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops.attention.varlen_plan import Batch, varlen_plan_for
+from tmaasync.ops.ragged.lengths import Limits, Sums
+from tmaasync.ragged.batch import MAX_ROWS
+
+__all__ = ["varlen_attention"]
+
+_AXES = "[rows, heads, head_dim]"
+_FLOAT32 = element(np.float32)
+
+
+def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    return_lse: bool = False,
+    out: Any = None,
+    check: bool = False,
+    stream: object = None,
+) -> Any:
+    """Attend within each of the sequences that lie one after the other in packed arrays.
+
+    TMA itself stops at each sequence's end: loads bring zeros for what lies behind it, whatever
+    that holds, and stores leave it alone. Rows behind the last sequence are not touched.
+
+    Args:
+        q: [rows, heads, head_dim], bfloat16 or float16, as in `attention`.
+        k: [key_rows, kv_heads, head_dim].
+        v: As k.
+        cu_seqlens_q: Running sums of the sequences' lengths in q: 0 first, the total last; integers
+            in host memory or on the device. In host memory they are checked, and what follows from
+            them is kept for the next call with the same ones.
+        cu_seqlens_k: The same in k; by default that of q.
+        max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a
+            device.
+        max_seqlen_k: The same in k; by default that of q, where ``cu_seqlens_k`` is left out.
+        causal: As in `attention`, for each sequence.
+        scale: As in `attention`.
+        window: As in `attention`.
+        softcap: As in `attention`.
+        return_lse: As in `attention`.
+        out: Where to: an array like q. By default a new contiguous one, whose rows behind the last
+            sequence hold anything.
+        check: Whether to check running sums on a device too, which waits for them. Unchecked, a
+            sequence that its array cannot have is left out, and a later call says so.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output, [rows, heads, head_dim]; with ``return_lse`` a pair of it and the log-sum-exp,
+        float32 [heads, rows].
+
+    Raises:
+        ArgumentError: An argument is not as described; every broken rule. Also where running sums
+            on a device, unchecked, were wrong in an earlier call.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> q = np.zeros((5, 1, 8), np.float16)
+    >>> v = np.arange(40, dtype=np.float16).reshape(5, 1, 8)
+    >>> varlen_attention(q, q, v, [0, 2, 5])[:, 0, 0]
+    array([ 4.,  4., 24., 24., 24.], dtype=float16)
+    """
+    views = Views.of(q, k, v, _AXES)
+    scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
+    if cu_seqlens_k is None:
+        cu_seqlens_k = cu_seqlens_q
+        max_seqlen_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
+    sums_q = _sums("q", cu_seqlens_q, max_seqlen_q, views.q, check=check)
+    sums_k = _sums("k", cu_seqlens_k, max_seqlen_k, views.k, check=check)
+    refuse(_batch_violations(sums_q, sums_k))
+    batch = Batch(
+        sums_q.batch, _longest("q", sums_q, max_seqlen_q), _longest("k", sums_k, max_seqlen_k)
+    )
+    if out is None:
+        out = empty(views.q, views.q.shape, views.q.element)
+    target = _arrays.view(out, argument="out")
+    check_output("out", target, views)
+    rows, heads, _ = views.q.shape
+    lse = empty(views.q, (heads, rows), _FLOAT32) if return_lse else None
+    if not views.q.is_empty:
+        layout = Layout.of(reachable(target))
+        plan = varlen_plan_for(views.layouts, layout, batch, scores, has_lse=return_lse)
+        lse_view = None if lse is None else _arrays.view(lse)
+        plan.run(views, target, lse_view, (sums_q, sums_k), stream)
+    return out if lse is None else (out, lse)
+
+
+def _sums(side: str, values: Any, max_length: object, rows: ArrayView, *, check: bool) -> Sums:
+    """The running sums of one side, checked as far as they can be without waiting.
+
+    Raises:
+        ArgumentError: They are no batch for these rows; in the caller's words.
+    """
+    if max_length is not None:
+        refuse(_length_violations(side, max_length))
+    limits = Limits(max_length, rows.shape[0])  # type: ignore[arg-type]
+    try:
+        return Sums.of(None, values, rows.device, limits, check=check)
+    except ArgumentError as error:
+        told = str(error).replace("cu_seqlens", f"cu_seqlens_{side}")
+        told = told.replace("max_length", f"max_seqlen_{side}").replace("the packed array", side)
+        raise ArgumentError(told) from None
+
+
+def _longest(side: str, sums: Sums, max_length: int | None) -> int:
+    """Rows of the longest sequence, or as many as the caller allows."""
+    if max_length is not None:
+        return max_length
+    if sums.longest is None:
+        raise ArgumentError(
+            f"max_seqlen_{side} is None; cu_seqlens_{side} lies on a device, where the longest "
+            f"sequence cannot be known without waiting. Pass max_seqlen_{side}=, check=True, or "
+            f"cu_seqlens_{side} in host memory."
+        )
+    return sums.longest
+
+
+def _length_violations(side: str, value: object) -> Iterator[Violation]:
+    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_integer or not 0 <= value <= MAX_ROWS:  # type: ignore[operator]
+        rule = "it must be an integer of 0 or more, and fit 32 bits"
+        remedy = "Pass the rows of the longest sequence"
+        yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
+
+
+def _batch_violations(sums_q: Sums, sums_k: Sums) -> Iterator[Violation]:
+    if sums_q.batch < 1:
+        yield Violation("cu_seqlens_q", "of no sequence", "there is one or more", "Skip the call")
+    if sums_k.batch != sums_q.batch:
+        rule = f"cu_seqlens_q describes {sums_q.batch}"
+        remedy = "Pass a sequence of keys, which may be empty, for each of queries"
+        yield Violation("cu_seqlens_k", f"of {sums_k.batch} sequences", rule, remedy)

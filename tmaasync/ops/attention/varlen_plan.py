@@ -1,0 +1,260 @@
+"""All that attention over packed sequences costs once per layout of its arrays."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays, _driver, emulate
+from tmaasync._arrays import ArrayView
+from tmaasync._driver import PreparedLaunch
+from tmaasync._elements import element
+from tmaasync._streams import stream_of
+from tmaasync.emulate import EmulatedLaunch
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel import wait_for_producers
+from tmaasync.ops._copies import in_order
+from tmaasync.ops._plans import Layout
+from tmaasync.ops._results import empty
+from tmaasync.ops.attention.arguments import Views, reachable
+from tmaasync.ops.attention.kernel import (
+    Blocking,
+    Sizes,
+    Variant,
+    attention_kernel,
+    choose_blocking,
+    packed_maps,
+    work_kernel,
+)
+from tmaasync.ops.attention.plan import problem, variant_of
+from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops.ragged.lengths import Sums
+
+__all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
+
+_Launch = PreparedLaunch | EmulatedLaunch
+_INT32 = element(np.int32)
+_LIST_HEAD_WORDS, _ITEM_WORDS = 2, 6  # of the kernel's WorkList
+_CUT_THREADS = 1024
+
+
+class Batch(NamedTuple):
+    """How many sequences, and how long they may be."""
+
+    size: int
+    max_queries: int
+    max_keys: int
+
+
+@functools.lru_cache(maxsize=1024)
+def varlen_plan_for(
+    operands: tuple[Layout, ...], out: Layout, batch: Batch, scores: Scores, *, has_lse: bool
+) -> VarlenPlan:
+    """All that attention costs once per layout; the same plan serves any addresses."""
+    return VarlenPlan(operands, out, batch, scores, has_lse=has_lse)
+
+
+class VarlenPlan:
+    """Attention over packed arrays of given layouts, and a batch of given size.
+
+    A call is two launches: one cuts the sequences into a list of tiles, one works it off. The list
+    is kept where running sums in host memory stay the same.
+    """
+
+    def __init__(
+        self,
+        operands: Sequence[Layout],
+        out: Layout,
+        batch: Batch,
+        scores: Scores,
+        *,
+        has_lse: bool,
+        blocking: Blocking | None = None,
+    ) -> None:
+        """Nothing is compiled or encoded before the first `run`."""
+        self.batch = batch
+        self._q, self._k, _ = operands
+        self._scores = scores
+        self._has_lse = has_lse
+        self._device = out.device
+        self._asked = blocking
+        self._cut: _Launch | None = None
+        self._attend: _Launch | None = None
+        self._below_bytes: tuple[int, ...] = ()
+        self._broken = _host_word(self._device)
+        self._kept: tuple[object, Any] | None = None
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        views: Views,
+        out: ArrayView,
+        lse: ArrayView | None,
+        sums: tuple[Sums, Sums],
+        stream: object,
+    ) -> None:
+        """Attend.
+
+        Raises:
+            ArgumentError: Running sums on a device were no batch: of an earlier call like this, or,
+                on the emulator, of this one.
+        """
+        frameworks = {*views.frameworks, out.framework}
+        frameworks |= {_arrays.view(one.values).framework for one in sums if one.is_on_device}
+        handle = stream_of(frameworks, self._device, stream)
+        wait_for_producers((*views, out), handle)
+        if views.k.is_empty:  # no map can be made of nothing; of these no key will be loaded
+            instead = views.q._replace(shape=(1, *views.k.shape[1:]))
+            views = Views(views.q, instead, instead)
+        arrays = (*views, out)
+        ordered = in_order(out.framework, self._device, handle)
+        with self._lock, _driver.on_device(self._device), ordered:
+            tiles = self._tiles(arrays, sums, handle)
+            if self._attend is None:
+                self._attend = self._prepare_attend(arrays, lse, tiles)
+            self._start(arrays, lse, tiles, handle)
+
+    def _start(
+        self, arrays: Sequence[ArrayView], lse: ArrayView | None, tiles: Any, handle: int
+    ) -> None:
+        attend = self._attend
+        if attend is not None:
+            below = zip(arrays, self._below_bytes, strict=True)
+            addresses = [view.address - bytes_ for view, bytes_ in below]
+            lse_address = 0 if lse is None else lse.address
+            attend.at((*addresses, lse_address, _arrays.view(tiles).address), handle)
+
+    def _tiles(self, arrays: Sequence[ArrayView], sums: tuple[Sums, Sums], handle: int) -> Any:
+        """The list of tiles, made anew unless the sums are the last ones.
+
+        It stays alive until the next call, whose memory the stream hands out behind this one's use.
+        """
+        self._refuse_broken("an earlier call")
+        key = _content(sums, handle)
+        if self._kept is not None and key is not None and self._kept[0] == key:
+            return self._kept[1]
+        tiles = empty(arrays[0], (self._list_words,), _INT32)
+        cu_seqlens = [
+            _arrays.view(one.values if one.is_direct else one.on(self._device, handle))
+            for one in sums
+        ]
+        given = (*cu_seqlens, _arrays.view(tiles))
+        if self._cut is None:
+            self._cut = self._prepare_cut(given)
+        self._cut.at([view.address for view in given], handle)
+        if self._device is None:
+            self._refuse_broken("this call")
+        self._kept = (key, tiles)
+        return tiles
+
+    def _refuse_broken(self, call: str) -> None:
+        """Report what the kernel that cuts sequences found on the device."""
+        sequence = int(self._broken[0])
+        if sequence:
+            self._broken[0] = 0
+            raise ArgumentError(
+                f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence - 1}: "
+                "it runs backwards, is longer than max_seqlen or leaves its array, and was left "
+                "out. Pass check=True to learn which."
+            )
+
+    # --- made once ----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _blocking(self) -> Blocking:
+        return self._asked or choose_blocking(
+            self._typical, self._multiprocessors, self._variant(has_lse=self._has_lse)
+        )
+
+    @property
+    def _multiprocessors(self) -> int:
+        limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
+        return limits.multiprocessors
+
+    @property
+    def _typical(self) -> Sizes:
+        """Sizes of sequences of the mean length."""
+        mean = (max(1, rows.shape[0] // self.batch.size) for rows in (self._q, self._k))
+        return self._sizes(*mean)
+
+    @property
+    def _packed(self) -> Sizes:
+        return self._sizes(self._q.shape[0], self._k.shape[0])
+
+    def _sizes(self, queries: int, keys: int) -> Sizes:
+        heads, head_dim = self._q.shape[1:]
+        per_kv_head = heads // self._k.shape[1]
+        return Sizes(queries, keys, heads, per_kv_head, self.batch.size, head_dim)
+
+    @property
+    def _most_tiles(self) -> int:
+        """Whatever the lengths, for all heads that share tiles."""
+        return self._q.shape[0] // self._blocking.positions + self.batch.size
+
+    @property
+    def _list_words(self) -> int:
+        return _LIST_HEAD_WORDS + self._most_tiles * _ITEM_WORDS
+
+    def _variant(self, *, has_lse: bool) -> Variant:
+        return variant_of(self._scores, is_packed=True, has_lse=has_lse)
+
+    def _prepare_cut(self, given: Sequence[ArrayView]) -> _Launch:
+        launch = work_kernel(self._variant(has_lse=False), self._blocking).prepare(
+            1,
+            _CUT_THREADS,
+            (
+                *given,
+                self._broken if self._device is None else int(self._broken.ctypes.data),
+                self.batch.max_queries,
+                self.batch.max_keys,
+                problem(self._packed, self._scores, self._blocking),
+            ),
+            pdl=True,
+        )
+        launch.release()
+        return launch
+
+    def _prepare_attend(
+        self, arrays: Sequence[ArrayView], lse: ArrayView | None, tiles: Any
+    ) -> _Launch:
+        blocking = self._blocking
+        q, k, v, o = map(reachable, arrays)
+        maps = packed_maps(q, k, v, o, blocking)
+        self._below_bytes = tuple(
+            view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
+        )
+        types = tuple(map_.cuda_type for map_ in maps)
+        kernel = attention_kernel(types, self._variant(has_lse=self._has_lse), blocking)
+        numbers = problem(self._packed, self._scores, blocking)
+        most = self._most_tiles * self._q.shape[1] // blocking.heads_per_tile
+        launch = kernel.prepare(
+            min(most, self._multiprocessors),
+            blocking.threads,
+            (*maps, 0 if lse is None else lse, tiles, numbers),
+            pdl=True,
+        )
+        launch.release()
+        return launch
+
+
+def _content(sums: tuple[Sums, Sums], handle: int) -> object:
+    """What the list of tiles depends on, where it is known: sums in host memory."""
+    if any(one.is_on_device for one in sums):
+        return None
+    return (handle, *(one.values.tobytes() for one in sums))
+
+
+def _host_word(device: int | None) -> Any:
+    """An integer, 0, that the device can write and the host can read at any time."""
+    if device is None:
+        return np.zeros(1, np.int32)
+    import cupy
+
+    with cupy.cuda.Device(device):
+        word = np.frombuffer(cupy.cuda.alloc_pinned_memory(_INT32.itemsize), np.int32, 1)
+    word[0] = 0
+    return word

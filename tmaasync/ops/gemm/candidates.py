@@ -1,0 +1,67 @@
+"""The blockings that a product may have, and those of them worth measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FORMS, legal_widths, may_share, ranked
+from tmaasync.ops.gemm.problem import Problem
+
+__all__ = ["candidates", "is_legal"]
+
+_CLUSTERS = (1, 2)
+_GROUPS = (4, 8, 16)
+_MAX_GROUP = 64
+_BEST = 10
+
+
+def is_legal(blocking: Blocking, problem: Problem) -> bool:
+    """Whether the kernel computes the product in this blocking."""
+    consumers, rows, block_n = blocking.consumers, blocking.rows, blocking.block_n
+    cluster, k_major = blocking.cluster, problem.b_is_k_major
+    plain = Blocking(
+        consumers, block_n, cluster, blocking.group_m, rows, by_columns=problem.by_columns
+    )
+    if blocking != plain or not 1 <= blocking.group_m <= _MAX_GROUP:
+        return False
+    if problem.by_columns:
+        widths = [width for width in FEW_COLUMNS if k_major or width == FEW_COLUMNS[-1]]
+        fits = block_n in widths and block_n >= problem.n
+        return fits and (consumers, rows, cluster) in ((1, 64, 1), (2, 64, 1))
+    is_shared = cluster == 1 or may_share(block_n, b_is_k_major=k_major)
+    widest = {(one, high): most for one, high, most in FORMS}.get((consumers, rows), 0)
+    is_wide = block_n in legal_widths(widest, b_is_k_major=k_major)
+    return is_wide and cluster in _CLUSTERS and is_shared
+
+
+def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:
+    """The model's best blocks, alone and in pairs, in groups of several sizes, where legal."""
+    found = _few(problem) if problem.by_columns else _many(problem, multiprocessors)
+    return [blocking for blocking in found if is_legal(blocking, problem)]
+
+
+def _few(problem: Problem) -> Iterator[Blocking]:
+    for block_n in FEW_COLUMNS:
+        yield from (Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1))
+
+
+def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
+    best = ranked(
+        problem.m,
+        problem.n,
+        problem.k,
+        multiprocessors,
+        on_lines=problem.on_lines,
+        b_is_k_major=problem.b_is_k_major,
+        count=problem.batches,
+    )
+    for block in best[:_BEST]:
+        for cluster in _CLUSTERS:
+            blocking = replace(block, cluster=cluster)
+            rows = -(-problem.m // blocking.cluster_rows)
+            for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
+                # Groups that hold all rows walk the output alike.
+                if rows > smaller:
+                    yield replace(blocking, group_m=group_m)

@@ -1,0 +1,176 @@
+"""Blockings that were measured to be the fastest, kept in a file for each GPU."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tmaasync._compile import cache_dir, write_whole
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.gemm.candidates import is_legal
+from tmaasync.ops.gemm.kernel import kernel_digest
+from tmaasync.ops.gemm.problem import Problem
+
+__all__ = ["Winner", "clear", "keep", "kept", "tuned_blocking"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The fastest blocking of a product, and what the model's choice took in the same rounds."""
+
+    problem: Problem
+    blocking: Blocking
+    microseconds: float
+    default_microseconds: float
+
+    @property
+    def gain(self) -> float:
+        """Speed over the model's choice."""
+        return self.default_microseconds / self.microseconds
+
+
+def tuned_blocking(gpu: str, problem: Problem) -> Blocking | None:
+    """The blocking that was measured for this product on this GPU; None if none was."""
+    return _blockings(gpu).get(problem)
+
+
+@functools.cache
+def _blockings(gpu: str) -> dict[Problem, Blocking]:
+    """Read once per process; a file that cannot be used is told of once."""
+    try:
+        return {winner.problem: winner.blocking for winner in _read(_path(gpu), gpu)}
+    except ValueError as error:
+        warnings.warn(
+            f"{_path(gpu)} is ignored: {error}. Run tmaasync tune again, or tmaasync tune --clear.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {}
+
+
+def keep(gpu: str, winners: Iterable[Winner]) -> Path:
+    """Add winners to the file of a GPU, in place of earlier ones of the same products."""
+    path = _path(gpu)
+    try:
+        known = {winner.problem: winner for winner in _read(path, gpu)}
+    except ValueError:
+        known = {}
+    known |= {winner.problem: winner for winner in winners}
+    whole = {
+        "format": _FORMAT,
+        "gpu": gpu,
+        "kernel": kernel_digest(),
+        "products": [_as_json(winner) for _, winner in sorted(known.items())],
+    }
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_whole(path, json.dumps(whole, indent=1).encode())
+    _blockings.cache_clear()
+    return path
+
+
+def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
+    """The winners of every GPU by its name, and why other files, by their names, are ignored."""
+    winners: dict[str, list[Winner]] = {}
+    ignored: dict[str, str] = {}
+    for path in _files():
+        try:
+            gpu = str(_document(path).get("gpu"))
+            winners[gpu] = _read(path, gpu)
+        except ValueError as error:
+            ignored[path.name] = str(error)
+    return winners, ignored
+
+
+def clear() -> int:
+    """Forget the winners of every GPU; returns how many files there were."""
+    files = _files()
+    for path in files:
+        path.unlink(missing_ok=True)
+    _blockings.cache_clear()
+    return len(files)
+
+
+# --- the files --------------------------------------------------------------------------------
+
+
+def _path(gpu: str) -> Path:
+    return _folder() / f"{re.sub(r'[^a-z0-9]+', '_', gpu.lower())}.json"
+
+
+def _folder() -> Path:
+    return cache_dir() / "tuned"
+
+
+def _files() -> list[Path]:
+    return sorted(_folder().glob("*.json"))
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """The whole file; empty where there is none.
+
+    Raises:
+        ValueError: It is no JSON, or cannot be read.
+    """
+    try:
+        whole = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"it cannot be read ({error})") from error
+    if not isinstance(whole, dict):
+        raise ValueError("it is not what tmaasync tune writes")
+    return whole
+
+
+def _read(path: Path, gpu: str) -> list[Winner]:
+    """The winners in a file.
+
+    Raises:
+        ValueError: The file is broken, or of another GPU, kernel or format.
+    """
+    whole = _document(path)
+    if not whole:
+        return []
+    for what, expected in (("format", _FORMAT), ("gpu", gpu), ("kernel", kernel_digest())):
+        if whole.get(what) != expected:
+            raise ValueError(f"it is of another {what}")
+    try:
+        return [_from_json(item) for item in whole["products"]]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ValueError(f"a product in it is broken ({error!r})") from error
+
+
+_CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m")
+
+
+def _as_json(winner: Winner) -> dict[str, Any]:
+    return {
+        "problem": winner.problem._asdict(),
+        "blocking": {name: getattr(winner.blocking, name) for name in _CHOSEN},
+        "microseconds": winner.microseconds,
+        "default_microseconds": winner.default_microseconds,
+    }
+
+
+def _from_json(item: Mapping[str, Any]) -> Winner:
+    problem = Problem(**item["problem"])
+    if [type(value) for value in problem] != [int, int, int, int, str, str, str, bool, bool]:
+        raise TypeError(f"{problem} has fields of other types")
+    chosen = item["blocking"]
+    if sorted(chosen) != sorted(_CHOSEN) or any(
+        type(value) is not int for value in chosen.values()
+    ):
+        raise TypeError(f"{chosen} is no blocking")
+    blocking = Blocking(**chosen, by_columns=problem.by_columns)
+    if not is_legal(blocking, problem):
+        raise ValueError(f"{blocking} is not for {problem}")
+    times = float(item["microseconds"]), float(item["default_microseconds"])
+    return Winner(problem, blocking, *times)
