@@ -111,6 +111,17 @@ __device__ void add_chunk(const Chunk& chunk, float* sums, float factor) {
     }
 }
 
+// The warp's lanes have read the stage, which unlike wgmma's reads their arrival has to order, also
+// for the CTAs whose multicast writes there next.
+__device__ void release_read_stage(SharedMemory& shared, u32 stage) {
+    __syncwarp();
+    if constexpr (CLUSTER == 1) {
+        if (lane_index() == 0) shared.empty[stage].arrive();
+    } else {
+        if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster(lane_index());
+    }
+}
+
 // Adds the addend times `factor`, chunk by chunk as load_addend puts them into the ring.
 __device__ void add_addend(
     SharedMemory& shared, Ring& place, Sums& sums, int consumer, float factor
@@ -123,9 +134,7 @@ __device__ void add_addend(
             const Chunk& chunk = addend_chunk(shared, place.index, consumer, i - first);
             add_chunk(chunk, sums[i / kChunks] + i % kChunks * (kChunkColumns / 2), factor);
         }
-        // All lanes have read before one of them says so.
-        __syncwarp();
-        release_stage(shared, place.index);
+        release_read_stage(shared, place.index);
         place.step();
     }
 }

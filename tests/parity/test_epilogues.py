@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from parity.backends import Emulate
 from parity.random_products import KINDS, Kind, Problem
 
-from tmaasync import ops
+from tmaasync import emulate, ops
+from tmaasync.emulate.run import Policy
+from tmaasync.ops.gemm import plan
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -16,6 +20,21 @@ def test_every_kind(backend: Any, kind: Kind) -> None:
     few_rows = kind.activation in {"relu", "gelu_tanh"}
 
     Problem(kind, 37 if few_rows else 131, 75 if few_rows else 137, 72, 5).check(backend)
+
+
+@pytest.mark.parametrize("policy", ["random", "adversarial"])
+def test_the_addend_passes_through_the_ring_without_a_race(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So few blocks that stages are used again and again, by operands and by the addend."""
+    few = replace(emulate.LIMITS, multiprocessors=2)
+    monkeypatch.setattr(emulate, "LIMITS", few)
+    plan.plan_for.cache_clear()
+
+    with emulate.scheduled(policy, seed=1, races=True):
+        Problem(Kind("float16", beta=1.0, output="float32"), 300, 520, 136, 5).check(Emulate())
+
+    plan.plan_for.cache_clear()
 
 
 def test_nothing_to_add_up_leaves_the_rest(backend: Any) -> None:
