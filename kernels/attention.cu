@@ -6,6 +6,8 @@
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 32
 //   STAGES          buffers in each of the rings of keys and of values
+//   QUERY_BUFFERS   1, or 2: the first scores of a tile are then taken before the last sums of the
+//                   tile before
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
 //   IS_PACKED       whether sequences lie one after the other, or every entry has its own slice
 //   HAS_LEFT        whether positions see no keys too far before them: a window
@@ -31,6 +33,20 @@ using OperandK = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, BLOCK_N, HEAD_
 using OperandV = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
 using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 using Ring = PipelineState<STAGES>;
+// Tasks go round through more places than queries have buffers: a task is read until its output
+// leaves, when the queries of the next are in use already.
+constexpr int kTasks = 2 * QUERY_BUFFERS;
+
+struct TaskPlace {
+    u32 index = 0;
+
+    __device__ __forceinline__ u32 buffer() const { return index % QUERY_BUFFERS; }
+    __device__ __forceinline__ u32 phase() const { return index / QUERY_BUFFERS; }
+    __device__ __forceinline__ TaskPlace before(u32 steps) const {
+        return {(index + kTasks - steps) % kTasks};
+    }
+    __device__ __forceinline__ void step() { index = (index + 1) % kTasks; }
+};
 
 static_assert(
     sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width"
@@ -50,32 +66,29 @@ template <bool kIsOverQ>
 struct Staged {
     typename OTile::Shared tiles[CONSUMERS];
 
-    __device__ __forceinline__ auto& of(typename QTile::Shared (&)[CONSUMERS], int group) {
-        return tiles[group];
-    }
+    __device__ __forceinline__ auto& of(typename QTile::Shared&, int group) { return tiles[group]; }
 };
 template <>
 struct Staged<true> {
-    __device__ __forceinline__ auto& of(typename QTile::Shared (&q)[CONSUMERS], int group) {
-        return reinterpret_cast<typename OTile::Shared&>(q[group]);
+    __device__ __forceinline__ auto& of(typename QTile::Shared& q, int) {
+        return reinterpret_cast<typename OTile::Shared&>(q);
     }
 };
 
-// What the producer hands over beside the queries. It may be read until the queries of the tile
-// after it are given back: there are two for each group.
+// What the producer hands over beside the queries.
 struct Task {
     Tile tile;
     bool is_last;
 };
 
 struct SharedMemory {
-    typename QTile::Shared q[CONSUMERS];
+    typename QTile::Shared q[QUERY_BUFFERS][CONSUMERS];
     typename KTile::Shared k[STAGES];
     typename VTile::Shared v[STAGES];
     Staged<O_OVER_Q> o;
-    Task tasks[CONSUMERS];
-    SharedMemBarrier q_full[CONSUMERS];
-    SharedMemBarrier q_empty[CONSUMERS];
+    Task tasks[kTasks];
+    SharedMemBarrier q_full[QUERY_BUFFERS][CONSUMERS];
+    SharedMemBarrier q_empty[QUERY_BUFFERS][CONSUMERS];
     SharedMemBarrier k_full[STAGES];
     SharedMemBarrier k_empty[STAGES];
     SharedMemBarrier v_full[STAGES];
@@ -90,9 +103,11 @@ using Weights = u32[BLOCK_N / 16][4];
 using Sums = float[HEAD_DIM / 2];
 
 __device__ void open_rings(SharedMemory& shared) {
-    for (int group = 0; group < CONSUMERS; ++group) {
-        shared.q_full[group].init(1);
-        shared.q_empty[group].init(kWarps);
+    for (int buffer = 0; buffer < QUERY_BUFFERS; ++buffer) {
+        for (int group = 0; group < CONSUMERS; ++group) {
+            shared.q_full[buffer][group].init(1);
+            shared.q_empty[buffer][group].init(kWarps);
+        }
     }
     for (int stage = 0; stage < STAGES; ++stage) {
         shared.k_full[stage].init(1);
@@ -141,19 +156,19 @@ struct Loads {
     const VTile& v;
     Ring k_place = Ring::for_producer();
     Ring v_place = Ring::for_producer();
-    u32 q_phase = 1;
+    TaskPlace place;
 
-    // Hands a tile over, as soon as the tile before is done with.
+    // Hands a tile over, as soon as the one that had its buffer is done with.
     __device__ __forceinline__ void load_q(const Tile& tile) {
+        hand_over({tile, false});
         for (int group = 0; group < CONSUMERS; ++group) {
-            shared.q_empty[group].wait(q_phase);
-            shared.tasks[group] = {tile, false};
             load_rows(
-                q, shared.q[group], shared.q_full[group], tile.entry.index, tile.entry.queries,
-                tile.head, tile.position + group * kGroupPositions
+                q, shared.q[place.buffer()][group], shared.q_full[place.buffer()][group],
+                tile.entry.index, tile.entry.queries, tile.head,
+                tile.position + group * kGroupPositions
             );
         }
-        q_phase ^= 1;
+        place.step();
     }
 
     __device__ __forceinline__ void load_k(const Tile& tile, i32 kv_head, i32 block) {
@@ -165,14 +180,17 @@ struct Loads {
     }
 
     __device__ __forceinline__ void end() {
-        for (int group = 0; group < CONSUMERS; ++group) {
-            shared.q_empty[group].wait(q_phase);
-            shared.tasks[group] = {{}, true};
-            shared.q_full[group].arrive();
-        }
+        hand_over({{}, true});
+        for (auto& full : shared.q_full[place.buffer()]) full.arrive();
     }
 
 private:
+    // Every group is done with what was here before.
+    __device__ __forceinline__ void hand_over(const Task& task) {
+        for (auto& empty : shared.q_empty[place.buffer()]) empty.wait(place.phase() ^ 1);
+        shared.tasks[place.index] = task;
+    }
+
     template <typename Rows>
     __device__ __forceinline__ static void load_block(
         const Rows& rows,
@@ -241,26 +259,34 @@ struct Consumer {
     int group;
     Ring k_place = Ring::for_consumer();
     Ring v_place = Ring::for_consumer();
-    u32 q_phase = 0;
+    TaskPlace place;  // of the task that is taken next
 
-    // The next tile, whose queries have landed.
-    __device__ __forceinline__ Task take_task() {
-        shared.q_full[group].wait(q_phase);
-        q_phase ^= 1;
-        const Task task = shared.tasks[group];
-        // One lane tells for its warp that the queries, and with them the task, may be replaced.
+    // Waits for a task, and for its queries.
+    __device__ __forceinline__ void take_task() {
+        shared.q_full[place.buffer()][group].wait(place.phase());
+        // One lane gives the queries back for its warp: none may be waiting for them still.
         __syncwarp();
-        return task;
+        place.step();
+    }
+
+    // The task that was taken last, or before that.
+    __device__ __forceinline__ const Task& task(u32 before = 0) const {
+        return shared.tasks[place.before(1 + before).index];
+    }
+
+    // What the group walks for it.
+    __device__ __forceinline__ KeyBlocks blocks() const {
+        return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, group);
     }
 
     // All scores of the tile are taken.
     __device__ __forceinline__ void release_queries() {
-        if constexpr (!O_OVER_Q) release(shared.q_empty[group]);
+        if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);
     }
 
     // scores = Q K^T, as one group of instructions.
     __device__ __forceinline__ void issue_scores(Scores& scores) {
-        const u64 q = OperandQ::descriptor(shared.q[group], 0);
+        const u64 q = OperandQ::descriptor(shared.q[place.before(1).buffer()][group], 0);
         const u64 k = OperandK::descriptor(shared.k[k_place.index], 0);
         shared.k_full[k_place.index].wait(k_place.phase);
         wgmma_fence_operands(scores);
@@ -366,31 +392,57 @@ __device__ __forceinline__ void step(
     if (changes(rescale)) scale_rows(sums, rescale);
 }
 
-__device__ __forceinline__ void attend(
-    Consumer& consumer, const Tile& tile, const KeyBlocks& blocks, Softmax& softmax, Sums& sums
+// The first block of a tile, where nothing else runs.
+__device__ __forceinline__ void begin(
+    Consumer& consumer, const KeyBlocks& blocks, Softmax& softmax, Scores& scores, Weights& weights
 ) {
-    Scores scores;
-    Weights weights;
     float rescale[2];
-    int block = blocks.end - 1;
-
     consumer.issue_scores(scores);
     consumer.take_scores<0>(scores);
-    weigh_scores<true>(consumer, tile, block, softmax, scores, rescale);
+    weigh_scores<true>(consumer, consumer.task().tile, blocks.end - 1, softmax, scores, rescale);
     accumulators_to_a<Element>(weights, scores);
+}
 
-    for (--block; block >= max(blocks.whole_end, blocks.first); --block) {
-        step<true>(consumer, tile, block, softmax, scores, weights, sums);
+// All blocks of a tile but the first. The weights of the last are left to be summed.
+__device__ __forceinline__ void go_on(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    int block = blocks.end - 2;
+    for (; block >= max(blocks.whole_end, blocks.first); --block) {
+        step<true>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.whole_first; --block) {
-        step<false>(consumer, tile, block, softmax, scores, weights, sums);
+        step<false>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.first; --block) {
-        step<true>(consumer, tile, block, softmax, scores, weights, sums);
+        step<true>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
     }
     consumer.release_queries();
+}
+
+// The last sums of a tile, while the first block of the next is multiplied and weighed.
+__device__ __forceinline__ void change_over(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    float rescale[2];
+    take_turn(consumer.group);
+    consumer.issue_scores(scores);
     consumer.issue_sums(sums, weights);
+    pass_turn(consumer.group);
+    consumer.take_scores<1>(scores);
+    weigh_scores<true>(consumer, consumer.task().tile, blocks.end - 1, softmax, scores, rescale);
     consumer.take_sums(sums, weights);
+    accumulators_to_a<Element>(weights, scores);
 }
 
 // --- output --------------------------------------------------------------------------------------
@@ -411,15 +463,16 @@ __device__ __forceinline__ void write_lse(
 }
 
 __device__ __forceinline__ void store_output(
-    Consumer& consumer, const OTile& o, const Tile& tile, const Sums& sums
+    Consumer& consumer, const OTile& o, const Tile& tile, Sums& sums, const float (&shares)[2]
 ) {
     const int group = consumer.group;
     const NamedBarrier<kGroupThreads> everyone{1u + group};
     const bool leads = threadIdx.x % kGroupThreads == 0;
-    auto& staged = consumer.shared.o.of(consumer.shared.q, group);
+    auto& staged = consumer.shared.o.of(consumer.shared.q[0][group], group);
     // The store of the tile before has read this memory.
     if (leads) wait_group_read<0>();
     everyone.sync();
+    scale_rows(sums, shares);
     store_accumulators<OutputO, HEAD_DIM>(staged, sums);
     fence_async_view_proxy();
     everyone.sync();
@@ -429,38 +482,89 @@ __device__ __forceinline__ void store_output(
         commit_group();
         if constexpr (O_OVER_Q) {
             wait_group_read<0>();
-            consumer.shared.q_empty[group].arrive(kWarps);
+            consumer.shared.q_empty[0][group].arrive(kWarps);
         }
     }
 }
 
-__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
-    const Problem& problem = consumer.problem;
-    // The first group's first turn.
-    if (consumer.group == CONSUMERS - 1) pass_turn(consumer.group);
-    for (Task task = consumer.take_task(); !task.is_last; task = consumer.take_task()) {
-        const Tile& tile = task.tile;
-        const auto blocks = tile.blocks(problem, consumer.group);
-        Softmax softmax{problem.scale_log2};
-        Sums sums;
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
-        if (blocks.count() == 0) {
-            consumer.release_queries();
-        } else {
-            attend(consumer, tile, blocks, softmax, sums);
-        }
+// What the sums of the thread's rows have to be multiplied by; their log-sum-exp is written.
+struct Shares {
+    float of[2];
 
-        float inverse[2], values[2];
+    __device__ __forceinline__ Shares(
+        const Consumer& consumer, const Tile& tile, const Softmax& softmax, float* lse
+    ) {
+        float values[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = softmax.total(half);
-            inverse[half] = total == 0 ? 0 : 1 / total;
+            of[half] = total == 0 ? 0 : 1 / total;
             values[half] = softmax.log_sum_exp(half, total);
         }
-        if constexpr (HAS_LSE) write_lse(problem, tile, consumer.group, values, lse);
-        scale_rows(sums, inverse);
-        store_output(consumer, o, tile, sums);
+        if constexpr (HAS_LSE) write_lse(consumer.problem, tile, consumer.group, values, lse);
+    }
+};
+
+__device__ __forceinline__ void clear(Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
+}
+
+// From the task on that was taken last, whose tile sees keys, as many as do: between them the
+// tensor cores are never without work. The task that ends them is taken.
+__device__ __forceinline__ void attend_run(
+    Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse
+) {
+    Softmax softmax{consumer.problem.scale_log2};
+    Scores scores;
+    Weights weights;
+    Sums sums;
+    clear(sums);
+    begin(consumer, blocks, softmax, scores, weights);
+    while (true) {
+        go_on(consumer, blocks, softmax, scores, weights, sums);
+        const Shares shares(consumer, consumer.task().tile, softmax, lse);
+        if constexpr (QUERY_BUFFERS > 1) {
+            consumer.take_task();
+            blocks = consumer.blocks();
+            if (blocks.count() > 0) {
+                softmax = Softmax{consumer.problem.scale_log2};
+                change_over(consumer, blocks, softmax, scores, weights, sums);
+                store_output(consumer, o, consumer.task(1).tile, sums, shares.of);
+                clear(sums);
+                continue;
+            }
+        }
+        consumer.issue_sums(sums, weights);
+        consumer.take_sums(sums, weights);
+        store_output(consumer, o, consumer.task(QUERY_BUFFERS - 1).tile, sums, shares.of);
+        if constexpr (QUERY_BUFFERS == 1) consumer.take_task();
+        return;
+    }
+}
+
+// A tile that sees no keys.
+__device__ __forceinline__ void attend_to_nothing(Consumer& consumer, const OTile& o, float* lse) {
+    const Tile& tile = consumer.task().tile;
+    consumer.release_queries();
+    Sums sums;
+    clear(sums);
+    const Shares none(consumer, tile, Softmax{consumer.problem.scale_log2}, lse);
+    store_output(consumer, o, tile, sums, none.of);
+    consumer.take_task();
+}
+
+__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
+    // The first group's first turn.
+    if (consumer.group == CONSUMERS - 1) pass_turn(consumer.group);
+    consumer.take_task();
+    while (!consumer.task().is_last) {
+        const auto blocks = consumer.blocks();
+        if (blocks.count() > 0) {
+            attend_run(consumer, blocks, o, lse);
+        } else {
+            attend_to_nothing(consumer, o, lse);
+        }
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
     // Whoever passed the last turn on has somebody to take it.

@@ -98,11 +98,16 @@ class Blocking:
 
     @property
     def stages(self) -> int:
-        """Buffers in each ring."""
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self._tile_bytes
-        if not self.output_is_over_queries:
-            room -= self._tile_bytes
+        """Buffers in each ring of keys and values."""
+        tiles = self.query_buffers + (not self.output_is_over_queries)
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - tiles * self._tile_bytes
         return min(_MOST_STAGES, room // self._block_bytes)
+
+    @property
+    def query_buffers(self) -> int:
+        """Two where that leaves two buffers in each ring, so that tiles overlap."""
+        used = 3 * self._tile_bytes + 2 * self._block_bytes
+        return 2 if used + _BARRIER_BYTES <= MAX_SHARED_BYTES else 1
 
     @property
     def output_is_over_queries(self) -> bool:
@@ -131,6 +136,7 @@ class Blocking:
             "BLOCK_N": self.block_n,
             "HEAD_DIM": self.head_dim,
             "STAGES": self.stages,
+            "QUERY_BUFFERS": self.query_buffers,
             "HEADS_PER_TILE": self.heads_per_tile,
             "WEIGHS_EARLY": self.weighs_early,
             "TAKES_TURNS": self.takes_turns and self.consumers > 1,
