@@ -37,6 +37,35 @@ def test_the_addend_passes_through_the_ring_without_a_race(
     plan.plan_for.cache_clear()
 
 
+@pytest.mark.parametrize("b_is_batch", [False, True])
+@pytest.mark.parametrize("columns", [48, 45])  # of which the latter are written through a copy
+def test_a_batch_has_an_epilogue_too(backend: Any, columns: int, b_is_batch: bool) -> None:
+    rng = np.random.default_rng(11)
+    shapes = (3, 70, 40), ((3, 40, columns) if b_is_batch else (40, columns)), (3, 70, columns)
+    a, b, c = (rng.integers(-4, 5, shape).astype(np.float16) for shape in shapes)
+    bias = rng.integers(-4, 5, columns).astype(np.float32)
+    out = backend.array(c)
+
+    ops.matmul(
+        backend.array(a), backend.array(b), c=out, bias=backend.array(bias), activation="relu",
+        out=out,
+    )  # fmt: skip
+
+    wanted = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + c + bias, 0)
+    assert np.array_equal(backend.host(out), wanted)
+
+
+@pytest.mark.parametrize("columns", [8, 5])
+def test_a_batch_with_one_matrix_may_be_copied(backend: Any, columns: int) -> None:
+    rng = np.random.default_rng(12)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float16) for shape in ((2, 3, 5), (5, columns)))
+    out = backend.array(np.full((2, 3, columns), np.nan, np.float16))
+
+    ops.matmul(backend.array(a), backend.array(b), out=out)
+
+    assert np.array_equal(backend.host(out), a.astype(np.float64) @ b.astype(np.float64))
+
+
 def test_nothing_to_add_up_leaves_the_rest(backend: Any) -> None:
     a, b = (backend.array(np.zeros(shape, np.float16)) for shape in ((5, 0), (0, 16)))
     c = backend.array(np.full((5, 16), -3, np.float16))
