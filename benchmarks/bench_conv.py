@@ -22,8 +22,9 @@ from race import race, record
 
 from tmaasync import _arrays, ops
 from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._epilogue import Epilogue
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops.conv2d import Epilogue, choose_blocking, conv2d_kernel, conv2d_tiles, operation
+from tmaasync.ops.conv2d import choose_blocking, conv2d_kernel, conv2d_tiles, operation
 from tmaasync.ops.conv2d import kernel as kernels
 from tmaasync.ops.conv2d import plan as plans
 from tmaasync.ops.conv2d.kernel import RATE

@@ -7,8 +7,7 @@
 //   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
 //                   the filters and one tap
 //   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, C_IS_N_MAJOR    as in gemm.cu
-//   Bias            its element type
-//   HAS_BIAS, RELU  what becomes of the sums before they are rounded
+//   Bias, BIAS, ACTIVATION    what becomes of the sums before they are rounded: see epilogue.cuh
 //
 // Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
 // behind the last, so that every tap takes whole chunks. A stage of narrow chunks holds several
@@ -24,6 +23,8 @@ using OperandB = WgmmaOperand<BTile, Major::kK>;
 struct StageExtras {};
 
 #include "product.cuh"
+
+#include "epilogue.cuh"
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
@@ -79,44 +80,15 @@ __device__ void load_tiles(
     }
 }
 
-// The bias of two neighbouring columns; what is beyond the last filter is not stored.
-__device__ float2 bias_of(const Bias* bias, int column, int k) {
-    struct alignas(2 * sizeof(Bias)) Pair {
-        Bias low, high;
-    };
-    if (column + 1 < k) {
-        const Pair pair = *reinterpret_cast<const Pair*>(bias + column);
-        return {static_cast<float>(pair.low), static_cast<float>(pair.high)};
-    }
-    return {column < k ? static_cast<float>(bias[column]) : 0.0f, 0.0f};
-}
+struct Finish {
+    const Bias* bias;
+    int k;
 
-__device__ void add_bias(Sums& sums, const Bias* bias, int n, int k) {
-    const int first = n + static_cast<int>(lane_index()) % 4 * 2;
-#pragma unroll
-    for (int eight = 0; eight < BLOCK_N / 8; ++eight) {
-        const float2 more = bias_of(bias, first + eight * 8, k);
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            float* s = sums[part] + eight * 4;
-            s[0] += more.x;
-            s[1] += more.y;
-            s[2] += more.x;
-            s[3] += more.y;
-        }
+    __device__ void tile(Sums& sums, Ring&, const TileWalk::Start& start) const {
+        if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, k);
     }
-}
-
-// Unlike fmaxf this hands NaN on.
-__device__ void clamp_below(Sums& sums) {
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-        for (int i = 0; i < BLOCK_N / 2; ++i) {
-            sums[part][i] = sums[part][i] < 0 ? 0 : sums[part][i];
-        }
-    }
-}
+    __device__ void chunk(float* sums) const { activate_chunk(sums); }
+};
 
 // `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
 extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
@@ -128,38 +100,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     int k,
     int columns
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
     const TileWalk walk(m, k, columns);
-    const int group = warpgroup_index();
-
-    // The next grid may open its rings while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        images.prefetch_descriptor();
-        filters.prefetch_descriptor();
-        out.prefetch_descriptor();
-        open_ring(shared);
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (group == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            load_tiles(shared, images, filters, walk);
+    run_roles(
+        images, filters, out,
+        [&](SharedMemory& shared) { load_tiles(shared, images, filters, walk); },
+        [&](SharedMemory& shared, int consumer) {
+            if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
+            multiply_tiles(shared, out, walk, consumer, Finish{bias, k});
         }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        if constexpr (HAS_BIAS) wait_for_previous_grids();
-        multiply_tiles(shared, out, walk, group - 1, [=](Sums& sums, int n) {
-            if constexpr (HAS_BIAS) add_bias(sums, bias, n, k);
-            if constexpr (RELU) clamp_below(sums);
-        });
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+    );
 }

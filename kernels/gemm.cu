@@ -1,7 +1,8 @@
-// C[M, N] = A[M, K] B[K, N] in fp32 accumulators; or a batch of them.
+// C[M, N] = A[M, K] B[K, N], summed in fp32, or of integers in int32; or a batch of them.
 //
-//   ATile, BTile    operand tiles, 64 deep, 128-byte swizzle; K or M/N contiguous. In front of the
-//                   two sides a third, of 1, where the matrix is one of a batch
+//   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K contiguous, or of bf16
+//                   and fp16 M/N. In front of the two sides a third, of 1, where the matrix is one
+//                   of a batch
 //   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
 //                   that width; or, where its columns are contiguous, by all columns of a block.
 //                   Of rank 3 like the operands
@@ -18,42 +19,9 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-using namespace tmaasync;
-
-using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
-using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
-
-struct StageExtras {};
-
-#include "product.cuh"
+#include "gemm.cuh"
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
-
-__device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
-    const int m = start.m;
-    return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, start.batch);
-}
-
-__device__ Coordinates<BTile::kRank> b_start(const TileWalk::Start& start, int k) {
-    const int n = start.n;
-    return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, start.batch);
-}
-
-__device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk) {
-    auto place = Ring::for_producer();
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
-            auto& stage = shared.stages[place.index];
-            auto& full = shared.full[place.index];
-            // Every consumer of this stage, in every CTA of the cluster, has read it.
-            shared.empty[place.index].wait(place.phase);
-            full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, a_start(start, block * kBlockK));
-            load_b(stage.b, full, b, b_start(start, block * kBlockK));
-        }
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     const __grid_constant__ ATile a,
@@ -64,34 +32,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int k,
     int batches
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
     const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
-    const int group = warpgroup_index();
-
-    // The next grid may open its rings while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        a.prefetch_descriptor();
-        b.prefetch_descriptor();
-        c.prefetch_descriptor();
-        open_ring(shared);
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (group == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            load_tiles(shared, a, b, walk);
+    run_roles(
+        a, b, c,
+        [&](SharedMemory& shared) {
+            load_tiles(shared, a, b, walk, [](Ring&, const TileWalk::Start&) {});
+        },
+        [&](SharedMemory& shared, int consumer) {
+            multiply_tiles(shared, c, walk, consumer, Untouched{});
         }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+    );
 }

@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
     } else {
         claim_registers<kConsumerRegisters>();
         wait_for_previous_grids();
-        multiply_tiles(shared, c, GroupWalk(groups, n, k), group - 1, [](Sums&, int) {});
+        multiply_tiles(shared, c, GroupWalk(groups, n, k), group - 1, Untouched{});
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
     if constexpr (CLUSTER > 1) cluster_sync();

@@ -14,6 +14,7 @@
 namespace tmaasync {
 
 using Output = typename CTile::Element;
+using Sum = typename SumOf<typename OperandA::Element>::Type;
 using Ring = PipelineState<STAGES>;
 
 constexpr int kInstructionRows = 64;
@@ -42,6 +43,9 @@ static_assert(
 );
 static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32, "see gemm.cu");
 static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
+static_assert(
+    kSameType<Sum, int> == kSameType<Output, int>, "integers are stored as they are summed"
+);
 
 struct SharedMemory {
     struct Stage {
@@ -56,7 +60,7 @@ struct SharedMemory {
 
 // What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
 // in rows lane / 4 and lane / 4 + 8 of the warp's 16.
-using Sums = float[kParts][BLOCK_N / 2];
+using Sums = Sum[kParts][BLOCK_N / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
@@ -77,7 +81,7 @@ __device__ void load_b(
     }
 }
 
-__device__ int ceil_div(int a, int b) {
+__device__ constexpr int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
 
@@ -143,9 +147,22 @@ struct TileWalk {
         __device__ void store(
             const Tile& c, const typename Tile::Shared& chunk, int row, int column
         ) const {
+            c.async_store(chunk, place<Tile::kRank>(row, column));
+        }
+
+        // Loads what starts there in a matrix like the output.
+        template <typename Tile>
+        __device__ void load(
+            const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column
+        ) const {
+            c.async_copy(chunk, full, place<Tile::kRank>(row, column));
+        }
+
+        template <int kRank>
+        __device__ Coordinates<kRank> place(int row, int column) const {
             const int inner = C_IS_N_MAJOR ? n + column : m + row;
             const int outer = C_IS_N_MAJOR ? m + row : n + column;
-            c.async_store(chunk, in_batch<Tile::kRank>(inner, outer, batch));
+            return in_batch<kRank>(inner, outer, batch);
         }
     };
 
@@ -228,13 +245,13 @@ __device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int u
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
 template <typename T>
 __device__ void write_rows_16bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
 #pragma unroll
     for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
-        const float* s = sums + first + unit * 4;
+        const Sum* s = sums + first + unit * 4;
         ptx::stmatrix_x4(
             unit_address(chunk, row, unit + lane / 16), accumulator_pair<T>(s, 0),
             accumulator_pair<T>(s, 1), accumulator_pair<T>(s, 2), accumulator_pair<T>(s, 3)
@@ -244,18 +261,21 @@ __device__ void write_rows_16bit(
 
 // 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
 __device__ void write_rows_32bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
+    struct alignas(8) Pair {
+        Sum low, high;
+    };
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4;
 #pragma unroll
     for (int eight = 0; eight < kChunkColumns / 8; ++eight) {
-        const float* s = sums + first + eight * 4;
+        const Sum* s = sums + first + eight * 4;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const u32 offset = offset_in_chunk(row + 8 * half, eight * 32 + lane % 4 * 8);
-            auto* pair = reinterpret_cast<float2*>(chunk.bytes + offset);
-            *pair = float2{s[2 * half], s[2 * half + 1]};
+            auto* pair = reinterpret_cast<Pair*>(chunk.bytes + offset);
+            *pair = {s[2 * half], s[2 * half + 1]};
         }
     }
 }
@@ -264,13 +284,13 @@ __device__ void write_rows_32bit(
 // of a warp are transposed on the way.
 template <typename T>
 __device__ void write_columns_16bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
     const int unit = threadIdx.x % kGroupThreads / 32 * 2 + lane / 8 % 2;
 #pragma unroll
     for (int column = 0; column < kChunkColumns; column += 8) {
-        const float* s = sums + first + column / 2;
+        const Sum* s = sums + first + column / 2;
         ptx::stmatrix_x2_trans(
             unit_address(chunk, column + lane % 8, unit), accumulator_pair<T>(s, 0),
             accumulator_pair<T>(s, 1)
@@ -280,7 +300,7 @@ __device__ void write_columns_16bit(
 
 // 32-bit output whose columns are contiguous: 32 rows to a line, the other 32 in the second box.
 __device__ void write_columns_32bit(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     const int lane = lane_index();
 #pragma unroll
@@ -288,13 +308,13 @@ __device__ void write_columns_32bit(
         const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
         const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
         const u32 offset = offset_in_chunk(column, row % 32 * 4);
-        *reinterpret_cast<float*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
+        *reinterpret_cast<Sum*>(chunk.bytes + row / 32 * CTile::kBoxBytes + offset) =
             sums[first + i];
     }
 }
 
 __device__ void write_chunk(
-    typename CTile::Shared& chunk, const float (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
 ) {
     constexpr bool kIs16Bit = sizeof(Output) == 2;
     if constexpr (C_IS_N_MAJOR && kIs16Bit) {
@@ -308,13 +328,23 @@ __device__ void write_chunk(
     }
 }
 
+// What becomes of the sums before they are rounded: this is nothing. A tile's, whose rows and
+// columns start there, may take from the ring what the producer put behind the tile's operands.
+struct Untouched {
+    template <typename Start>
+    __device__ void tile(Sums&, Ring&, const Start&) const {}
+    // The sums of the columns of one chunk.
+    __device__ void chunk(Sum*) const {}
+};
+
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
 // them.
-template <typename Start>
+template <typename Finish, typename Start>
 __device__ void store_part(
     SharedMemory& shared,
     u32& turn,
-    const float (&sums)[BLOCK_N / 2],
+    Sum (&sums)[BLOCK_N / 2],
+    const Finish& finish,
     const CTile& c,
     int consumer,
     int part,
@@ -328,6 +358,7 @@ __device__ void store_part(
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
+        finish.chunk(sums + index * kChunkColumns / 2);
         write_chunk(chunk, sums, index * kChunkColumns / 2);
         fence_async_view_proxy();
         group.sync();
@@ -339,26 +370,26 @@ __device__ void store_part(
     }
 }
 
-template <typename Start>
+template <typename Finish, typename Start>
 __device__ void store_sums(
     SharedMemory& shared,
     u32& turn,
-    const Sums& sums,
+    Sums& sums,
+    const Finish& finish,
     const CTile& c,
     int consumer,
     const Start& start
 ) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-        store_part(shared, turn, sums[part], c, consumer, part, start);
+        store_part(shared, turn, sums[part], finish, c, consumer, part, start);
     }
 }
 
-// `finish(sums, n)` is what becomes of a tile's sums, whose columns start at n, before they are
-// rounded and stored. `walk` has the interface of TileWalk.
+// `walk` has the interface of TileWalk, `finish` that of Untouched.
 template <typename Walk, typename Finish>
 __device__ void multiply_tiles(
-    SharedMemory& shared, const CTile& c, Walk walk, int consumer, Finish finish
+    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
     auto place = Ring::for_consumer();
     u32 turn = 0;
@@ -366,10 +397,48 @@ __device__ void multiply_tiles(
         const auto start = walk.start();
         Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        finish(sums, start.n);
-        store_sums(shared, turn, sums, c, consumer, start);
+        finish.tile(sums, place, start);
+        store_sums(shared, turn, sums, finish, c, consumer, start);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
+}
+
+// The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
+// tiles into the ring; `multiply(shared, consumer)` that of every other group, which takes them
+// out.
+template <typename Load, typename Multiply>
+__device__ __forceinline__ void run_roles(
+    const ATile& a, const BTile& b, const CTile& c, Load load, Multiply multiply
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    const int group = warpgroup_index();
+
+    // The next grid may open its rings while this one multiplies.
+    launch_dependent_grids();
+    if (threadIdx.x == 0) {
+        a.prefetch_descriptor();
+        b.prefetch_descriptor();
+        c.prefetch_descriptor();
+        open_ring(shared);
+    }
+    if constexpr (CLUSTER == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
+
+    if (group == kProducer) {
+        release_registers<kProducerRegisters>();
+        if (warp_index() == 0 && elect()) {
+            wait_for_previous_grids();
+            load(shared);
+        }
+    } else {
+        claim_registers<kConsumerRegisters>();
+        multiply(shared, group - 1);
+    }
+    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
+    if constexpr (CLUSTER > 1) cluster_sync();
 }
 
 }  // namespace tmaasync

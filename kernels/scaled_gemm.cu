@@ -202,7 +202,7 @@ __device__ void multiply_scaled_tiles(
         const auto start = walk.start();
         Sums total = {};
         multiply_scaled_tile(shared, place, total, consumer, walk.k_blocks, start.n);
-        store_sums(shared, turn, total, c, consumer, start);
+        store_sums(shared, turn, total, Untouched{}, c, consumer, start);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }

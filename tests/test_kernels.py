@@ -14,37 +14,46 @@ from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops.attention import kernel as attention
-from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
+from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 from tmaasync.ops.gemm.blocking import FORMS, legal_widths, may_share
+from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.ops.scaled_gemm import ScaledBlocking, scaled_gemm_kernel, scaled_gemm_tiles
 from tmaasync.ops.scaled_gemm import blocking as scaled_blockings
 from tmaasync.tile.window import window_of
 
-_TYPES = {"bfloat16": "tmaasync::bfloat16", "float16": "tmaasync::float16", "float32": "float"}
+_OUTPUTS = ("bfloat16", "float16", "float32")
 
 
 def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
     return (
-        f"tmaasync::TMATensorTile<{_TYPES[dtype]}, tmaasync::Shape<{sides[0]}, {sides[1]}>, "
+        f"tmaasync::TMATensorTile<{element(dtype).cuda_type}, "
+        f"tmaasync::Shape<{sides[0]}, {sides[1]}>, "
         f"tmaasync::Box<{box[0]}, {box[1]}>, tmaasync::Swizzle::k128B>"
     )
 
 
 def gemm_with(
-    blocking: gemm.Blocking, operand: str, output: str, a_transposed: bool, b_transposed: bool
+    blocking: gemm.Blocking,
+    operand: str,
+    output: str,
+    a_transposed: bool,
+    b_transposed: bool,
+    epilogue: ProductEpilogue | None = None,
 ) -> Kernel:
     m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
-    a = tile_type(operand, *(((64, m), (64, 64)) if a_transposed else ((m, 64), (m, 64))))
-    b = tile_type(operand, *(((n, 64), (n // parts, 64)) if b_transposed else ((64, n), (64, 64))))
+    k = 128 // element(operand).itemsize
+    a = tile_type(operand, *(((k, m), (k, 64)) if a_transposed else ((m, k), (m, k))))
+    b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
     line_bytes = 128 if blocking.by_columns else blocking.chunk_bytes
     columns = line_bytes // element(output).itemsize
     rows = n if blocking.by_columns else 64
     sides = (n, 64) if blocking.by_columns else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
-    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking)
+    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking, epilogue)
 
 
 def assert_clean(kernel: Kernel) -> None:
@@ -80,7 +89,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
     ],
     ids=str,
 )
-@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("output", _OUTPUTS)
 def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)
@@ -113,7 +122,7 @@ def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
 
 GROUPED = [
     (blocking, output, b_transposed)
-    for blocking, output in zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_TYPES), strict=False)
+    for blocking, output in zip([*BLOCKINGS, *FEW_COLUMNS], itertools.cycle(_OUTPUTS), strict=False)
     for b_transposed in (True, False)
     if blocking.block_n in legal_widths(256, b_is_k_major=b_transposed)
 ]
@@ -131,6 +140,63 @@ def test_grouped_gemm_compiles_clean(blocking: Blocking, output: str, b_transpos
     assert_clean(grouped_with(blocking, output, b_transposed))
 
 
+COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
+
+
+def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilogue:
+    return ProductEpilogue(bias, activation, is_scaled=True, has_addend=True)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "output", "epilogue"),
+    [
+        (gemm.Blocking(2, 256, 2), "bfloat16", everything(Activation.GELU)),
+        (gemm.Blocking(2, 256, 1), "float32", everything(Activation.SILU)),
+        (gemm.Blocking(2, 224, 1), "float16", everything(Activation.GELU_TANH)),
+        (gemm.Blocking(1, 160, 1), "float32", everything(Activation.RELU, ROWS)),
+        (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
+        (gemm.Blocking(1, 64, by_columns=True), "float32", everything(Activation.SILU)),
+        (
+            gemm.Blocking(1, 8, by_columns=True),
+            "float32",
+            everything(Activation.RELU, BiasSide.ROWS),
+        ),
+        (gemm.Blocking(2, 256, 2), "float16", ProductEpilogue(ROWS)),
+    ],
+    ids=str,
+)
+def test_gemm_with_an_epilogue_compiles_clean(
+    blocking: gemm.Blocking, output: str, epilogue: ProductEpilogue
+) -> None:
+    operand = "float16" if output == "float16" else "bfloat16"
+
+    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+
+
+WHOLE_EPILOGUE = everything(Activation.GELU)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "operand", "output", "epilogue"),
+    [
+        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", None),
+        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
+        (gemm.Blocking(2, 224, 1), "float8_e5m2", "float32", ProductEpilogue(is_scaled=True)),
+        (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
+        (gemm.Blocking(2, 256, 2), "int8", "int32", None),
+        (gemm.Blocking(2, 160, 1), "uint8", "int32", None),
+        (gemm.Blocking(1, 8, by_columns=True), "int8", "int32", None),
+        (gemm.Blocking(2, 256, 2), "tfloat32", "float32", None),
+        (gemm.Blocking(2, 32, by_columns=True), "tfloat32", "float32", None),
+    ],
+    ids=str,
+)
+def test_gemm_of_other_types_compiles_clean(
+    blocking: gemm.Blocking, operand: str, output: str, epilogue: ProductEpilogue | None
+) -> None:
+    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+
+
 def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
     shapes = (1, 4, 4, channels), (8, 3, 3, channels)
     images, filters = (np.zeros(shape, np.float16) for shape in shapes)
@@ -142,7 +208,7 @@ def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: i
     return conv2d_kernel(*(tile.cuda_type for tile in tiles), "float", epilogue, blocking)
 
 
-PLAIN, BIASED = Epilogue(), Epilogue(has_bias=True, relu=True)
+PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
 CONV2D_BLOCKINGS = [
     Blocking(consumers, n, 1 + index % 2, rows=rows)
     for index, (consumers, rows, n) in enumerate(RATE)
@@ -160,7 +226,7 @@ def test_conv2d_of_few_channels_compiles_clean(channels: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", list(_TYPES))
+@pytest.mark.parametrize("output", _OUTPUTS)
 @pytest.mark.parametrize("blocking", CONV2D_BLOCKINGS, ids=str)
 def test_conv2d_compiles_clean_whatever_is_asked_of_it(blocking: Blocking, output: str) -> None:
     for cluster, epilogue, channels in itertools.product((1, 2), (PLAIN, BIASED), (16, 32, 64)):
@@ -209,7 +275,7 @@ def test_scaled_gemm_compiles_clean(shape: tuple[int, int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
 def test_scaled_gemm_compiles_clean_whatever_is_asked_of_it(shape: tuple[int, int]) -> None:
-    for cluster, scales, output in itertools.product((1, 2), SCALES, _TYPES):
+    for cluster, scales, output in itertools.product((1, 2), SCALES, _OUTPUTS):
         assert_scaled_gemm_clean(shape, cluster, scales, output)
 
 

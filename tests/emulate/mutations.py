@@ -55,12 +55,12 @@ _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
 _LOAD_B = "load_b(stage.b, full, b, b_start(start, block * kBlockK));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
-_FIRST_SYNC = "group.sync();\n        write_chunk"
+_FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
-_MULTIPLY = "multiply_tiles(shared, c, walk, group - 1, [](Sums&, int) {});"
+_MULTIPLY = "multiply(shared, group - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1) cluster_sync();"
@@ -317,8 +317,8 @@ MUTATIONS = (
     Mutation(
         "the consumer leaves after one tile",
         "product",
-        "store_sums(shared, turn, sums, c, consumer, start);",
-        "store_sums(shared, turn, sums, c, consumer, start);\n        break;",
+        "store_sums(shared, turn, sums, finish, c, consumer, start);",
+        "store_sums(shared, turn, sums, finish, c, consumer, start);\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
@@ -392,7 +392,7 @@ MUTATIONS = (
         "a warp skips the named barrier",
         "product",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) group.sync();\n        write_chunk",
+        "if (warp_index() % 4 != 3) group.sync();\n        finish.chunk",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
@@ -866,7 +866,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "product",
         _FIRST_SYNC,
-        "write_chunk",
+        "finish.chunk",
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
     ),

@@ -10,7 +10,8 @@ from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.conv2d import Epilogue, conv2d_kernel, conv2d_tiles
+from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
 from tmaasync.tile.window import window_of
 
@@ -110,7 +111,10 @@ def launch(
     rows = pixels._replace(shape=(m, k), strides_bytes=pixels.strides_bytes[2:])
     tiles = conv2d_tiles(_arrays.view(images), _arrays.view(filters), rows, window, blocking)
     kernel = conv2d_kernel(
-        *(tile.cuda_type for tile in tiles), "float", Epilogue(True, one.relu), blocking
+        *(tile.cuda_type for tile in tiles),
+        "float",
+        Epilogue(BiasSide.COLUMNS, Activation(one.relu)),
+        blocking,
     )
     kernel(
         clusters * blocking.cluster,

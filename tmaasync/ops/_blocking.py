@@ -10,10 +10,10 @@ from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["BLOCK_K", "Blocking", "output_chunk", "output_tile"]
+__all__ = ["BLOCK_K_BYTES", "Blocking", "output_chunk", "output_tile"]
 
-BLOCK_K = 64
-"""Elements of K that a stage holds: 128 bytes of 16 bits each."""
+BLOCK_K_BYTES = 128
+"""What a stage holds of K: 64 elements of 16 bits, 128 of 8, 32 of 32."""
 
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
@@ -61,7 +61,12 @@ class Blocking:
     @property
     def stage_bytes(self) -> int:
         """What one buffer of the ring holds."""
-        return (self.block_m + self.block_n) * BLOCK_K * 2
+        return (self.block_m + self.block_n) * BLOCK_K_BYTES
+
+    def holds_addend(self, itemsize: int) -> bool:
+        """Whether an operand buffer holds a chunk like the output's for every consumer."""
+        row_bytes = self.block_n * itemsize if self.by_columns else self.chunk_bytes
+        return self.consumers * _CHUNK_ROWS * row_bytes <= self.stage_bytes
 
     @property
     def epilogue_bytes(self) -> int:

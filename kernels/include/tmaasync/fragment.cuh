@@ -48,6 +48,17 @@ __device__ __forceinline__ u32 pack_pair(float low, float high) {
     }
 }
 
+// The two elements of such a pair.
+template <typename T>
+__device__ __forceinline__ float2 unpack_pair(u32 pair) {
+    if constexpr (kSameType<T, bfloat16>) {
+        return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+    } else {
+        static_assert(kSameType<T, float16>, "bf16 or fp16 elements");
+        return __half22float2(reinterpret_cast<const __half2&>(pair));
+    }
+}
+
 // Sums 2 * i and 2 * i + 1 as a pair of T.
 template <typename T>
 __device__ __forceinline__ u32 accumulator_pair(const float* sums, int i) {

@@ -48,6 +48,20 @@ struct MmaTypeOf<unsigned char> {
     static constexpr MmaType kType = MmaType::kU8;
 };
 
+// What products of such elements are added up in; of fp16 they may be in fp16, too.
+template <typename T>
+struct SumOf {
+    using Type = float;
+};
+template <>
+struct SumOf<signed char> {
+    using Type = int;
+};
+template <>
+struct SumOf<unsigned char> {
+    using Type = int;
+};
+
 // --- descriptors ---------------------------------------------------------------------------------
 
 // The 64 bits by which wgmma reads an operand tile from shared memory. PTX ISA: "matrix

@@ -10,6 +10,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
+from tmaasync.ops._overlap import refuse_overlap
 from tmaasync.ops._plans import Layout
 from tmaasync.tile.window import Padding, PerSide, Window, window_of
 
@@ -153,23 +154,7 @@ def check_output(
             f"out holds {out.element}; it must hold {wanted or ' or '.join(OUTPUTS)}. "
             "Leave out dtype= or out=."
         )
-    for name, view in views.given.items():
-        if _arrays.may_overlap(out, view) and not _is_beside(out, view):
-            raise ArgumentError(
-                f"out overlaps {name} (at {out.address:#x} and {view.address:#x}); the order of "
-                "tiles is not defined. Pass an array of its own."
-            )
-
-
-def _is_beside(out: ArrayView, view: ArrayView) -> bool:
-    """Whether both are channels of the pixels of one array, and not the same ones."""
-    pitch = out.strides_bytes[2]
-    strides = (*out.strides_bytes[:-1], *view.strides_bytes[:-1])
-    if pitch <= 0 or any(stride % pitch for stride in strides):
-        return False
-    out_bytes, view_bytes = (each.shape[-1] * each.element.itemsize for each in (out, view))
-    gap = (view.address - out.address) % pitch
-    return out_bytes <= gap and gap + view_bytes <= pitch
+    refuse_overlap(out, views.given)
 
 
 # --- the window -------------------------------------------------------------------------------

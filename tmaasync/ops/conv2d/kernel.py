@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
+from tmaasync.ops._epilogue import Epilogue
 from tmaasync.tile import (
     TMATensorTile,
     TMATensorTileIm2col,
@@ -17,15 +17,7 @@ from tmaasync.tile import (
 )
 from tmaasync.tile.window import Window
 
-__all__ = ["RATE", "Epilogue", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
-
-
-@dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What becomes of the sums before they are rounded."""
-
-    has_bias: bool = False
-    relu: bool = False
+__all__ = ["RATE", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
 
 
 # Share of the tensor cores' rate that a shape of block, (consumers, rows, block_n), reaches on a
@@ -74,6 +66,8 @@ def choose_blocking(m: int, k: int, multiprocessors: int) -> Blocking:
     return blocking(best, cluster=2 if shares else 1)
 
 
+_BLOCK_K = BLOCK_K_BYTES // 2
+
 # Channels of a chunk, its swizzle, and what its columns cost: narrow chunks take TMA more rows for
 # as many bytes (an estimate: benchmarks/bench_conv.py --chunks measures it).
 _CHUNKS = {64: (Swizzle.B128, 1.0), 32: (Swizzle.B64, 1.2), 16: (Swizzle.B32, 2.0)}
@@ -100,7 +94,7 @@ def conv2d_tiles(
     swizzle, _ = _CHUNKS[chunk]
     patches = create_tma_tile_im2col(
         images,
-        (blocking.block_m, BLOCK_K),
+        (blocking.block_m, _BLOCK_K),
         filter_shape=window.taps,
         stride=window.strides,
         dilation=window.dilations,
@@ -111,7 +105,7 @@ def conv2d_tiles(
     )
     taps = create_tma_tile(
         filters,
-        (blocking.block_n, 1, 1, BLOCK_K),
+        (blocking.block_n, 1, 1, _BLOCK_K),
         swizzle=swizzle,
         # One box for each CTA of a cluster: it sends it to all.
         box_shape=(blocking.block_n // blocking.cluster, 1, 1, chunk),
@@ -127,9 +121,5 @@ def conv2d_kernel(
     return Kernel(
         "conv2d.cu",
         types={"ATile": images, "BTile": filters, "CTile": out, "Bias": bias},
-        constants={
-            **blocking.constants,
-            "HAS_BIAS": epilogue.has_bias,
-            "RELU": epilogue.relu,
-        },
+        constants={**blocking.constants, **epilogue.constants},
     )

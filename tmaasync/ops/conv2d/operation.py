@@ -8,10 +8,10 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArrayTypeError
+from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.conv2d.arguments import OUTPUTS, Place, Views, check_output, window_over
-from tmaasync.ops.conv2d.kernel import Epilogue
 from tmaasync.ops.conv2d.plan import Plan, plan_for
 from tmaasync.tile.window import Padding, PerSide
 
@@ -95,9 +95,11 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
         out = empty_rows(views.images, shape, _output_type(views.images, dtype))
     target = _arrays.view(out, argument="out")
     check_output(target, views, shape, None if dtype is None else element(dtype))
-    plan = plan_for(
-        views.places, Place.of(target), is_new, window, Epilogue(bias is not None, relu)
+    epilogue = Epilogue(
+        BiasSide.NONE if bias is None else BiasSide.COLUMNS,
+        Activation.RELU if relu else Activation.NONE,
     )
+    plan = plan_for(views.places, Place.of(target), is_new, window, epilogue)
     plan.run(views, target, stream)
     if plan.is_direct and not is_new:
         frameworks = (*views.frameworks, target.framework)

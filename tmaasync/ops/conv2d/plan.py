@@ -15,10 +15,11 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import contiguous_copy, in_order
+from tmaasync.ops._epilogue import Epilogue
 from tmaasync.ops._plans import Layout, are_apart
 from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Place, Views
-from tmaasync.ops.conv2d.kernel import Epilogue, choose_blocking, conv2d_kernel, conv2d_tiles
+from tmaasync.ops.conv2d.kernel import choose_blocking, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.copy import merged
 from tmaasync.tile.window import Window
 

@@ -14,6 +14,7 @@ __all__ = [
     "LINE_COLUMNS",
     "choose_blocking",
     "choose_few_columns",
+    "has_room_for_epilogue",
     "legal_widths",
     "may_share",
     "ranked",
@@ -27,6 +28,7 @@ LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
+_LEAST_EPILOGUE_STORE_BYTES = 64
 _ROUNDS_TO_SHARE = 2
 _BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
@@ -51,7 +53,7 @@ def may_share(block_n: int, *, b_is_k_major: bool) -> bool:
     return block_n % (_WIDTH_STEP if b_is_k_major else 2 * LINE_COLUMNS) == 0
 
 
-def choose_blocking(
+def choose_blocking(  # noqa: PLR0913 - what a model takes
     m: int,
     n: int,
     k: int,
@@ -60,6 +62,7 @@ def choose_blocking(
     on_lines: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
+    has_epilogue: bool = False,
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
@@ -75,15 +78,23 @@ def choose_blocking(
             row of a box takes two requests.
         b_is_k_major: Whether K is contiguous in B.
         count: How many such products there are.
+        has_epilogue: Whether there is work on the sums, for which some blocks lack registers.
     """
-    best = ranked(
+    blocks = ranked(
         m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
-    )[0]
+    )
+    best = next(block for block in blocks if not has_epilogue or has_room_for_epilogue(block))
     if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
         return best
     is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
     shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
     return replace(best, cluster=2) if shares else best
+
+
+def has_room_for_epilogue(blocking: Blocking) -> bool:
+    """Whether registers are left for all that may be done to the sums, store by store."""
+    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
+    return is_usual and blocking.chunk_bytes >= _LEAST_EPILOGUE_STORE_BYTES
 
 
 def ranked(

@@ -9,7 +9,8 @@ from tmaasync._compile import digest, file_digest, reached
 from tmaasync._sources import find_kernel, include_dir, kernels_dir
 from tmaasync.kernel import Kernel
 from tmaasync.modes import L2Promotion, Swizzle
-from tmaasync.ops._blocking import BLOCK_K, Blocking, output_tile
+from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
+from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 LINE_BYTES = 128
@@ -41,26 +42,41 @@ def gemm_tiles(
 
 
 def operand_tile(view: ArrayView, side: int, *, k_major: bool, parts: int) -> TMATensorTile:
-    """``side`` of M or N by 64 of K; in at least ``parts`` boxes, one for each CTA of a cluster.
+    """``side`` of M or N by `BLOCK_K_BYTES`; in at least ``parts`` boxes, one for each CTA.
 
     Of a batch of matrices, of one of them.
     """
     # Where rows start off the lines of L2, fetching more than is asked for costs up to 7 %.
     on_lines = view.strides_bytes[-2] % LINE_BYTES == 0
     promotion = L2Promotion.B256 if on_lines else L2Promotion.NONE
+    depth = BLOCK_K_BYTES // view.element.itemsize
     one = (1,) * (view.ndim - 2)
-    shape = (*one, side, BLOCK_K) if k_major else (*one, BLOCK_K, side)
-    box = (*one, side // parts, BLOCK_K) if k_major else None
+    shape = (*one, side, depth) if k_major else (*one, depth, side)
+    box = (*one, side // parts, depth) if k_major else None
     return create_tma_tile(view, shape, swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion)
 
 
 @functools.cache
-def gemm_kernel(
-    a: str, b: str, c: str, a_transposed: bool, b_transposed: bool, blocking: Blocking
+def gemm_kernel(  # noqa: PLR0913 - what it is compiled for
+    a: str,
+    b: str,
+    c: str,
+    a_transposed: bool,
+    b_transposed: bool,
+    blocking: Blocking,
+    epilogue: ProductEpilogue | None = None,
+    bias: str = "float",
 ) -> Kernel:
-    """The kernel for three types of tile and a blocking."""
+    """The kernel for three types of tile and a blocking; with an epilogue, gemm_epilogue.cu."""
+    types = {"ATile": a, "BTile": b, "CTile": c}
     constants = gemm_constants(a_transposed, b_transposed, blocking)
-    return Kernel("gemm.cu", types={"ATile": a, "BTile": b, "CTile": c}, constants=constants)
+    if epilogue is None:
+        return Kernel("gemm.cu", types=types, constants=constants)
+    return Kernel(
+        "gemm_epilogue.cu",
+        types={**types, "Bias": bias},
+        constants={**constants, **epilogue.constants},
+    )
 
 
 @functools.cache

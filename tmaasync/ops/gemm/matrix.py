@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tmaasync import _arrays
@@ -56,6 +57,17 @@ class Matrix(NamedTuple):
             return None
         shape, strides = (batch * rows, columns), (row_bytes, item_bytes)
         return self._replace(shape=shape, strides_bytes=strides)
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to behind the last, for strides that are not negative."""
+        pairs = zip(self.shape, self.strides_bytes, strict=True)
+        return sum((size - 1) * stride for size, stride in pairs) + self.element.itemsize
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether its elements lie one behind the other from a multiple of 16 bytes on."""
+        return self.starts_on_granule and _arrays.is_contiguous(self)
 
     def in_rows(self) -> Matrix | None:
         """The matrix as rows that TMA can reach, if it is; one row may have any stride."""
@@ -114,13 +126,27 @@ class Operand:
         rows = matrix.in_rows()
         return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
 
+    @classmethod
+    def of_k_rows(cls, matrix: Matrix, *, k_is_last: bool) -> Operand:
+        """The same, where the kernel reads rows along K."""
+        if k_is_last:
+            return cls.of_rows(matrix)
+        return replace(cls.of_rows(matrix.transposed), transposed=True)
+
     def copy(self, view: ArrayView, stream: int, *, swapped: bool) -> ArrayView:
-        """The copy to read instead, made in the order of a stream."""
+        """The copy to read instead, made in the order of a stream.
+
+        ``swapped``: the matrix that this stands for is the transpose of the view.
+        """
         owner: Any = view.owner
-        if view.ndim > len(self.rows.shape):
-            owner = owner[0]
+        flips = swapped != self.transposed
+        *outer, rows, columns = self.rows.shape
+        shape = (*outer, columns, rows) if flips else self.rows.shape
+        if view.ndim > len(shape):
+            # A batch that was merged, or one that is the same matrix again and again.
+            owner = owner.reshape(shape) if math.prod(view.shape) == math.prod(shape) else owner[0]
         with in_order(view.framework, view.device, stream):
             # Bytes that the caller said are of another type are copied as what they are.
             part = empty_rows(view, self.rows.shape, _arrays.view(owner).element)
-            part[...] = owner.swapaxes(-1, -2) if swapped else owner
+            part[...] = owner.swapaxes(-1, -2) if flips else owner
         return _arrays.view(part, dtype=view.element)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -14,48 +15,73 @@ from tmaasync._elements import Element
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._copies import in_order
+from tmaasync.ops._blocking import Blocking, output_tile
+from tmaasync.ops._copies import contiguous_copy, in_order
+from tmaasync.ops._epilogue import BiasSide
 from tmaasync.ops._results import empty_rows
-from tmaasync.ops.gemm.arguments import check_operands, check_output
+from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews, extra_words
 from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 from tmaasync.ops.gemm.problem import Problem, default_blocking
 from tmaasync.ops.gemm.tuned import tuned_blocking
+from tmaasync.ops.gemm.types import takes_any_layout
+from tmaasync.tile import TMATensorTile
 
 __all__ = ["Plan", "new_plan", "plan_for"]
 
+_NOTHING = ExtraViews()
+
+_OUT = 2  # among the arrays: a, b, out and what else there is
+
 
 @functools.lru_cache(maxsize=1024)
-def plan_for(a: Matrix, b: Matrix, c: Matrix, wanted: Element | None) -> Plan:
+def plan_for(
+    a: Matrix, b: Matrix, c: Matrix, wanted: Element | None, extras: ExtraForm | None = None
+) -> Plan:
     """All that a product costs once per layout; the same plan serves any addresses."""
     check_operands(a, b)
     check_output(c, a, b, wanted)
-    return new_plan(*_unbatched(a, b, c))
+    if extras is not None:
+        check_extras(extras, a, c)
+    a, b, c, extras = _unbatched(a, b, c, extras)
+    return new_plan(a, b, c, extras=extras)
 
 
-def new_plan(a: Matrix, b: Matrix, c: Matrix, blocking: Blocking | None = None) -> Plan:
+def new_plan(
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    blocking: Blocking | None = None,
+    extras: ExtraForm | None = None,
+) -> Plan:
     """A plan of its own; in the given blocking, else in the tuned one, else in the model's."""
     # The columns of the product are the rows of the transposes' product.
-    swapped = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
-    rows = c.transposed if swapped else c
+    flips = c.in_stored_rows() is None and c.transposed.in_stored_rows() is not None
+    rows = c.transposed if flips else c
     by_columns = rows.shape[-2] <= FEW_ROWS
-    if swapped != by_columns:
+    swapped = flips != by_columns
+    if swapped:
         a, b, c = b.transposed, a.transposed, c.transposed
-    return Plan(a, b, c, blocking, swapped=swapped != by_columns, by_columns=by_columns)
+    return Plan(a, b, c, blocking, extras, swapped=swapped, by_columns=by_columns)
 
 
-def _unbatched(a: Matrix, b: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _unbatched(
+    a: Matrix, b: Matrix, c: Matrix, extras: ExtraForm | None
+) -> tuple[Matrix, Matrix, Matrix, ExtraForm | None]:
     """The same with fewer dimensions, where that is possible."""
     a, b = a.alone, b.alone
-    c = c.alone if c.shape[0] == 1 else c
+    addend = None if extras is None else extras.addend
+    if c.shape[0] == 1:
+        c, addend = c.alone, None if addend is None else addend.alone
     if len(a.shape) == 3 and len(b.shape) == 2:
         # Every row is multiplied by the same matrix.
         rows, target = a.merged(), c.merged()
-        if rows is not None and target is not None:
-            return rows, b, target
-    return a, b, c
+        more = None if addend is None else addend.merged()
+        if rows is not None and target is not None and (addend is None) == (more is None):
+            a, c, addend = rows, target, more
+    return a, b, c, None if extras is None else extras._replace(addend=addend)
 
 
 class Plan:
@@ -66,18 +92,33 @@ class Plan:
         a: Matrix,
         b: Matrix,
         c: Matrix,
-        blocking: Blocking | None = None,
+        blocking: Blocking | None,
+        extras: ExtraForm | None,
         *,
         swapped: bool,
         by_columns: bool,
     ) -> None:
-        self._a, self._b = Operand.of(a), Operand.of(b)
+        self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
         lines = c.transposed if by_columns else c
         self._lines = lines.in_stored_rows() or lines.repacked()
         self._is_staged = lines.in_stored_rows() is None
-        self._depth = a.shape[-1]
         self._swapped = swapped
         self._blocking = blocking
+        self._extras = extras
+        flips = swapped != by_columns
+        self._addend = None if extras is None else extras.addend_operand(flips)
+        self._flips = flips
+        self._copies_bias = extras is not None and extras.copies_bias
+        operands = (b, a) if swapped else (a, b)
+        beside = () if extras is None else extras.arrays
+        self._out_bytes = c.span_bytes
+        self._reads = [
+            (index + (index >= _OUT), matrix.span_bytes)
+            for index, matrix in enumerate((*operands, *beside))
+        ]
+        self._may_add_to_itself = extras is not None and extras.adds_in_order_of(
+            c.transposed if swapped else c
+        )
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._device = c.device
         pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
@@ -85,9 +126,9 @@ class Plan:
         self.problem = Problem(
             m,
             n,
-            self._depth,
+            a.shape[-1],
             batches=c.shape[0] if len(c.shape) == 3 else 1,
-            operands=a.element.name,
+            operands="/".join(dict.fromkeys((a.element.name, b.element.name))),
             output=c.element.name,
             layout=("t" if self._a.transposed else "n") + ("t" if self._b.transposed else "n"),
             by_columns=by_columns,
@@ -98,75 +139,164 @@ class Plan:
     @property
     def is_direct(self) -> bool:
         """Whether a product is one launch on the arrays as they are, and was launched before."""
-        copies = self._a.copied or self._b.copied or self._is_staged
-        return self._launch is not None and not copies
+        return self._launch is not None and not self._needs_copies
 
-    def run(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: object) -> None:
+    @property
+    def _needs_copies(self) -> bool:
+        operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
+        is_copied = any(operand.copied for operand in operands)
+        return is_copied or self._is_staged or self._copies_bias
+
+    def run(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        stream: object,
+        more: ExtraViews = _NOTHING,
+        extras: Extras = PLAIN,
+    ) -> None:
         """Multiply."""
-        device = self._device
-        owner: Any = c.owner
-        if 0 in c.shape:
+        if out.is_empty:
             return
-        handle = stream_of((a.framework, b.framework, c.framework), device, stream)
-        wait_for_producers((a, b, c), handle)
-        if self._depth == 0:
-            with in_order(c.framework, device, handle):
-                owner[...] = 0
-            return
+        views = (a, b, out, *more.given.values())
+        handle = stream_of([view.framework for view in views], self._device, stream)
+        wait_for_producers(views, handle)
         if self._swapped:
             a, b = b, a
+        if not self._needs_copies:
+            self._run_on(a, b, out, more, extras, handle)
+            return
+        self._run_on_copies(a, b, out, more, extras, handle)
+
+    def start(self, addresses: Sequence[int], stream: int, extras: Extras = PLAIN) -> None:
+        """Multiply arrays that look like those of the last `run`, if `is_direct`.
+
+        The addresses are those of a, b, out and `Extras.arrays`.
+        """
+        if self._launch is not None:
+            self._launch.at(self._words(addresses, extras), stream)
+
+    def keeps_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether the output lies clear of all that is read; addresses as for `start`.
+
+        The addend may be the output.
+        """
+        out = addresses[_OUT]
+        end = out + self._out_bytes
+        for index, read_bytes in self._reads:
+            start = addresses[index]
+            is_out = start == out and index == _OUT + 1 and self._may_add_to_itself
+            if start < end and out < start + read_bytes and not is_out:
+                return False
+        return True
+
+    def _words(self, addresses: Sequence[int], extras: Extras) -> Sequence[int]:
+        """The kernel's first parameters."""
+        a, b, out, *more = addresses
+        if self._swapped:
+            a, b = b, a
+        return (a, b, out) if self._extras is None else (a, b, out, *extra_words(out, more, extras))
+
+    def _run_on_copies(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        more: ExtraViews,
+        extras: Extras,
+        handle: int,
+    ) -> None:
+        """Of what TMA cannot reach; a and b in the kernel's order."""
         if self._a.copied:
             a = self._a.copy(a, handle, swapped=self._swapped)
         if self._b.copied:
             b = self._b.copy(b, handle, swapped=self._swapped)
-        if not self._is_staged:
-            self._run_on(a, b, c, handle)
-            return
-        with in_order(c.framework, device, handle):
-            staged = empty_rows(c, self._lines.shape, c.element)
-            self._run_on(a, b, _arrays.view(staged), handle)
-            owner[...] = staged
+        if more.c is not None and self._addend is not None and self._addend.copied:
+            more = more._replace(c=self._addend.copy(more.c, handle, swapped=self._flips))
+        with in_order(out.framework, self._device, handle):
+            if more.bias is not None and self._copies_bias:
+                more = more._replace(bias=_arrays.view(contiguous_copy(more.bias)))
+            if not self._is_staged:
+                self._run_on(a, b, out, more, extras, handle)
+                return
+            staged = empty_rows(out, self._lines.shape, out.element)
+            self._run_on(a, b, _arrays.view(staged), more, extras, handle)
+            owner: Any = out.owner
+            owner[...] = staged.reshape(out.shape)
 
-    def _run_on(self, a: ArrayView, b: ArrayView, c: ArrayView, stream: int) -> None:
-        """Multiply matrices that TMA can reach, in the order of the kernel's parameters."""
+    def _run_on(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        more: ExtraViews,
+        extras: Extras,
+        handle: int,
+    ) -> None:
+        """Launch on what TMA can reach; a and b in the kernel's order."""
         with self._lock:
             if self._launch is None:
-                self._launch = self._prepare(a, b, c, self._device)
-        self._launch.at((a.address, b.address, c.address), stream)
-
-    def start(self, addresses: Sequence[int], stream: int) -> None:
-        """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        if self._swapped:
-            a, b, c = addresses
-            addresses = (b, a, c)
-        if self._launch is not None:
-            self._launch.at(addresses, stream)
+                self._launch = self._prepare(a, b, out, more)
+        addresses = [a.address, b.address, out.address]
+        if self._extras is not None:
+            beside = (view.address for view in more.given.values())
+            addresses += extra_words(out.address, beside, extras)
+        self._launch.at(addresses, handle)
 
     def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
-        """The blocking that it gets on a GPU of this name; None is the emulator."""
-        tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
-        return self._blocking or tuned or default_blocking(self.problem, multiprocessors)
+        """The blocking that it gets on a GPU of this name; None is the emulator.
+
+        With an epilogue that of the model: what was tuned is the plain product.
+        """
+        if self._extras is None:
+            tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
+            return self._blocking or tuned or default_blocking(self.problem, multiprocessors)
+        blocking = default_blocking(self.problem, multiprocessors, has_epilogue=True)
+        fits = self._addend is None or blocking.holds_addend(self._lines.element.itemsize)
+        return blocking if fits else replace(blocking, consumers=1)
 
     def _prepare(
-        self, a: ArrayView, b: ArrayView, c: ArrayView, device: int | None
+        self, a: ArrayView, b: ArrayView, out: ArrayView, more: ExtraViews
     ) -> PreparedLaunch | EmulatedLaunch:
-        m, n, _, batches, *_ = self.problem
+        m, n, depth, batches, *_ = self.problem
+        device = self._device
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
         multiprocessors = limits.multiprocessors
-        transposed = (self._a.transposed, self._b.transposed)
         blocking = self.blocking_on(None if device is None else limits.name, multiprocessors)
-        tiles = gemm_tiles(
-            self._a.rows.over(a), self._b.rows.over(b), self._lines.over(c), blocking, *transposed
-        )
-        kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
+        transposed = (self._a.transposed, self._b.transposed)
+        lines = self._lines.over(out)
+        tiles = gemm_tiles(self._a.rows.over(a), self._b.rows.over(b), lines, blocking, *transposed)
+        types = [tile.cuda_type for tile in tiles]
+        if self._extras is None:
+            kernel = gemm_kernel(*types, *transposed, blocking)
+            beside: tuple[object, ...] = ()
+        else:
+            side = BiasSide.ROWS if self._swapped else BiasSide.COLUMNS
+            bias = "float" if more.bias is None else more.bias.element.cuda_type
+            kernel = gemm_kernel(*types, *transposed, blocking, self._extras.epilogue(side), bias)
+            addend = self._addend_tile(more.c, blocking) or tiles[2]
+            beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = batches * blocking.clusters(m, n)
         at_once = multiprocessors // blocking.cluster
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
-            (*tiles, m, n, self._depth, batches),
+            (*tiles, *beside, m, n, depth, batches),
             cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
         launch.release()
         return launch
+
+    def _addend_tile(self, c: ArrayView | None, blocking: Blocking) -> TMATensorTile | None:
+        if c is None or self._addend is None:
+            return None
+        return output_tile(self._addend.rows.over(c), blocking)
+
+
+def _operand(matrix: Matrix, *, k_is_last: bool) -> Operand:
+    """How the tensor cores read it: in any layout, or in rows along K."""
+    if takes_any_layout(matrix.element):
+        return Operand.of(matrix)
+    return Operand.of_k_rows(matrix, k_is_last=k_is_last)

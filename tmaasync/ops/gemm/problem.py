@@ -33,7 +33,9 @@ class Problem(NamedTuple):
         return self.layout[1] == "t"
 
 
-def default_blocking(problem: Problem, multiprocessors: int) -> Blocking:
+def default_blocking(
+    problem: Problem, multiprocessors: int, *, has_epilogue: bool = False
+) -> Blocking:
     """The blocking that the model of `choose_blocking` or `choose_few_columns` gives."""
     m, n, k_major = problem.m, problem.n, problem.b_is_k_major
     if problem.by_columns:
@@ -48,4 +50,5 @@ def default_blocking(problem: Problem, multiprocessors: int) -> Blocking:
         on_lines=problem.on_lines,
         b_is_k_major=k_major,
         count=problem.batches,
+        has_epilogue=has_epilogue,
     )

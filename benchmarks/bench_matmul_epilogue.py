@@ -1,0 +1,184 @@
+"""ops.matmul of other types, and with work behind the product, against what torch has for it.
+
+Writes the sections "matmul_types" (int8 beside torch._int_mm, tf32 beside torch.matmul) and
+"matmul_epilogue" (bias, activations and addends in bfloat16, beside torch's fused calls where there
+are such, else its product and a kernel behind it; "plain" is our product alone) of the results
+file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from race import race, record
+
+from tmaasync import ops
+
+Runs = dict[str, Callable[[], Any]]
+
+SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (2048, 4096, 14336), (128, 14336, 4096))
+
+
+def randn(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(rows, columns, device="cuda").to(dtype)
+
+
+def empty(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.full((rows, columns), 7, dtype=dtype, device="cuda")
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def int8(m: int, n: int, k: int) -> tuple[Runs, Callable[[], torch.Tensor], float]:
+    a, b = (
+        torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
+        for shape in ((m, k), (n, k))
+    )
+    ours, theirs = empty(m, n, torch.int32), empty(m, n, torch.int32)
+    runs: Runs = {
+        "tmaasync": lambda: ops.matmul(a, b.T, out=ours),
+        "torch": lambda: torch._int_mm(a, b.T, out=theirs),
+    }
+    return runs, lambda: a.double() @ b.double().T, 0.0
+
+
+def tf32(m: int, n: int, k: int) -> tuple[Runs, Callable[[], torch.Tensor], float]:
+    a, b = randn(m, k, torch.float32), randn(n, k, torch.float32)
+    ours, theirs = empty(m, n, torch.float32), empty(m, n, torch.float32)
+    runs: Runs = {
+        "tmaasync": lambda: ops.matmul(a, b.T, out=ours, precision="tf32"),
+        "torch": lambda: torch.matmul(a, b.T, out=theirs),
+    }
+    return runs, lambda: a.double() @ b.double().T, 1e-3
+
+
+# --- epilogues ------------------------------------------------------------------------------------
+
+
+def epilogues(m: int, n: int, k: int) -> Iterator[tuple[str, Runs, Callable[[], torch.Tensor]]]:
+    a, b, bias = randn(m, k), randn(n, k).T, randn(1, n)[0]
+    c, ours = randn(m, n), empty(m, n)
+    functional = torch.nn.functional
+    plain = {"plain": lambda: ops.matmul(a, b, out=ours)}
+
+    def exact() -> torch.Tensor:
+        return a.double() @ b.double()
+
+    def with_bias(activation: str | None) -> dict[str, Callable[[], Any]]:
+        return {
+            **plain,
+            "tmaasync": lambda: ops.matmul(a, b, bias=bias, activation=activation, out=ours),
+        }
+
+    yield (
+        "bias",
+        {**with_bias(None), "torch": lambda: torch.addmm(bias, a, b)},
+        lambda: exact() + bias,
+    )
+    yield (
+        "bias, relu",
+        {**with_bias("relu"), "torch": lambda: torch._addmm_activation(bias, a, b)},
+        lambda: (exact() + bias).relu(),
+    )
+    yield (
+        "bias, gelu_tanh",
+        {
+            **with_bias("gelu_tanh"),
+            "torch": lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
+        },
+        lambda: functional.gelu(exact() + bias, approximate="tanh"),
+    )
+    yield (
+        "bias, gelu",
+        {**with_bias("gelu"), "torch": lambda: functional.gelu(torch.addmm(bias, a, b))},
+        lambda: functional.gelu(exact() + bias),
+    )
+    yield (
+        "bias, silu",
+        {**with_bias("silu"), "torch": lambda: functional.silu(torch.addmm(bias, a, b))},
+        lambda: functional.silu(exact() + bias),
+    )
+    yield (
+        "addend",
+        {
+            **plain,
+            "tmaasync": lambda: ops.matmul(a, b, c=c, out=ours),
+            "torch": lambda: torch.addmm(c, a, b),
+        },
+        lambda: exact() + c,
+    )
+    yield (
+        "addend, bias, gelu",
+        {
+            **plain,
+            "tmaasync": lambda: ops.matmul(a, b, c=c, bias=bias, activation="gelu", out=ours),
+            "torch": lambda: functional.gelu(torch.addmm(c, a, b) + bias),
+        },
+        lambda: functional.gelu(exact() + c + bias),
+    )
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def measure(
+    case: str,
+    shape: tuple[int, int, int],
+    runs: Runs,
+    wanted: Callable[[], torch.Tensor],
+    tolerance: float,
+    rounds: int,
+) -> dict[str, Any]:
+    got = runs["tmaasync"]().double()
+    exact = wanted()
+    error = ((got - exact).norm() / exact.norm()).item()
+    if not error <= tolerance:
+        raise SystemExit(f"{case} {shape}: relative error {error:.2e}")
+    del got, exact
+    m, n, k = shape
+    row: dict[str, Any] = {"case": f"{case} {m} x {n} x {k}", "m": m, "n": n, "k": k}
+    row |= race(runs, rounds=rounds, reference="torch", seconds_per_turn=0.1)
+    row["tera_per_s"] = {name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()}
+    ratio = row["speed_over_torch"]["tmaasync"]
+    rate, plain = row["tera_per_s"]["tmaasync"], row["tera_per_s"].get("plain")
+    spread = f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})"
+    beside = "" if plain is None else f", {rate / plain:.3f} x plain"
+    print(f"{row['case']:40s} {rate:7.1f} T/s  {spread}{beside}", flush=True)
+    return row
+
+
+def geometric_mean(rows: list[dict[str, Any]]) -> float:
+    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
+    return float(np.exp(np.mean(np.log(medians))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--short", action="store_true", help="one shape")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    shapes = SHAPES[:1] if options.short else SHAPES
+    types = [
+        measure(case.__name__, shape, *case(*shape), options.rounds)
+        for case in (int8, tf32)
+        for shape in shapes
+    ]
+    behind = [
+        measure(case, shape, runs, wanted, 4e-3, options.rounds)
+        for shape in shapes
+        for case, runs, wanted in epilogues(*shape)
+    ]
+    for section, rows in (("matmul_types", types), ("matmul_epilogue", behind)):
+        print(f"{section}: geometric mean {geometric_mean(rows):.3f} x torch")
+        print(record(section, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+#pragma once
+
+// What gemm.cu and gemm_epilogue.cu share: how wgmma reads the operands, and their loads.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+using namespace tmaasync;
+
+using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
+using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
+
+struct StageExtras {};
+
+#include "product.cuh"
+
+__device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
+    const int m = start.m;
+    return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, start.batch);
+}
+
+__device__ Coordinates<BTile::kRank> b_start(const TileWalk::Start& start, int k) {
+    const int n = start.n;
+    return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, start.batch);
+}
+
+// `load_more(place, start)` is what the ring takes behind the operands of a tile.
+template <typename LoadMore>
+__device__ void load_tiles(
+    SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk, LoadMore load_more
+) {
+    auto place = Ring::for_producer();
+    for (; !walk.done(); walk.step()) {
+        const auto start = walk.start();
+        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
+            auto& stage = shared.stages[place.index];
+            auto& full = shared.full[place.index];
+            // Every consumer of this stage, in every CTA of the cluster, has read it.
+            shared.empty[place.index].wait(place.phase);
+            full.expect_bytes(kStageBytes);
+            a.async_copy(stage.a, full, a_start(start, block * kBlockK));
+            load_b(stage.b, full, b, b_start(start, block * kBlockK));
+        }
+        load_more(place, start);
+    }
+}

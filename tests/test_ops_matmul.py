@@ -1,0 +1,95 @@
+"""Products without a GPU: what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import ArgumentError, ArrayTypeError, ops
+
+A, B = np.ones((6, 16), np.float16), np.ones((16, 24), np.float16)
+SINGLE = np.ones((6, 16), np.float32)
+BYTES = np.ones((6, 16), np.int8)
+
+
+def refused(error: type[Exception], said: str, **changes: Any) -> None:
+    options = {"a": A, "b": B, **changes}
+    with pytest.raises(error, match=said):
+        ops.matmul(options.pop("a"), options.pop("b"), **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"alpha": np.nan}, r"alpha is nan; it must be a finite number that float32 holds"),
+        ({"alpha": 1e39}, r"alpha is 1e\+39; it must be a finite number"),
+        ({"c": np.ones((6, 24), np.float16), "beta": np.inf}, r"beta is inf; it must be a finite"),
+        ({"beta": np.nan}, r"beta is nan; it must be"),
+        ({"scale_a": -np.inf}, r"scale_a is -inf; it must be a finite"),
+        ({"scale_a": 1e30, "scale_b": 1e30}, r"alpha times the scales is .*; it must be"),
+        ({"alpha": np.ones(2)}, r"alpha is array\(\[1\., 1\.\]\); it must be a finite number"),
+        ({"scale_b": np.ones(2, np.float32)}, r"scale_b has shape \(2,\); one number scales all"),
+        ({"activation": "tanh"}, r"activation is 'tanh'; the kernel has relu, gelu, gelu_tanh, si"),
+        ({"c": np.ones((6, 23), np.float16)}, r"c has shape \(6, 23\) .* product has shape \(6, 2"),
+        ({"bias": np.ones(6, np.float16)}, r"bias has shape \(6,\) .*, so bias must be \(24,\)"),
+        ({"bias": np.ones((1, 24), np.float16)}, r"bias has shape \(1, 24\)"),
+        ({"precision": "tf64"}, r"precision is 'tf64'; it can be \"tf32\", of float32 operands"),
+        ({"a": BYTES, "b": BYTES.T, "alpha": 2}, r"a holds int8, .* in int32\. Leave out alpha"),
+        (
+            {"a": A.astype(ml_dtypes.bfloat16)},
+            r"b holds float16 and a bfloat16; the tensor cores multiply two of one type",
+        ),
+        ({"a": BYTES, "b": BYTES.view(ml_dtypes.float8_e4m3fn).T}, r"b holds float8_e4m3fn and a"),
+    ],
+)
+def test_values_and_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArgumentError, said, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"a": SINGLE, "b": SINGLE.T}, r"a holds float32; .* Ask for it with precision=\"tf32\""),
+        ({"b": B.astype(np.float64)}, r"b holds float64; the kernel multiplies bfloat16, float16"),
+        ({"c": np.ones((6, 24), np.float32)}, r"c holds float32; it must hold float16 as the out"),
+        ({"bias": np.ones(24)}, r"bias holds float64; it must hold float16 or float32"),
+        ({"scale_a": np.ones(1)}, r"scale_a holds float64; it must hold float32"),
+        ({"a": BYTES, "b": BYTES.T, "dtype": "float32"}, r"a product of int8 can be int32"),
+        ({"dtype": "int32"}, r"dtype is int32; a product of float16 can be float16, bfloat16, fl"),
+        ({"a_dtype": "int7"}, r"a_dtype is 'int7'; it names no element type"),
+    ],
+)
+def test_types_that_the_kernel_lacks_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArrayTypeError, said, **changes)
+
+
+def test_a_reading_of_another_width_is_refused() -> None:
+    refused(ArgumentError, "reinterprets bits, so its 1 bytes must equal the 2", a_dtype="int8")
+
+
+WHOLE = np.ones((40, 64), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "out"),
+    [
+        ("a", {"a": WHOLE[:6, :16]}, WHOLE[2:8, 8:32]),
+        ("b", {"b": WHOLE[:16, :24]}, WHOLE[15:21, 16:40]),
+        ("c", {"c": WHOLE[:6, :24]}, WHOLE[1:7, :24]),
+        ("c", {"c": WHOLE[:6, :24]}, WHOLE[:6, 8:32]),
+        ("bias", {"bias": WHOLE[3, 20:44]}, WHOLE[:6, :24]),
+    ],
+)
+def test_an_output_over_what_is_read_is_refused(name: str, given: dict[str, Any], out: Any) -> None:
+    refused(ArgumentError, f"out overlaps {name} ", out=out, **given)
+
+
+def test_an_output_beside_what_is_read_is_written() -> None:
+    whole = np.ones((6, 64), np.float16)
+
+    ops.matmul(whole[:, 40:56], B, out=whole[:, :24])
+
+    assert (whole == np.where(np.arange(64) < 24, 16, 1)).all()
