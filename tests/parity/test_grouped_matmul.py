@@ -81,10 +81,8 @@ BLOCKINGS = [
         (BLOCKINGS[2], "t"),
         (BLOCKINGS[4], "t"),
         *(
-            pytest.param(blocking, layout, marks=pytest.mark.slow)
-            for index, blocking in enumerate(BLOCKINGS)
-            for layout in "nt"
-            if (index, layout) not in {(1, "n"), (2, "t"), (4, "t")}
+            pytest.param(BLOCKINGS[index], layout, marks=pytest.mark.slow)
+            for index, layout in [(0, "n"), (1, "t"), (3, "t"), (4, "n")]
         ),
     ],
     ids=str,
@@ -170,7 +168,7 @@ def test_nothing_to_multiply(backend: Any, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [0, 1, *(pytest.param(more, marks=pytest.mark.slow) for more in range(2, 8))]
+    "number", [0, 1, *(pytest.param(more, marks=pytest.mark.slow) for more in (2, 3))]
 )
 def test_random_groups(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)
