@@ -94,9 +94,10 @@ def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
     assert np.array_equal(c, product(a, b))
 
 
-def test_what_tma_cannot_reach_is_copied(backend: Any) -> None:
+@pytest.mark.parametrize("right", [(2,), ()])
+def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -> None:
     """Batches whose rows are no multiple of 16 bytes apart, on all three sides."""
-    a, b = integers(2, 67, 33, seed=7), integers(2, 33, 15, seed=8)
+    a, b = integers(2, 67, 33, seed=7), integers(*right, 33, 15, seed=8)
     out = backend.array(np.full((2, 67, 15), np.nan, np.float32))
 
     ops.matmul(backend.array(a), backend.array(b), out=out)

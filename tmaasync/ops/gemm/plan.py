@@ -47,9 +47,14 @@ def _unbatched(a: Matrix, b: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]
     if len(a.shape) == 3 and len(b.shape) == 2:
         # Every row is multiplied by the same matrix.
         rows, target = a.merged(), c.merged()
-        if rows is not None and target is not None:
+        if rows is not None and target is not None and _are_reached(rows, target):
             return rows, b, target
     return a, b, c
+
+
+def _are_reached(rows: Matrix, target: Matrix) -> bool:
+    """Whether both are used as they are: copies are made of what the caller has."""
+    return rows.in_rows() is not None and target.in_stored_rows() is not None
 
 
 class Plan:
