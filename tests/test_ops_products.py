@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync.ops.grouped.offsets import Offsets
 
 A, B = np.zeros((12, 16), np.float16), np.zeros((3, 16, 24), np.float16)
 ENDS = [4, 4, 12]
@@ -75,6 +76,18 @@ def test_groups_of_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], s
 )
 def test_offsets_that_describe_no_groups_are_refused(offsets: Any, said: str) -> None:
     refused(ArgumentError, said, offsets=offsets)
+
+
+def test_offsets_off_16_bytes_are_read_in_place_but_lead_to_no_plan() -> None:
+    """Or a plan for aligned matrices would be found for ones that are not."""
+    sums = np.zeros(8, np.int32)
+
+    aligned, behind_the_zero = (Offsets(part, is_on_device=True) for part in (sums, sums[1:]))
+
+    assert aligned.is_in_place
+    assert behind_the_zero.is_in_place
+    assert aligned.is_direct
+    assert not behind_the_zero.is_direct
 
 
 @pytest.mark.parametrize(

@@ -43,3 +43,43 @@ def test_a_call_that_the_tile_does_not_have_is_refused(call: str, said: str) -> 
         kernel.compile()
 
     assert said in caught.value.log
+
+
+OPERAND = """
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+extern "C" __global__ void operand(int* rows) { *rows = WgmmaOperand<Tile, Major::kK>::kExtent; }
+"""
+
+
+def tile_of(sides: tuple[int, int, int], box: tuple[int, int, int]) -> str:
+    shapes = [
+        f"tmaasync::{kind}<{', '.join(map(str, numbers))}>"
+        for kind, numbers in (("Shape", sides), ("Box", box))
+    ]
+    return (
+        f"tmaasync::TMATensorTile<tmaasync::float16, {', '.join(shapes)}, tmaasync::Swizzle::k128B>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sides", "box", "is_operand"),
+    [
+        ((1, 64, 64), (1, 32, 64), True),
+        ((2, 64, 64), (1, 64, 64), True),
+        ((2, 64, 64), (1, 32, 64), True),
+        ((2, 64, 64), (2, 32, 64), False),
+    ],
+)
+def test_the_rows_of_an_operands_boxes_follow_one_another(
+    sides: tuple[int, int, int], box: tuple[int, int, int], is_operand: bool
+) -> None:
+    kernel = Kernel(OPERAND, "operand", types={"Tile": tile_of(sides, box)})
+
+    if is_operand:
+        kernel.compile()
+        return
+    with pytest.raises(CompileError) as caught:
+        kernel.compile()
+
+    assert "boxes are cut along the last side, and one that has only" in caught.value.log

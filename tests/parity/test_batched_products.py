@@ -40,7 +40,7 @@ SLOW = pytest.mark.slow
         (9, 200, "tn"),
         *(
             pytest.param(m, n, layout, marks=SLOW)
-            for m, n, layout in [(150, 72, "nn"), (150, 72, "tt"), (9, 200, "nn"), (9, 200, "nt")]
+            for m, n, layout in [(150, 72, "tt"), (9, 200, "nn")]
         ),
     ],
 )
@@ -94,9 +94,10 @@ def test_a_batch_that_is_one_matrix_again_and_again(backend: Any) -> None:
     assert np.array_equal(c, product(a, b))
 
 
-def test_what_tma_cannot_reach_is_copied(backend: Any) -> None:
+@pytest.mark.parametrize("right", [(2,), ()])
+def test_what_tma_cannot_reach_is_copied(backend: Any, right: tuple[int, ...]) -> None:
     """Batches whose rows are no multiple of 16 bytes apart, on all three sides."""
-    a, b = integers(2, 67, 33, seed=7), integers(2, 33, 15, seed=8)
+    a, b = integers(2, 67, 33, seed=7), integers(*right, 33, 15, seed=8)
     out = backend.array(np.full((2, 67, 15), np.nan, np.float32))
 
     ops.matmul(backend.array(a), backend.array(b), out=out)
@@ -105,12 +106,12 @@ def test_what_tma_cannot_reach_is_copied(backend: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(3))
 def test_random_batches(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)
     batch, m, n, k = (int(drawn.integers(1, most)) for most in (6, 300, 300, 150))
     a, b = integers(batch, m, k, seed=number), integers(batch, k, n, seed=number + 1)
-    layout = ("nn", "nt", "tn", "tt", "nt")[number]
+    layout = ("nn", "nt", "tn")[number]
     given = [stored(backend, *side) for side in zip((a, b), layout, strict=True)]
 
     c = backend.host(ops.matmul(*given, dtype=np.float32))

@@ -79,9 +79,16 @@ def _unbatched(
         # Every row is multiplied by the same matrix.
         rows, target = a.merged(), c.merged()
         more = None if addend is None else addend.merged()
-        if rows is not None and target is not None and (addend is None) == (more is None):
-            a, c, addend = rows, target, more
+        if _are_reached(rows, target) and (addend is None) == (more is None):
+            a, c, addend = rows or a, target or c, more
     return a, b, c, None if extras is None else extras._replace(addend=addend)
+
+
+def _are_reached(rows: Matrix | None, target: Matrix | None) -> bool:
+    """Whether there are both, used as they are: copies are made of what the caller has."""
+    if rows is None or target is None:
+        return False
+    return rows.in_rows() is not None and target.in_stored_rows() is not None
 
 
 class Plan:

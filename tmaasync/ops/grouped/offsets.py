@@ -14,6 +14,8 @@ from tmaasync.ragged.batch import on_host, refuse
 
 __all__ = ["Offsets"]
 
+_GRANULE_BYTES = 16
+
 
 class Offsets(NamedTuple):
     """The running sums of the groups' rows, one for each group."""
@@ -41,16 +43,24 @@ class Offsets(NamedTuple):
         return cls(np.ascontiguousarray(ends, np.int32), False)
 
     @property
-    def is_direct(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the kernel can read them where the caller has them."""
         if not self.is_on_device:
             return False
         view = _arrays.view(self.values)
         return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether a plan may be found again by them too.
+
+        Its arrays are then known to start on 16 bytes, or not, all together.
+        """
+        return self.is_in_place and _arrays.view(self.values).address % _GRANULE_BYTES == 0
+
     def on(self, device: int | None, stream: int) -> Any:
         """An array of 32-bit integers where the operands are, in order on the stream."""
-        if device is None or self.is_direct:
+        if device is None or self.is_in_place:
             return self.values
         import cupy
 
