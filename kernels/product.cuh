@@ -20,6 +20,9 @@ constexpr int kInstructionRows = 64;
 constexpr int kParts = ROWS / kInstructionRows;
 constexpr int kGroupThreads = 128;
 constexpr int kBlockM = CONSUMERS * ROWS;
+// A cluster's CTAs lie along the side whose other operand they share.
+constexpr int kClusterM = SHARES_A ? 1 : CLUSTER;
+constexpr int kClusterN = SHARES_A ? CLUSTER : 1;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
@@ -55,20 +58,30 @@ using Sums = float[kParts][BLOCK_N / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// Each CTA of the cluster loads its share of B and sends it to all.
+// Each CTA of the cluster loads its share of a tile and sends it to all.
+template <typename Tile>
+__device__ void load_share(
+    typename Tile::Shared& shared,
+    SharedMemBarrier& full,
+    const Tile& tile,
+    Coordinates<Tile::kRank> at
+) {
+    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+    tile.template async_multicast_load_partitioned<CLUSTER>(
+        shared, full, at, kEveryCta, block_rank_in_cluster()
+    );
+}
+
 __device__ void load_b(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
     const BTile& b,
     Coordinates<BTile::kRank> at
 ) {
-    if constexpr (CLUSTER == 1) {
-        b.async_copy(shared, full, at);
+    if constexpr (!SHARES_A && CLUSTER > 1) {
+        load_share(shared, full, b, at);
     } else {
-        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-        b.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, at, kEveryCta, block_rank_in_cluster()
-        );
+        b.async_copy(shared, full, at);
     }
 }
 
@@ -85,8 +98,8 @@ struct TileWalk {
     int index;
 
     __device__ TileWalk(int m, int n, int k)
-        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
-          n_tiles(ceil_div(n, BLOCK_N)),
+        : m_tiles(ceil_div(m, kBlockM * kClusterM)),
+          n_tiles(ceil_div(n, BLOCK_N * kClusterN)),
           k_blocks(ceil_div(k, kBlockK)),
           index(blockIdx.x / CLUSTER) {}
 
@@ -104,7 +117,11 @@ struct TileWalk {
         const int rows = min(GROUP_M, m_tiles - group * GROUP_M);
         const int m_tile = group * GROUP_M + within % rows;
         const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-        return {(m_tile * CLUSTER + rank) * kBlockM, within / rows * BLOCK_N};
+        const int n_tile = within / rows;
+        return {
+            (m_tile * kClusterM + (SHARES_A ? 0 : rank)) * kBlockM,
+            (n_tile * kClusterN + (SHARES_A ? rank : 0)) * BLOCK_N
+        };
     }
 };
 

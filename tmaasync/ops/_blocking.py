@@ -24,7 +24,8 @@ class Blocking:
     """How the output is cut: blocks of ``rows * consumers`` rows by ``block_n`` columns.
 
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
-    walked before the next column of blocks. With ``by_columns`` the output's columns are what is
+    walked before the next column of blocks. With ``shares_a``, where a kernel can do that, they lie
+    along N and share the rows of A. With ``by_columns`` the output's columns are what is
     contiguous.
     """
 
@@ -35,6 +36,7 @@ class Blocking:
     rows: int = _CHUNK_ROWS
     by_columns: bool = False
     most_stages: int = 16
+    shares_a: bool = False
 
     @property
     def block_m(self) -> int:
@@ -79,6 +81,7 @@ class Blocking:
             "STAGES": self.stages,
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
+            "SHARES_A": self.shares_a,
             "C_IS_N_MAJOR": not self.by_columns,
         }
 
@@ -93,7 +96,8 @@ class Blocking:
 
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
-        return -(-m // (self.block_m * self.cluster)) * -(-n // self.block_n)
+        along_m, along_n = (1, self.cluster) if self.shares_a else (self.cluster, 1)
+        return -(-m // (self.block_m * along_m)) * -(-n // (self.block_n * along_n))
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:
