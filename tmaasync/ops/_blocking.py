@@ -1,4 +1,4 @@
-"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and conv2d.cu."""
+"""How kernels that multiply tiles out of a ring cut their output: gemm.cu and its kin."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     Read as they lie: ``a`` and ``b.T`` with K contiguous and rows that start at multiples of 16
     bytes, ``scale_a`` and a ``scale_b`` of every column with M and N contiguous and a multiple of 4
     scales apart, a ``scale_b`` of 128 columns with either side so. All else is copied first.
-    These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128.
+    These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, but for
+    1 x 128 scales of b, which are [N, K / 128] there: pass their ``.T``.
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
