@@ -161,8 +161,8 @@ __device__ void finish_slice(float (&sums)[kSliceSums]) {
     wgmma_fence_operands(sums);
 }
 
-// The warp has read the stage, and its lanes the scales, which unlike wgmma's reads their arrival
-// has to order. Those of a CTA nobody else reads.
+// The warp has read the stage. Unlike wgmma's reads, those of the scales have to be ordered by the
+// arrival, at this CTA's barrier alone: its own producer loads them.
 __device__ void release_scaled_stage(SharedMemory& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
