@@ -81,8 +81,8 @@ class Operand:
         return cls(matrix.repacked(), copied=True)
 
     @classmethod
-    def of_rows(cls, matrix: Matrix) -> Operand:
-        """The same, where the kernel reads no transposed matrix."""
+    def in_order(cls, matrix: Matrix) -> Operand:
+        """As it is, if TMA can do that; else from a copy."""
         rows = matrix.in_rows()
         return cls(matrix.repacked(), copied=True) if rows is None else cls(rows)
 

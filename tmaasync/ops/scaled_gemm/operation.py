@@ -25,7 +25,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     *,
     out: Any = None,
     dtype: object = None,
-    operand_dtype: object = None,
+    a_dtype: object = None,
+    b_dtype: object = None,
     stream: object = None,
 ) -> Any:
     """Multiply fp8 matrices whose scales belong to blocks of 128 along K.
@@ -50,7 +51,9 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else
             bfloat16.
-        operand_dtype: What ``a`` and ``b`` hold, where their library has no fp8 and they are bytes.
+        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
+            hold, such as float8 in a CuPy array of uint8.
+        b_dtype: The same of ``b``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -67,14 +70,14 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     >>> scaled_matmul(a, b.T, scale_a, np.ones((2, 1), np.float32), dtype="float32")[:, 0]
     array([384., 896.], dtype=float32)
     """
-    option = (dtype, operand_dtype)
+    option = (dtype, a_dtype, b_dtype)
     arrays = (a, b, scale_a, scale_b, out)
     if out is not None and (found := _PLANS.find(arrays, option)) is not None:
         (plan, frameworks), addresses = found
         if plan.keeps_apart(addresses):
             plan.start(addresses, frameworks, stream)
             return out
-    operands = Operands.of(a, b, scale_a, scale_b, operand_dtype)
+    operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     is_new = out is None
     if is_new:
         out = new_output(operands, _USUAL_OUTPUT if dtype is None else dtype)

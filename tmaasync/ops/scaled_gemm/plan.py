@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -33,16 +34,24 @@ def plan_for(operands: tuple[Matrix, ...], out: Matrix, column_scales: bool) -> 
     return Plan(operands, out, column_scales=column_scales)
 
 
+def _either_way(matrix: Matrix) -> Operand:
+    """As it is or transposed, if TMA can do that; else from a copy."""
+    plain, transposed = Operand.in_order(matrix), Operand.in_order(matrix.transposed)
+    if plain.copied and not transposed.copied:
+        return replace(transposed, transposed=True)
+    return plain
+
+
 class Plan:
     """A product of matrices of given layouts: everything but their addresses and the stream."""
 
     def __init__(self, operands: Sequence[Matrix], out: Matrix, *, column_scales: bool) -> None:
         a, b, scale_a, scale_b = operands
         self._operands = (
-            Operand.of_rows(a),
-            Operand.of_rows(b.transposed),
-            Operand.of_rows(scale_a.transposed),
-            Operand.of_rows(scale_b) if column_scales else Operand.of(scale_b),
+            Operand.in_order(a),
+            Operand.in_order(b.transposed),
+            Operand.in_order(scale_a.transposed),
+            Operand.in_order(scale_b) if column_scales else _either_way(scale_b),
         )
         self._column_scales = column_scales
         self._depth = a.shape[1]
