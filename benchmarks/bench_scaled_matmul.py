@@ -19,7 +19,7 @@ from race import race, record
 
 from tmaasync import _arrays, ops
 from tmaasync.ops import scaled_gemm
-from tmaasync.ops.scaled_gemm.blocking import RATE
+from tmaasync.ops.scaled_gemm.blocking import FEW_ROWS, RATE, clusters_at_once
 
 CUBES = (2048, 4096, 8192, 16384)
 SHAPES = ((7168, 16384), (24576, 1536), (7168, 2048), (4096, 7168))
@@ -183,9 +183,19 @@ def multiprocessors() -> int:
     return int(torch.cuda.get_device_properties(0).multi_processor_count)
 
 
-def blockings() -> Iterator[scaled_gemm.ScaledBlocking]:
-    for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
-        yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
+def blockings(m: int) -> Iterator[scaled_gemm.ScaledBlocking]:
+    if m > FEW_ROWS:
+        for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
+            yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
+        return
+    for consumers, width, cluster in itertools.product((1, 2), (32, 64, 128, 256), (1, 2, 4)):
+        yield scaled_gemm.ScaledBlocking(consumers, width, cluster, shares_a=True)
+
+
+def name_of(blocking: scaled_gemm.ScaledBlocking) -> str:
+    shape = f"{blocking.block_m} x {blocking.block_n}"
+    shared = "A" if blocking.shares_a else "B"
+    return f"{shape}, {blocking.cluster} share {shared}, group {blocking.group_m}"
 
 
 def launch_of(
@@ -196,7 +206,7 @@ def launch_of(
         (views[0], views[1], views[2], views[3]), views[4], blocking, b_scales_transposed=True
     )
     kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, True, blocking)
-    (m, n), at_once = out.shape, multiprocessors() // blocking.cluster
+    (m, n), at_once = out.shape, clusters_at_once(multiprocessors(), blocking.cluster)
     clusters = blocking.clusters(m, n)
     return kernel.prepare(
         min(clusters, at_once) * blocking.cluster,
@@ -212,13 +222,11 @@ def race_blockings(m: int, n: int, k: int, rounds: int) -> None:
     out = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
     scales = scale_b[:, : k // 128]
     runs: Runs = {
-        f"{one.consumers} x 64 x {one.block_n}, cluster {one.cluster}, group {one.group_m}": (
-            launch_of(one, (a, b, scale_a.T, scales), out, k)
-        )
-        for one in blockings()
+        name_of(one): launch_of(one, (a, b, scale_a.T, scales), out, k) for one in blockings(m)
     }
-    chosen = scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
-    first = f"{chosen.consumers} x 64 x {chosen.block_n}, cluster {chosen.cluster}, group 8"
+    first = name_of(
+        scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
+    )
     row = race(runs, rounds=rounds, reference=first, seconds_per_turn=0.05)
     print(f"{m} x {n} x {k}, chosen: {first}")
     for name, us in sorted(row["us"].items(), key=lambda pair: pair[1])[:8]:

@@ -10,7 +10,8 @@
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
-//   CLUSTER         CTAs along M that share B by multicast
+//   CLUSTER         CTAs along M that share B by multicast; with SHARES_A, which is not for this
+//                   kernel, CTAs along N that share A
 //   GROUP_M         clusters along M that are walked before the next column of tiles
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //

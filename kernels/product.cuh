@@ -21,6 +21,9 @@ constexpr int kInstructionRows = 64;
 constexpr int kParts = ROWS / kInstructionRows;
 constexpr int kGroupThreads = 128;
 constexpr int kBlockM = CONSUMERS * ROWS;
+// A cluster's CTAs lie along the side whose other operand they share.
+constexpr int kClusterM = SHARES_A ? 1 : CLUSTER;
+constexpr int kClusterN = SHARES_A ? CLUSTER : 1;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
@@ -64,20 +67,30 @@ using Sums = Sum[kParts][BLOCK_N / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// Each CTA of the cluster loads its share of B and sends it to all.
+// Each CTA of the cluster loads its share of a tile and sends it to all.
+template <typename Tile>
+__device__ void load_share(
+    typename Tile::Shared& shared,
+    SharedMemBarrier& full,
+    const Tile& tile,
+    Coordinates<Tile::kRank> at
+) {
+    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+    tile.template async_multicast_load_partitioned<CLUSTER>(
+        shared, full, at, kEveryCta, block_rank_in_cluster()
+    );
+}
+
 __device__ void load_b(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
     const BTile& b,
     Coordinates<BTile::kRank> at
 ) {
-    if constexpr (CLUSTER == 1) {
-        b.async_copy(shared, full, at);
+    if constexpr (!SHARES_A && CLUSTER > 1) {
+        load_share(shared, full, b, at);
     } else {
-        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-        b.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, at, kEveryCta, block_rank_in_cluster()
-        );
+        b.async_copy(shared, full, at);
     }
 }
 
@@ -99,13 +112,16 @@ struct TilePlace {
         n_tile = within / rows;
     }
 
-    // The first row of this CTA, whose cluster has the tile.
+    // The first row and column of this CTA, whose cluster has the tile.
     __device__ int m() const {
-        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-        return (m_tile * CLUSTER + rank) * kBlockM;
+        const int rank = kClusterM == 1 ? 0 : block_rank_in_cluster();
+        return (m_tile * kClusterM + rank) * kBlockM;
     }
 
-    __device__ int n() const { return n_tile * BLOCK_N; }
+    __device__ int n() const {
+        const int rank = kClusterN == 1 ? 0 : block_rank_in_cluster();
+        return (n_tile * kClusterN + rank) * BLOCK_N;
+    }
 };
 
 // A place in a matrix of a batch, or in a matrix that is none of a batch: the latter has no third
@@ -128,8 +144,8 @@ struct TileWalk {
     int index;
 
     __device__ TileWalk(int m, int n, int k, int batches = 1)
-        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
-          n_tiles(ceil_div(n, BLOCK_N)),
+        : m_tiles(ceil_div(m, kBlockM * kClusterM)),
+          n_tiles(ceil_div(n, BLOCK_N * kClusterN)),
           k_blocks(ceil_div(k, kBlockK)),
           batches(batches),
           index(blockIdx.x / CLUSTER) {}

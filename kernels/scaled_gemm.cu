@@ -8,6 +8,7 @@
 //                   the transpose a row for every 128 columns of a block
 //   B_SCALE_COLUMNS    columns that a scale of B serves: 1 or 128
 //   B_SCALES_ARE_K_MAJOR    whether the scales of B lie transposed; of 128 columns only
+//   SHARES_A        whether the CTAs of a cluster lie along N and share A, not along M and share B
 //   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu; ROWS is 64
 //
 // Grid, threads and edges as in gemm.cu. What lies beyond the arrays is zero, its scale too.
@@ -47,6 +48,16 @@ constexpr u32 kScaledStageBytes = kStageBytes + AScaleTile::kBytes + BScaleTile:
 
 // --- loads ---------------------------------------------------------------------------------------
 
+__device__ void load_a(
+    typename ATile::Shared& shared, SharedMemBarrier& full, const ATile& a, Coordinates<2> at
+) {
+    if constexpr (SHARES_A && CLUSTER > 1) {
+        load_share(shared, full, a, at);
+    } else {
+        a.async_copy(shared, full, at);
+    }
+}
+
 // Where the load of B's scales starts; of 128 columns, at the multiple of 16 bytes below.
 __device__ Coordinates<2> b_scale_start(int n, int block) {
     const int column = n / B_SCALE_COLUMNS;
@@ -77,7 +88,7 @@ __device__ void load_tiles(
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kScaledStageBytes);
-            a.async_copy(stage.a, full, {block * kBlockK, start.m});
+            load_a(stage.a, full, a, {block * kBlockK, start.m});
             load_b(stage.b, full, b, {block * kBlockK, start.n});
             a_scales.async_copy(scales.a_scales, full, {start.m, block});
             b_scales.async_copy(scales.b_scales, full, b_scale_start(start.n, block));
@@ -150,8 +161,8 @@ __device__ void finish_slice(float (&sums)[kSliceSums]) {
     wgmma_fence_operands(sums);
 }
 
-// The warp has read the stage, and its lanes the scales, which unlike wgmma's reads their arrival
-// has to order. Those of a CTA nobody else reads.
+// The warp has read the stage. Unlike wgmma's reads, those of the scales have to be ordered by the
+// arrival, at this CTA's barrier alone: its own producer loads them.
 __device__ void release_scaled_stage(SharedMemory& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();

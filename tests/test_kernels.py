@@ -253,30 +253,40 @@ def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) ->
 SCALES = ("blocks", "columns", "blocks, transposed")
 
 
-def assert_scaled_gemm_clean(
-    shape: tuple[int, int], cluster: int, scales: str, output: str
-) -> None:
-    blocking = ScaledBlocking(*shape, cluster, column_scales=scales == "columns")
+SCALED_BLOCKINGS = [
+    *(ScaledBlocking(*shape) for shape in scaled_blockings.RATE),
+    ScaledBlocking(2, 64, 4, shares_a=True),
+    ScaledBlocking(1, 32, 2, shares_a=True),
+]
 
-    assert_clean(scaled_gemm_with(blocking, output, transposed="transposed" in scales))
+
+def assert_scaled_gemm_clean(blocking: ScaledBlocking, scales: str, output: str) -> None:
+    one = replace(blocking, column_scales=scales == "columns")
+
+    assert_clean(scaled_gemm_with(one, output, transposed="transposed" in scales))
 
 
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_the_widest_scaled_gemm_compiles_clean(cluster: int, scales: str) -> None:
-    assert_scaled_gemm_clean((2, 256), cluster, scales, "bfloat16")
+    assert_scaled_gemm_clean(ScaledBlocking(2, 256, cluster), scales, "bfloat16")
 
 
-@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
-def test_scaled_gemm_compiles_clean(shape: tuple[int, int]) -> None:
-    assert_scaled_gemm_clean(shape, 1, "columns", "float32")
+@pytest.mark.parametrize("blocking", SCALED_BLOCKINGS, ids=str)
+def test_scaled_gemm_compiles_clean(blocking: ScaledBlocking) -> None:
+    assert_scaled_gemm_clean(blocking, "columns", "float32")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", list(scaled_blockings.RATE), ids=str)
-def test_scaled_gemm_compiles_clean_whatever_is_asked_of_it(shape: tuple[int, int]) -> None:
-    for cluster, scales, output in itertools.product((1, 2), SCALES, _OUTPUTS):
-        assert_scaled_gemm_clean(shape, cluster, scales, output)
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+@pytest.mark.parametrize("scales", SCALES)
+def test_scaled_gemm_compiles_clean_whatever_is_asked_of_it(consumers: int, scales: str) -> None:
+    widths, sharing = (32, 64, 128, 256), ((1, False), (2, False), (2, True), (4, True))
+    for width, (cluster, shares_a), output in itertools.product(widths, sharing, _OUTPUTS):
+        if consumers == 3 and (width == 256 or shares_a):
+            continue
+        one = ScaledBlocking(consumers, width, cluster, shares_a=shares_a)
+        assert_scaled_gemm_clean(one, scales, output)
 
 
 @pytest.mark.parametrize("ring", [BULK_RING, TILED_RING], ids=str)

@@ -26,7 +26,8 @@ class Blocking:
     """How the output is cut: blocks of ``rows * consumers`` rows by ``block_n`` columns.
 
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
-    walked before the next column of blocks. With ``by_columns`` the output's columns are what is
+    walked before the next column of blocks. With ``shares_a``, where a kernel can do that, they lie
+    along N and share the rows of A. With ``by_columns`` the output's columns are what is
     contiguous.
     """
 
@@ -37,6 +38,7 @@ class Blocking:
     rows: int = _CHUNK_ROWS
     by_columns: bool = False
     most_stages: int = 16
+    shares_a: bool = False
 
     @property
     def block_m(self) -> int:
@@ -46,7 +48,12 @@ class Blocking:
     @property
     def cluster_rows(self) -> int:
         """Rows of the blocks of a cluster."""
-        return self.block_m * self.cluster
+        return self.block_m * (1 if self.shares_a else self.cluster)
+
+    @property
+    def cluster_columns(self) -> int:
+        """Columns of the blocks of a cluster."""
+        return self.block_n * (self.cluster if self.shares_a else 1)
 
     @property
     def threads(self) -> int:
@@ -91,6 +98,7 @@ class Blocking:
             "STAGES": self.stages,
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
+            "SHARES_A": self.shares_a,
             "C_IS_N_MAJOR": not self.by_columns,
         }
 
@@ -105,7 +113,7 @@ class Blocking:
 
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
-        return -(-m // self.cluster_rows) * -(-n // self.block_n)
+        return -(-m // self.cluster_rows) * -(-n // self.cluster_columns)
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:

@@ -27,11 +27,14 @@ class Operands(NamedTuple):
     scale_b: ArrayView
 
     @classmethod
-    def of(cls, a: Any, b: Any, scale_a: Any, scale_b: Any, operand_dtype: object) -> Operands:
-        """Look at them and check that they fit each other."""
+    def of(
+        cls, a: Any, b: Any, scale_a: Any, scale_b: Any, dtypes: tuple[object, object]
+    ) -> Operands:
+        """Look at them and check that they fit each other; a and b may be read as given types."""
+        a_dtype, b_dtype = dtypes
         found = cls(
-            _arrays.view(a, dtype=operand_dtype, argument="a"),
-            _arrays.view(b, dtype=operand_dtype, argument="b"),
+            _arrays.view(a, dtype=a_dtype, argument="a"),
+            _arrays.view(b, dtype=b_dtype, argument="b"),
             _arrays.view(scale_a, argument="scale_a"),
             _arrays.view(scale_b, argument="scale_b"),
         )
@@ -88,7 +91,7 @@ def _check_types(operands: Operands) -> None:
         if held.name not in _OPERANDS:
             raise ArrayTypeError(
                 f"{name} holds {held}; the kernel multiplies {' and '.join(_OPERANDS)}. Convert it "
-                'with astype; of bytes that hold one, pass operand_dtype="float8_e4m3fn".'
+                f'with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn".'
             )
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from tmaasync.ops._blocking import Blocking
 from tmaasync.tensormap import MAX_SHARED_BYTES
 
-__all__ = ["RATE", "SCALES_PER_LOAD", "SCALE_BLOCK", "ScaledBlocking", "choose_scaled_blocking"]
+__all__ = [
+    "FEW_ROWS",
+    "RATE",
+    "SCALES_PER_LOAD",
+    "SCALE_BLOCK",
+    "ScaledBlocking",
+    "choose_scaled_blocking",
+    "clusters_at_once",
+]
 
 SCALE_BLOCK = 128
 """How many elements of K, and columns of B, a scale serves."""
@@ -60,24 +68,76 @@ RATE = {
     (2, 64): 0.7,
     (1, 128): 0.65,
     (1, 64): 0.5,
-    (1, 32): 0.3,
 }
 """Share of the widest block's rate that a shape of block, (consumers, columns), reaches when K is
 long: an estimate from the bytes that each loads for its work."""
 
 
+FEW_ROWS = 128
+"""Up to so many rows one block has them all, and blocks along N share them."""
+
+_FEW_WIDTHS = (32, 64, 128, 256)
+_FEW_CLUSTERS = (1, 2, 4)
+_GPC = 16
+
+# Of a multiprocessor, by clock: estimates, the first from 5.5 TB/s of L2.
+_LOADED_BYTES = 32
+_FLOPS = 8192 / 1.2
+_ALONE_CLOCKS = 150  # in which a single consumer leaves the tensor cores idle
+_LEAST_CLOCKS = 200
+
+
+def clusters_at_once(multiprocessors: int, cluster: int) -> int:
+    """How many clusters run at once: more than two blocks must find room in one GPC."""
+    usable = multiprocessors // _GPC * _GPC if cluster > 2 else multiprocessors
+    return max(1, usable // cluster)
+
+
 def choose_scaled_blocking(
     m: int, n: int, multiprocessors: int, *, column_scales: bool
 ) -> ScaledBlocking:
-    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
-
-    From a few rounds on, pairs of blocks share the loads of B.
+    """The blocking of least time.
 
     Args:
         m: Rows of the output.
         n: Columns of the output.
         multiprocessors: How many blocks run at once.
         column_scales: Whether every column of B has scales, not every 128 columns.
+    """
+    if m <= FEW_ROWS:
+        return _choose_for_few_rows(m, n, multiprocessors, column_scales=column_scales)
+    return _choose_for_many_rows(m, n, multiprocessors, column_scales=column_scales)
+
+
+def _choose_for_few_rows(
+    m: int, n: int, multiprocessors: int, *, column_scales: bool
+) -> ScaledBlocking:
+    """Rounds of clusters, times the clocks in which a stage is loaded or multiplied."""
+    consumers = 1 if m <= FEW_ROWS // 2 else 2
+
+    def cost(one: ScaledBlocking) -> float:
+        loaded = (one.block_m / one.cluster + one.block_n) * SCALE_BLOCK / _LOADED_BYTES
+        multiplied = 2 * one.block_m * one.block_n * SCALE_BLOCK / _FLOPS
+        alone = _ALONE_CLOCKS if one.consumers == 1 else 0
+        rounds = -(-one.clusters(m, n) // clusters_at_once(multiprocessors, one.cluster))
+        return rounds * max(loaded, multiplied + alone, _LEAST_CLOCKS)
+
+    return min(
+        (
+            ScaledBlocking(consumers, width, cluster, shares_a=True, column_scales=column_scales)
+            for width in _FEW_WIDTHS
+            for cluster in _FEW_CLUSTERS
+        ),
+        key=cost,
+    )
+
+
+def _choose_for_many_rows(
+    m: int, n: int, multiprocessors: int, *, column_scales: bool
+) -> ScaledBlocking:
+    """Rounds of blocks, times the work of a block over its rate.
+
+    From a few rounds on, pairs of blocks share the loads of B.
     """
 
     def blocking(shape: tuple[int, int], cluster: int = 1) -> ScaledBlocking:

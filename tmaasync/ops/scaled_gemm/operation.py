@@ -25,7 +25,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     *,
     out: Any = None,
     dtype: object = None,
-    operand_dtype: object = None,
+    a_dtype: object = None,
+    b_dtype: object = None,
     stream: object = None,
 ) -> Any:
     """Multiply fp8 matrices whose scales belong to blocks of 128 along K.
@@ -37,7 +38,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     Read as they lie: ``a`` and ``b.T`` with K contiguous and rows that start at multiples of 16
     bytes, ``scale_a`` and a ``scale_b`` of every column with M and N contiguous and a multiple of 4
     scales apart, a ``scale_b`` of 128 columns with either side so. All else is copied first.
-    These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128.
+    These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, but for
+    1 x 128 scales of b, which are [N, K / 128] there: pass their ``.T``.
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
@@ -49,7 +51,9 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else
             bfloat16.
-        operand_dtype: What ``a`` and ``b`` hold, where their library has no fp8 and they are bytes.
+        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
+            hold, such as float8 in a CuPy array of uint8.
+        b_dtype: The same of ``b``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -66,14 +70,14 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     >>> scaled_matmul(a, b.T, scale_a, np.ones((2, 1), np.float32), dtype="float32")[:, 0]
     array([384., 896.], dtype=float32)
     """
-    option = (dtype, operand_dtype)
+    option = (dtype, a_dtype, b_dtype)
     arrays = (a, b, scale_a, scale_b, out)
     if out is not None and (found := _PLANS.find(arrays, option, stream)) is not None:
         plan, addresses, handle = found
         if plan.keeps_apart(addresses):
             plan.start(addresses, handle)
             return out
-    operands = Operands.of(a, b, scale_a, scale_b, operand_dtype)
+    operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     is_new = out is None
     if is_new:
         out = new_output(operands, _USUAL_OUTPUT if dtype is None else dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -18,7 +19,7 @@ from tmaasync.ops._plans import Layout, are_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 from tmaasync.ops.scaled_gemm.arguments import Operands
-from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking
+from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking, clusters_at_once
 from tmaasync.ops.scaled_gemm.kernel import scaled_gemm_kernel, scaled_gemm_tiles
 
 __all__ = ["Plan", "plan_for"]
@@ -33,6 +34,14 @@ def plan_for(operands: tuple[Matrix, ...], out: Matrix, column_scales: bool) -> 
     return Plan(operands, out, column_scales=column_scales)
 
 
+def _either_way(matrix: Matrix) -> Operand:
+    """As it is or transposed, if TMA can do that; else from a copy."""
+    plain, transposed = Operand.of_rows(matrix), Operand.of_rows(matrix.transposed)
+    if plain.copied and not transposed.copied:
+        return replace(transposed, transposed=True)
+    return plain
+
+
 class Plan:
     """A product of matrices of given layouts: everything but their addresses and the stream."""
 
@@ -42,7 +51,7 @@ class Plan:
             Operand.of_rows(a),
             Operand.of_rows(b.transposed),
             Operand.of_rows(scale_a.transposed),
-            Operand.of_rows(scale_b) if column_scales else Operand.of(scale_b),
+            Operand.of_rows(scale_b) if column_scales else _either_way(scale_b),
         )
         self._column_scales = column_scales
         self._depth = a.shape[1]
@@ -116,7 +125,7 @@ class Plan:
         )
         kernel = scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
         clusters = blocking.clusters(m, n)
-        at_once = multiprocessors // blocking.cluster
+        at_once = clusters_at_once(multiprocessors, blocking.cluster)
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
