@@ -18,7 +18,8 @@
 //   TAKES_TURNS     whether the consumers issue their products in turn
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
-// Packed sequences come with the WorkList of attention_work.cu.
+// `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
+// differ, the number of each CTA's tile in each of `rounds`.
 //
 // Grid: any number of CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the arrays are TMA's zero
 // fill on loads, so that no NaN of a neighbour gets in, and its clipping on stores.
@@ -228,8 +229,9 @@ __device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, 
 
 template <typename Walk>
 __device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk) {
-    for (i32 round = 0; tile_of_round(round) < walk.tiles; ++round) {
-        load_tile(loads, problem, walk.tile(tile_of_round(round)));
+    i32 round = 0;
+    for (i32 index = walk.index(0); index >= 0; index = walk.index(++round)) {
+        load_tile(loads, problem, walk.tile(index));
     }
     loads.end();
 }
@@ -580,7 +582,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ VTile v,
     const __grid_constant__ OTile o,
     float* lse,
-    const WorkList* list,
+    const void* list,
+    int rounds,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
@@ -601,9 +604,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
             if constexpr (IS_PACKED) {
-                load_tiles({shared, q, k, v}, problem, PackedWalk(problem, *list));
+                load_tiles(
+                    {shared, q, k, v}, problem,
+                    PackedWalk(problem, *static_cast<const WorkList*>(list))
+                );
             } else {
-                load_tiles({shared, q, k, v}, problem, PaddedWalk(problem));
+                load_tiles(
+                    {shared, q, k, v}, problem,
+                    PaddedWalk(problem, static_cast<const i32*>(list), rounds)
+                );
             }
         }
     } else {

@@ -22,7 +22,6 @@ struct Problem {
     i32 heads_per_kv_head;
     i32 queries;          // positions of an entry; of packed ones, rows of the array
     i32 keys;             // the same of keys
-    i32 section;          // tiles side by side, of any entry, that are walked together
     i32 left;             // a position sees so many keys before its own
     i32 right;            // and so many behind it
     i32 is_bottom_right;  // the last position's own key is the last; else the first's the first
@@ -95,34 +94,35 @@ private:
     }
 };
 
-// The number of the tile that a CTA takes in a round. Every other round goes backwards over the
-// CTAs: where tiles come with the most keys first, the work of two rounds is about equal.
-__device__ __forceinline__ i32 tile_of_round(i32 round) {
-    const i32 ctas = gridDim.x, cta = blockIdx.x;
-    return round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
-}
-
-// Of padded arrays, all entries of which are alike. Tiles are walked section by section, so that
-// the keys of a section stay in L2: the last positions of all its heads first, which under a causal
-// mask see the most keys.
+// Of padded arrays, all entries of which are alike. The host says what each CTA takes in each round
+// where a mask makes tiles differ; else they are taken head by head.
 struct PaddedWalk {
     const Problem& problem;
+    const i32* order;
+    i32 rounds;
     i32 tiles_per_head;
-    i32 tiles;
 
-    __device__ explicit PaddedWalk(const Problem& of)
+    __device__ PaddedWalk(const Problem& of, const i32* order, i32 rounds)
         : problem(of),
-          tiles_per_head(ceil_div(of.queries, kTilePositions)),
-          tiles(of.batch * of.heads / HEADS_PER_TILE * tiles_per_head) {}
+          order(order),
+          rounds(rounds),
+          tiles_per_head(ceil_div(of.queries, kTilePositions)) {}
+
+    // The number of the tile of a round; negative where there is none left.
+    __device__ __forceinline__ i32 index(i32 round) const {
+        if constexpr (HAS_LEFT || HAS_RIGHT) {
+            return round < rounds ? order[round * gridDim.x + blockIdx.x] : -1;
+        } else {
+            const i32 tile = round * gridDim.x + blockIdx.x;
+            return tile < problem.batch * problem.heads / HEADS_PER_TILE * tiles_per_head ? tile
+                                                                                          : -1;
+        }
+    }
 
     __device__ __forceinline__ Tile tile(i32 index) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
-        const i32 section = index / (problem.section * tiles_per_head);
-        const i32 within = index % (problem.section * tiles_per_head);
-        const i32 first = section * problem.section;
-        const i32 here = min(problem.section, problem.batch * heads - first);
-        const i32 head = first + within % here;
-        const i32 position = (tiles_per_head - 1 - within / here) * kTilePositions;
+        const i32 head = index / tiles_per_head;
+        const i32 position = index % tiles_per_head * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
         return {entry, head % heads * HEADS_PER_TILE, position};
     }
@@ -147,6 +147,14 @@ struct PackedWalk {
 
     __device__ PackedWalk(const Problem& of, const WorkList& list)
         : problem(of), list(list), tiles(list.count * (of.heads / HEADS_PER_TILE)) {}
+
+    // Every other round goes backwards over the CTAs: where tiles come with the most keys first,
+    // the work of two rounds is about equal.
+    __device__ __forceinline__ i32 index(i32 round) const {
+        const i32 ctas = gridDim.x, cta = blockIdx.x;
+        const i32 tile = round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
+        return tile < tiles ? tile : -1;
+    }
 
     __device__ __forceinline__ Tile tile(i32 index) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
@@ -26,6 +28,7 @@ from tmaasync.ops.attention.kernel import (
     attention_tiles,
     choose_blocking,
 )
+from tmaasync.ops.attention.order import tile_order
 from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["Plan", "plan_for", "problem", "variant_of"]
@@ -65,6 +68,7 @@ class Plan:
         self._blocking = blocking
         self._device = out.device
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
+        self._table: npt.NDArray[np.int32] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -115,14 +119,30 @@ class Plan:
         q, k, v, o = (reachable(view) for view in (*views, out))
         tiles = attention_tiles(q, k, v, o, blocking)
         kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
+        ctas = min(blocking.tiles(sizes), limits.multiprocessors)
+        order, rounds = 0, 0
+        if variant.cuts_blocks:
+            table = tile_order(sizes, scores, blocking, ctas)
+            order, rounds = self._placed(table), len(table)
         launch = kernel.prepare(
-            min(blocking.tiles(sizes), limits.multiprocessors),
+            ctas,
             blocking.threads,
-            (*tiles, 0 if lse is None else lse, 0, problem(sizes, scores, blocking)),
+            (*tiles, 0 if lse is None else lse, order, rounds, problem(sizes, scores, blocking)),
             pdl=True,
         )
         launch.release()
         return launch
+
+    def _placed(self, table: npt.NDArray[np.int32]) -> int:
+        """The address of a copy of the table where the arrays are, as long as the plan lives."""
+        if self._device is None:
+            self._table = table
+            return int(table.ctypes.data)
+        address = _driver.allocate(self._device, table.nbytes)
+        freed = weakref.finalize(self, _driver.free, self._device, address)
+        freed.atexit = False  # the process's end frees it, and the context may be gone by then
+        _driver.upload(self._device, address, table.tobytes())
+        return address
 
 
 def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:
@@ -144,21 +164,11 @@ def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
         sizes.heads_per_kv_head,
         sizes.queries,
         sizes.keys,
-        _section(sizes, scores, blocking),
         scores.left or 0,
         scores.right or 0,
         not scores.is_top_left,
     )
     return np.array(integers, np.int32).tobytes() + np.array(scores.factors, np.float32).tobytes()
-
-
-def _section(sizes: Sizes, scores: Scores, blocking: Blocking) -> int:
-    """Heads, or groups that share a tile, that are walked together."""
-    tiles_per_kv_head = sizes.heads_per_kv_head // blocking.heads_per_tile
-    # Where tiles differ, the longest of all have to come first for CTAs to end together.
-    every_head = sizes.batch * sizes.heads // blocking.heads_per_tile
-    is_whole = scores.left is None and scores.right is None
-    return tiles_per_kv_head if is_whole else every_head
 
 
 def _fill(view: ArrayView | None, value: float) -> None:

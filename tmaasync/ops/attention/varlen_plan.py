@@ -234,7 +234,7 @@ class VarlenPlan:
         launch = kernel.prepare(
             min(most, self._multiprocessors),
             blocking.threads,
-            (*maps, 0 if lse is None else lse, tiles, numbers),
+            (*maps, 0 if lse is None else lse, tiles, 0, numbers),
             pdl=True,
         )
         launch.release()

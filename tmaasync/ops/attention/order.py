@@ -1,0 +1,70 @@
+"""In which order CTAs work off the tiles of padded arrays, where masks make tiles differ."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+from tmaasync.ops.attention.kernel import Blocking, Sizes
+from tmaasync.ops.attention.scores import Scores
+
+__all__ = ["tile_order"]
+
+# Keys and values of the heads that are walked together fill about half of L2.
+_SECTION_BYTES = 32 << 20
+_ELEMENT_BYTES = 2
+
+# Beside its blocks, a tile costs about as much as a block.
+_BLOCKS_OF_A_TILE = 1
+
+
+def tile_order(
+    sizes: Sizes, scores: Scores, blocking: Blocking, ctas: int
+) -> npt.NDArray[np.int32]:
+    """The tiles of every CTA: [rounds, ctas], and -1 where a CTA has no more.
+
+    Heads are walked in sections whose keys stay in L2. In each, the tiles that see the most keys
+    come first, and each goes to the CTA that has the least to do: what an atomic counter would do,
+    but the same in every run, and with no memory that two launches could share.
+
+    A tile's number is that of its heads, times the tiles of a head, plus that of its positions.
+    """
+    costs = _blocks_seen(sizes, scores, blocking) + _BLOCKS_OF_A_TILE
+    longest_first = np.argsort(-costs, kind="stable")
+    heads = sizes.batch * sizes.heads // blocking.heads_per_tile
+    free = [(0, cta) for cta in range(ctas)]
+    tiles: list[list[int]] = [[] for _ in range(ctas)]
+    section = _heads_of_a_section(sizes, blocking)
+    for first in range(0, heads, section):
+        for position in longest_first.tolist():
+            cost = int(costs[position])
+            for head in range(first, min(first + section, heads)):
+                busy, cta = free[0]
+                heapq.heapreplace(free, (busy + cost, cta))
+                tiles[cta].append(head * len(costs) + position)
+    order = np.full((max(map(len, tiles)), ctas), -1, np.int32)
+    for cta, own in enumerate(tiles):
+        order[: len(own), cta] = own
+    return order
+
+
+def _heads_of_a_section(sizes: Sizes, blocking: Blocking) -> int:
+    head_bytes = 2 * sizes.keys * sizes.head_dim * _ELEMENT_BYTES
+    key_heads = max(1, _SECTION_BYTES // head_bytes)
+    return key_heads * (sizes.heads_per_kv_head // blocking.heads_per_tile)
+
+
+def _blocks_seen(sizes: Sizes, scores: Scores, blocking: Blocking) -> npt.NDArray[np.int64]:
+    """Blocks of keys that the tiles of a head see, by position."""
+    shift = 0 if scores.is_top_left else sizes.keys - sizes.queries
+    first = np.arange(0, sizes.queries, blocking.positions) + shift
+    last = first + blocking.positions - 1
+    begin, end = np.zeros_like(first), np.full_like(first, sizes.keys)
+    if scores.left is not None:
+        begin = np.maximum(first - scores.left, 0)
+    if scores.right is not None:
+        end = np.minimum(end, np.maximum(last + scores.right + 1, 0))
+    seen = -(-end // blocking.block_n) - begin // blocking.block_n
+    return np.asarray(np.maximum(seen, 0))
