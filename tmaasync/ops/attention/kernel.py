@@ -163,6 +163,10 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
     256: {(2, 80): 1.0, (1, 80): 0.65},
 }
 
+# What beginning and ending a tile costs, in keys, by the buffers for queries: where there are two,
+# tiles overlap (an estimate; benchmarks/bench_attention.py --sweep measures it).
+_TILE_KEYS = {1: 64, 2: 16}
+
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
 _FEW_KEYS = 128
@@ -211,7 +215,8 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
         blocking = cut(shape)
         rounds = -(-blocking.tiles(sizes) // multiprocessors)
         keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
-        return rounds * blocking.rows * keys / rates[shape]
+        overhead = _TILE_KEYS[blocking.query_buffers]
+        return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
     return cut(min(rates, key=cost))
 
