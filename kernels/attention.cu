@@ -449,6 +449,7 @@ __device__ __forceinline__ void change_over(
     weigh_scores<true>(
         consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
     );
+    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
 }
