@@ -348,20 +348,23 @@ visible_in(const Problem& problem, const Tile& tile, int group, int block) {
     return visible;
 }
 
-template <bool kIsPartial>
+template <bool kMayBePartial>
 __device__ __forceinline__ void weigh_scores(
     const Consumer& consumer,
     const Tile& tile,
+    const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
     Scores& scores,
     float (&rescale)[2]
 ) {
     if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.problem.scale);
-    if constexpr (kIsPartial) {
-        mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
+    if constexpr (kMayBePartial) {
+        if (!blocks.is_whole(block)) {
+            mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
+        }
     }
-    softmax.weigh<kIsPartial>(scores, rescale);
+    softmax.weigh<kMayBePartial>(scores, rescale);
 }
 
 __device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
@@ -371,10 +374,11 @@ __device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
 
 // One block of keys: its scores are multiplied while the block before is summed up, and weighed
 // while that goes on.
-template <bool kIsPartial>
+template <bool kMayBePartial>
 __device__ __forceinline__ void step(
     Consumer& consumer,
     const Tile& tile,
+    const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
     Scores& scores,
@@ -387,7 +391,7 @@ __device__ __forceinline__ void step(
     pass_turn(consumer.group);
     consumer.take_scores<1>(scores);
     float rescale[2];
-    weigh_scores<kIsPartial>(consumer, tile, block, softmax, scores, rescale);
+    weigh_scores<kMayBePartial>(consumer, tile, blocks, block, softmax, scores, rescale);
     if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
@@ -401,7 +405,9 @@ __device__ __forceinline__ void begin(
     float rescale[2];
     consumer.issue_scores(scores);
     consumer.take_scores<0>(scores);
-    weigh_scores<true>(consumer, consumer.task().tile, blocks.end - 1, softmax, scores, rescale);
+    weigh_scores<true>(
+        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
+    );
     accumulators_to_a<Element>(weights, scores);
 }
 
@@ -416,13 +422,13 @@ __device__ __forceinline__ void go_on(
 ) {
     int block = blocks.end - 2;
     for (; block >= max(blocks.whole_end, blocks.first); --block) {
-        step<true>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
+        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.whole_first; --block) {
-        step<false>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
+        step<false>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.first; --block) {
-        step<true>(consumer, consumer.task().tile, block, softmax, scores, weights, sums);
+        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
     }
     consumer.release_queries();
 }
@@ -442,7 +448,10 @@ __device__ __forceinline__ void change_over(
     consumer.issue_sums(sums, weights);
     pass_turn(consumer.group);
     consumer.take_scores<1>(scores);
-    weigh_scores<true>(consumer, consumer.task().tile, blocks.end - 1, softmax, scores, rescale);
+    weigh_scores<true>(
+        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
+    );
+    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
 }

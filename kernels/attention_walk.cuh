@@ -49,6 +49,9 @@ struct KeyBlocks {
     i32 whole_end;
 
     __device__ __forceinline__ i32 count() const { return max(end - first, 0); }
+    __device__ __forceinline__ bool is_whole(i32 block) const {
+        return whole_first <= block && block < whole_end;
+    }
 };
 
 struct Tile {

@@ -344,8 +344,11 @@ def attention_blockings(variant: attention.Variant, head_dim: int) -> list[atten
     ]
 
 
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-@pytest.mark.parametrize("variant", [PLAIN_ATTENTION, CAUSAL, EVERYTHING], ids=str)
+@pytest.mark.parametrize(
+    ("variant", "head_dim"),
+    [(PLAIN_ATTENTION, 64), (PLAIN_ATTENTION, 128), (CAUSAL, 128), (EVERYTHING, 256)],
+    ids=str,
+)
 def test_attention_compiles_clean(variant: attention.Variant, head_dim: int) -> None:
     assert_clean(attention_with(attention_blockings(variant, head_dim)[0], variant))
 
@@ -362,7 +365,7 @@ def test_attention_compiles_clean_whatever_is_asked_of_it(head_dim: int, heads: 
 
 
 def test_cutting_sequences_compiles_clean() -> None:
-    for variant in (PLAIN_ATTENTION, EVERYTHING):
+    for variant in (CAUSAL, EVERYTHING):
         assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
 
 

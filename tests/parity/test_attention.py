@@ -167,10 +167,16 @@ def test_heads_outside_of_positions(backend: Any) -> None:
         assert_close(out[entry], None, attend(one_q, one_k, one_v, Mask()), one_v)
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "consumers"), [(64, 3), pytest.param(256, 2, marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("two_ctas")
-def test_many_tiles_of_a_cta_under_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_blocking(monkeypatch, 3)
-    q, k, v = normal(2, 200, 2, 64), *(normal(2, 400, 1, 64, seed=i) for i in (1, 2))
+def test_many_tiles_of_a_cta_under_many_schedules(
+    monkeypatch: pytest.MonkeyPatch, head_dim: int, consumers: int
+) -> None:
+    """Tiles that overlap, and tiles whose output leaves through the queries' memory."""
+    with_blocking(monkeypatch, consumers)
+    q, k, v = normal(2, 200, 2, head_dim), *(normal(2, 400, 1, head_dim, seed=i) for i in (1, 2))
 
     for seed in range(4):
         with scheduled("adversarial", seed=seed, races=True):

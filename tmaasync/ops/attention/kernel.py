@@ -160,12 +160,17 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
     96: {(2, 160): 1.0, (2, 128): 0.98, (1, 128): 0.65},
     128: {(2, 176): 1.0, (2, 160): 0.99, (2, 128): 0.96, (1, 128): 0.65},
     192: {(2, 96): 1.0, (1, 96): 0.65},
-    256: {(2, 80): 1.0, (1, 80): 0.65},
+    256: {(2, 80): 1.0, (2, 64): 0.95, (1, 80): 0.65},
 }
+
+# What beginning and ending a tile costs, in keys, by the buffers for queries: where there are two,
+# tiles overlap (an estimate; benchmarks/bench_attention.py --sweep measures it).
+_TILE_KEYS = {1: 64, 2: 16}
 
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
 _FEW_KEYS = 128
+_MOST_CAPPED = 192 * 96  # columns times keys
 
 
 def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
@@ -178,6 +183,7 @@ def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
         for (consumers, block_n), rate in rates.items()
         if not (takes_few_keys and block_n > _FEW_KEYS)
         and not (variant.has_softcap and consumers == _MOST_CONSUMERS)
+        and not (variant.has_softcap and columns * block_n > _MOST_CAPPED)
     }
 
 
@@ -211,7 +217,8 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
         blocking = cut(shape)
         rounds = -(-blocking.tiles(sizes) // multiprocessors)
         keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
-        return rounds * blocking.rows * keys / rates[shape]
+        overhead = _TILE_KEYS[blocking.query_buffers]
+        return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
     return cut(min(rates, key=cost))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 def _positive_violations(name: str, value: object) -> Iterator[Violation]:
     if value is None:
         return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
         rule = "it must be a finite number above 0"
         yield Violation(name, repr(value), rule, "Leave it out for the default")

@@ -1,0 +1,107 @@
+"""Defects planted in attention.cu are reported, whatever the order of the threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from emulate.shipped import whole_text
+
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays
+from tmaasync.emulate import scheduled
+from tmaasync.emulate.run import Policy
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, attention_tiles
+from tmaasync.ops.attention.plan import problem
+from tmaasync.ops.attention.scores import Scores
+
+ORDERS: list[tuple[Policy, int]] = [
+    ("round_robin", 0),
+    *((policy, seed) for policy in ("random", "adversarial") for seed in range(2)),
+]
+BLOCKING = Blocking(64, 2, 32)
+
+# What to replace by what.
+DEFECTS = {
+    "keys are read a lap early": (
+        "shared.k_full[k_place.index].wait(k_place.phase);",
+        "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
+    ),
+    "sums are read before they are done": (
+        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
+        "wgmma_fence_operands(sums);",
+    ),
+    "keys are given back before their product is done": (
+        "ptx::wgmma_wait_group<kPending>();",
+        "ptx::wgmma_wait_group<2>();",
+    ),
+    "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
+    "queries are not given back": (
+        "if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);",
+        "",
+    ),
+    "turns are not passed on": (
+        "if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();",
+        "(void)next;",
+    ),
+}
+# Each is a build of its own, of seconds.
+SLOW = {
+    "keys are read a lap early",
+    "keys are given back before their product is done",
+    "turns are not passed on",
+    "queries are not given back",
+    "sums are read before they are done",
+}
+
+
+def prepared(text: str) -> tuple[Any, Any, Any]:
+    """Three tiles of one CTA, eight blocks of keys for three stages; its output, and the right."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((3, rows, 1, 64)).astype(np.float16) for rows in (100, 250, 250))
+    out = np.full_like(q, np.nan)
+    views = [_arrays.view(array) for array in (q, k, v, out)]
+    tiles = attention_tiles(views[0], views[1], views[2], views[3], BLOCKING)
+    kernel = Kernel(
+        text,
+        "attention",
+        types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
+        constants={**BLOCKING.constants, **Variant().constants, "STAGES": 3},
+    )
+    scores = Scores.of(64, False, None, None, None)
+    numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores, BLOCKING)
+    launch = kernel.prepare(1, BLOCKING.threads, (*tiles, 0, 0, numbers))
+    weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
+    wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
+    return launch, out, wanted
+
+
+def outcome(launch: Any, policy: Policy, seed: int) -> Exception | None:
+    try:
+        with scheduled(policy, seed=seed, races=True):
+            launch()
+    except (EmulatedDeadlock, EmulatedFault, EmulatedRace) as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "defect",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in DEFECTS],
+)
+def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
+    old, new = DEFECTS[defect]
+    text = whole_text("attention.cu")
+    assert text.count(old) == 1
+    launch, _, _ = prepared(text.replace(old, new))
+
+    assert all(outcome(launch, *order) for order in ORDERS)
+
+
+def test_without_a_defect_there_is_none() -> None:
+    launch, out, wanted = prepared(whole_text("attention.cu"))
+
+    for order in ORDERS:
+        out[...] = np.nan
+        assert outcome(launch, *order) is None
+        assert np.abs(out - wanted).max() < 2e-3
