@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from tmaasync.ops.attention.scores import Scores
 TOKENS = 16384
 # Relative error of bf16 weights and outputs against float64.
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
-OFF = (None, "weighs_early", "takes_turns")
 SWEEP = {
     64: [(3, 128), (2, 128), (2, 192), (2, 160)],
     128: [(2, 176), (2, 160), (2, 128), (3, 64)],
@@ -170,17 +169,16 @@ def sweep(case: Case, rounds: int) -> None:
     scores = Scores.of(case.head_dim, case.causal, None, None, None)
     target = _arrays.view(out)
     contestants = {}
-    for (consumers, block_n), off in itertools.product(SWEEP[case.head_dim], OFF):
-        whole = Blocking(case.head_dim, consumers, block_n)
-        blocking = whole if off is None else replace(whole, **{off: False})
+    for consumers, block_n in SWEEP[case.head_dim]:
+        blocking = Blocking(case.head_dim, consumers, block_n)
         plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
-        name = f"{consumers} x {block_n}{'' if off is None else f' without {off}'}"
+        name = f"{consumers} x {block_n}"
         contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
     reference = next(iter(contestants))
     times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
-        print(f"  {name:32s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+        print(f"  {name:10s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
 
 
 # --- packed ---------------------------------------------------------------------------------------

@@ -14,8 +14,6 @@
 //   HAS_RIGHT       whether they see none too far behind them: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is wanted
-//   WEIGHS_EARLY    whether weights are made before a group waits for its sums, not after
-//   TAKES_TURNS     whether the consumers issue their products in turn
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
@@ -242,12 +240,12 @@ __device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk
 constexpr u32 kFirstTurn = 1 + CONSUMERS;
 
 __device__ __forceinline__ void take_turn(int group) {
-    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
+    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
 }
 
 __device__ __forceinline__ void pass_turn(int group) {
     const u32 next = group == CONSUMERS - 1 ? 0 : group + 1;
-    if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
+    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
 }
 
 // The warp has read what the barrier guards.
@@ -392,7 +390,6 @@ __device__ __forceinline__ void step(
     consumer.take_scores<1>(scores);
     float rescale[2];
     weigh_scores<kMayBePartial>(consumer, tile, blocks, block, softmax, scores, rescale);
-    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
     if (changes(rescale)) scale_rows(sums, rescale);
@@ -451,7 +448,6 @@ __device__ __forceinline__ void change_over(
     weigh_scores<true>(
         consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
     );
-    if constexpr (WEIGHS_EARLY) softmax.finish_weights();
     consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
 }

@@ -2,7 +2,6 @@
 
 // Softmax of scores that a warpgroup's threads hold as wgmma leaves them, block after block of
 // columns: a running maximum, and a sum that is reduced over the threads of a row once, at the end.
-#include <tmaasync/ptx/compute_before.cuh>
 #include <tmaasync/ptx/ex2.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -85,12 +84,6 @@ struct Softmax {
             scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
             sums[i % 4] += scores[i];
         }
-    }
-
-    // Has all weights made before the wait for a product that runs meanwhile, which the assembler
-    // would move ahead of them. No sum of weights is negative.
-    __device__ __forceinline__ void finish_weights() const {
-        ptx::compute_before((sums[0] + sums[1]) + (sums[2] + sums[3]));
     }
 
     // Of each row: the sum of all weights.

@@ -41,7 +41,7 @@ DEFECTS = {
         "",
     ),
     "turns are not passed on": (
-        "if constexpr (TAKES_TURNS) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();",
+        "if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();",
         "(void)next;",
     ),
 }
@@ -70,7 +70,7 @@ def prepared(text: str) -> tuple[Any, Any, Any]:
     )
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores, BLOCKING)
-    launch = kernel.prepare(1, BLOCKING.threads, (*tiles, 0, 0, numbers))
+    launch = kernel.prepare(1, BLOCKING.threads, (*tiles, 0, 0, 0, numbers))
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
     return launch, out, wanted

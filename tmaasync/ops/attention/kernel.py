@@ -73,8 +73,6 @@ class Blocking:
     consumers: int
     block_n: int
     heads_per_tile: int = 1
-    weighs_early: bool = True
-    takes_turns: bool = True
 
     @property
     def rows(self) -> int:
@@ -138,8 +136,6 @@ class Blocking:
             "STAGES": self.stages,
             "QUERY_BUFFERS": self.query_buffers,
             "HEADS_PER_TILE": self.heads_per_tile,
-            "WEIGHS_EARLY": self.weighs_early,
-            "TAKES_TURNS": self.takes_turns and self.consumers > 1,
             "O_OVER_Q": self.output_is_over_queries,
         }
 
@@ -156,15 +152,15 @@ def padded_dim(head_dim: int) -> int:
 # Share of the fastest rate that a shape, (consumers, keys of a block), reaches on long sequences,
 # by the head dimension up to which registers and shared memory hold it.
 RATES: dict[int, dict[tuple[int, int], float]] = {
-    64: {(3, 128): 1.0, (2, 192): 0.97, (2, 128): 0.95, (1, 128): 0.6},
+    64: {(3, 128): 1.0, (2, 192): 0.85, (2, 128): 0.86, (1, 128): 0.6},
     96: {(2, 160): 1.0, (2, 128): 0.98, (1, 128): 0.65},
-    128: {(2, 176): 1.0, (2, 160): 0.99, (2, 128): 0.96, (1, 128): 0.65},
+    128: {(2, 128): 1.0, (2, 160): 0.98, (2, 176): 0.96, (1, 128): 0.65},
     192: {(2, 96): 1.0, (1, 96): 0.65},
     256: {(2, 80): 1.0, (2, 64): 0.95, (1, 80): 0.65},
 }
 
 # What beginning and ending a tile costs, in keys, by the buffers for queries: where there are two,
-# tiles overlap (an estimate; benchmarks/bench_attention.py --sweep measures it).
+# tiles overlap (an estimate).
 _TILE_KEYS = {1: 64, 2: 16}
 
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
@@ -215,9 +211,14 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
 
     def cost(shape: tuple[int, int]) -> float:
         blocking = cut(shape)
-        rounds = -(-blocking.tiles(sizes) // multiprocessors)
-        keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         overhead = _TILE_KEYS[blocking.query_buffers]
+        if variant.cuts_blocks:
+            # Tiles of all lengths fill the rounds; half of the keys are seen, and the diagonal.
+            rounds = blocking.tiles(sizes) / multiprocessors
+            keys = (sizes.keys + blocking.positions + blocking.block_n) // 2
+        else:
+            rounds = -(-blocking.tiles(sizes) // multiprocessors)
+            keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
     return cut(min(rates, key=cost))
