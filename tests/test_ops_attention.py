@@ -11,7 +11,8 @@ from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync._arrays import view
 from tmaasync.ops._plans import Layout
 from tmaasync.ops.attention.arguments import Views
-from tmaasync.ops.attention.kernel import Sizes, Variant, choose_blocking
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, choose_blocking
+from tmaasync.ops.attention.order import tile_order
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan
 from tmaasync.ops.ragged.lengths import Sums
@@ -178,3 +179,39 @@ def test_heads_share_a_tile_in_powers_of_two(heads: int, shared: int) -> None:
     given = sizes(1, 128, heads=heads, heads_per_kv_head=heads)
 
     assert choose_blocking(given, 132, PLAIN).heads_per_tile == shared
+
+
+# --- the order of tiles -----------------------------------------------------------------------
+
+
+def blocks_of(given: Sizes, scores: Scores, blocking: Blocking, position: int) -> int:
+    """Blocks of keys with a key that one of the tile's positions sees, one by one."""
+    shift = 0 if scores.is_top_left else given.keys - given.queries
+    seen = set()
+    for row in range(position * blocking.positions, (position + 1) * blocking.positions):
+        own = row + shift
+        first = 0 if scores.left is None else max(own - scores.left, 0)
+        last = given.keys - 1 if scores.right is None else min(own + scores.right, given.keys - 1)
+        seen |= {key // blocking.block_n for key in range(first, last + 1)}
+    return len(seen)
+
+
+@pytest.mark.parametrize("ctas", [1, 7, 132])
+@pytest.mark.parametrize(
+    ("causal", "window"), [(True, None), ("top_left", None), (False, (100, 50)), (True, (300, 0))]
+)
+def test_ctas_share_all_tiles_evenly(causal: Any, window: Any, ctas: int) -> None:
+    given = Sizes(queries=1500, keys=1700, heads=8, heads_per_kv_head=2, batch=3, head_dim=64)
+    scores = Scores.of(64, causal, None, window, None)
+    blocking = Blocking(64, 2, 128)
+
+    order = tile_order(given, scores, blocking, ctas)
+
+    per_head = -(-given.queries // blocking.positions)
+    tiles = order[order >= 0]
+    assert sorted(tiles) == list(range(given.batch * given.heads * per_head))
+    costs = np.array([blocks_of(given, scores, blocking, p) + 1 for p in range(per_head)])
+    work = [costs[own[own >= 0] % per_head].sum() for own in order.T]
+    assert max(work) - min(work) <= costs.max()
+    # No CTA has a gap in its rounds.
+    assert all((np.diff((own >= 0).astype(int)) <= 0).all() for own in order.T)
