@@ -1,0 +1,200 @@
+#pragma once
+
+// Attention's shared memory, and the producer that fills it. The constants are explained in
+// attention.cu.
+#include "attention_walk.cuh"
+
+namespace tmaasync {
+
+using Element = typename QTile::Element;
+using Ring = PipelineState<STAGES>;
+
+// Tasks go round through more places than queries have buffers: a task is read until its output
+// leaves, when the queries of the next are in use already.
+constexpr int kTasks = 2 * QUERY_BUFFERS;
+
+struct TaskPlace {
+    u32 index = 0;
+
+    __device__ __forceinline__ u32 buffer() const { return index % QUERY_BUFFERS; }
+    __device__ __forceinline__ u32 phase() const { return index / QUERY_BUFFERS; }
+    __device__ __forceinline__ TaskPlace before(u32 steps) const {
+        return {(index + kTasks - steps) % kTasks};
+    }
+    __device__ __forceinline__ void step() { index = (index + 1) % kTasks; }
+};
+
+static_assert(
+    sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width"
+);
+
+constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
+constexpr int kProducer = 0;
+constexpr int kWarps = kGroupThreads / 32;
+
+// Where a group's output waits to be stored: memory of its own, or that of its queries.
+template <bool kIsOverQ>
+struct Staged {
+    typename OTile::Shared tiles[CONSUMERS];
+
+    __device__ __forceinline__ auto& of(typename QTile::Shared&, int group) { return tiles[group]; }
+};
+template <>
+struct Staged<true> {
+    __device__ __forceinline__ auto& of(typename QTile::Shared& q, int) {
+        return reinterpret_cast<typename OTile::Shared&>(q);
+    }
+};
+
+// What the producer hands over beside the queries.
+struct Task {
+    Tile tile;
+    bool is_last;
+};
+
+struct SharedMemory {
+    typename QTile::Shared q[QUERY_BUFFERS][CONSUMERS];
+    typename KTile::Shared k[STAGES];
+    typename VTile::Shared v[STAGES];
+    Staged<O_OVER_Q> o;
+    Task tasks[kTasks];
+    SharedMemBarrier q_full[QUERY_BUFFERS][CONSUMERS];
+    SharedMemBarrier q_empty[QUERY_BUFFERS][CONSUMERS];
+    SharedMemBarrier k_full[STAGES];
+    SharedMemBarrier k_empty[STAGES];
+    SharedMemBarrier v_full[STAGES];
+    SharedMemBarrier v_empty[STAGES];
+};
+
+__device__ void open_rings(SharedMemory& shared) {
+    for (int buffer = 0; buffer < QUERY_BUFFERS; ++buffer) {
+        for (int group = 0; group < CONSUMERS; ++group) {
+            shared.q_full[buffer][group].init(1);
+            shared.q_empty[buffer][group].init(kWarps);
+        }
+    }
+    for (int stage = 0; stage < STAGES; ++stage) {
+        shared.k_full[stage].init(1);
+        shared.k_empty[stage].init(CONSUMERS * kWarps);
+        shared.v_full[stage].init(1);
+        shared.v_empty[stage].init(CONSUMERS * kWarps);
+    }
+    fence_barrier_init();
+}
+
+template <typename Rows>
+__device__ __forceinline__ void load_rows(
+    const Rows& rows,
+    typename Rows::Shared& shared,
+    SharedMemBarrier& full,
+    i32 entry,
+    const RaggedSequence& sequence,
+    i32 head,
+    i32 row
+) {
+    full.expect_bytes(Rows::kBytes);
+    if constexpr (IS_PACKED) {
+        rows.async_copy(shared, full, sequence, {0, head, row});
+    } else {
+        rows.async_copy(shared, full, {0, head, row, entry});
+    }
+}
+
+template <typename Rows>
+__device__ __forceinline__ void store_rows(
+    const Rows& rows, const typename Rows::Shared& shared, const Entry& entry, i32 head, i32 row
+) {
+    if constexpr (IS_PACKED) {
+        rows.async_store(shared, entry.queries, {0, head, row});
+    } else {
+        rows.async_store(shared, {0, head, row, entry.index});
+    }
+}
+
+struct Loads {
+    SharedMemory& shared;
+    const QTile& q;
+    const KTile& k;
+    const VTile& v;
+    Ring k_place = Ring::for_producer();
+    Ring v_place = Ring::for_producer();
+    TaskPlace place;
+
+    // Hands a tile over, as soon as the one that had its buffer is done with.
+    __device__ __forceinline__ void load_q(const Tile& tile) {
+        hand_over({tile, false});
+        for (int group = 0; group < CONSUMERS; ++group) {
+            load_rows(
+                q, shared.q[place.buffer()][group], shared.q_full[place.buffer()][group],
+                tile.entry.index, tile.entry.queries, tile.head,
+                tile.position + group * kGroupPositions
+            );
+        }
+        place.step();
+    }
+
+    __device__ __forceinline__ void load_k(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry, kv_head, block);
+    }
+
+    __device__ __forceinline__ void load_v(const Tile& tile, i32 kv_head, i32 block) {
+        load_block(v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry, kv_head, block);
+    }
+
+    __device__ __forceinline__ void end() {
+        hand_over({{}, true});
+        for (auto& full : shared.q_full[place.buffer()]) full.arrive();
+    }
+
+private:
+    // Every group is done with what was here before.
+    __device__ __forceinline__ void hand_over(const Task& task) {
+        for (auto& empty : shared.q_empty[place.buffer()]) empty.wait(place.phase() ^ 1);
+        shared.tasks[place.index] = task;
+    }
+
+    template <typename Rows>
+    __device__ __forceinline__ static void load_block(
+        const Rows& rows,
+        Ring& place,
+        typename Rows::Shared (&stages)[STAGES],
+        SharedMemBarrier (&full)[STAGES],
+        SharedMemBarrier (&empty)[STAGES],
+        const Entry& entry,
+        i32 kv_head,
+        i32 block
+    ) {
+        empty[place.index].wait(place.phase);
+        load_rows(
+            rows, stages[place.index], full[place.index], entry.index, entry.keys, kv_head,
+            block * BLOCK_N
+        );
+        place.step();
+    }
+};
+
+// In the order in which the consumers take them: the keys of a block, then the values of the one
+// before.
+__device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, const Tile& tile) {
+    const auto blocks = tile.blocks(problem);
+    const i32 kv_head = tile.head / problem.heads_per_kv_head;
+    if (blocks.count() > 0) loads.load_k(tile, kv_head, blocks.end - 1);
+    loads.load_q(tile);
+    if (blocks.count() == 0) return;
+    for (int block = blocks.end - 2; block >= blocks.first; --block) {
+        loads.load_k(tile, kv_head, block);
+        loads.load_v(tile, kv_head, block + 1);
+    }
+    loads.load_v(tile, kv_head, blocks.first);
+}
+
+template <typename Walk>
+__device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk) {
+    i32 round = 0;
+    for (i32 index = walk.index(0); index >= 0; index = walk.index(++round)) {
+        load_tile(loads, problem, walk.tile(index));
+    }
+    loads.end();
+}
+
+}  // namespace tmaasync

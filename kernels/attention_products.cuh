@@ -1,0 +1,234 @@
+#pragma once
+
+// What a consumer of attention does with blocks of keys and values: scores, weights, sums.
+#include "attention_loads.cuh"
+#include "softmax.cuh"
+
+namespace tmaasync {
+
+using OperandQ = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
+using OperandK = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, BLOCK_N, HEAD_DIM>;
+using OperandV = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
+
+// What a thread holds of its group's rows.
+using Scores = float[BLOCK_N / 2];
+using Weights = u32[BLOCK_N / 16][4];
+using Sums = float[HEAD_DIM / 2];
+
+// Groups issue their products in turn, so that one has the tensor cores while the others weigh.
+constexpr u32 kFirstTurn = 1 + CONSUMERS;
+
+__device__ __forceinline__ void take_turn(int group) {
+    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
+}
+
+__device__ __forceinline__ void pass_turn(int group) {
+    const u32 next = group == CONSUMERS - 1 ? 0 : group + 1;
+    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
+}
+
+// The warp has read what the barrier guards.
+__device__ __forceinline__ void release(SharedMemBarrier& empty) {
+    if (lane_index() == 0) empty.arrive();
+}
+
+struct Consumer {
+    SharedMemory& shared;
+    const Problem& problem;
+    int group;
+    Ring k_place = Ring::for_consumer();
+    Ring v_place = Ring::for_consumer();
+    TaskPlace place;  // of the task that is taken next
+
+    // Waits for a task, and for its queries.
+    __device__ __forceinline__ void take_task() {
+        shared.q_full[place.buffer()][group].wait(place.phase());
+        // One lane gives the queries back for its warp: none may be waiting for them still.
+        __syncwarp();
+        place.step();
+    }
+
+    // The task that was taken last, or before that.
+    __device__ __forceinline__ const Task& task(u32 before = 0) const {
+        return shared.tasks[place.before(1 + before).index];
+    }
+
+    // What the group walks for it.
+    __device__ __forceinline__ KeyBlocks blocks() const {
+        return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, group);
+    }
+
+    // All scores of the tile are taken.
+    __device__ __forceinline__ void release_queries() {
+        if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);
+    }
+
+    // scores = Q K^T, as one group of instructions.
+    __device__ __forceinline__ void issue_scores(Scores& scores) {
+        const u64 q = OperandQ::descriptor(shared.q[place.before(1).buffer()][group], 0);
+        const u64 k = OperandK::descriptor(shared.k[k_place.index], 0);
+        shared.k_full[k_place.index].wait(k_place.phase);
+        wgmma_fence_operands(scores);
+        ptx::wgmma_fence();
+        wgmma_tile<OperandQ, OperandK>(scores, q, k, false);
+        ptx::wgmma_commit_group();
+    }
+
+    // sums += weights V, as one group of instructions.
+    __device__ __forceinline__ void issue_sums(Sums& sums, Weights& weights) {
+        const u64 v = OperandV::descriptor(shared.v[v_place.index], 0);
+        shared.v_full[v_place.index].wait(v_place.phase);
+        wgmma_fence_operands(sums);
+        wgmma_fence_operands(weights);
+        ptx::wgmma_fence();
+        wgmma_tile_rs<OperandV>(sums, weights, v, true);
+        ptx::wgmma_commit_group();
+    }
+
+    // Waits until at most kPending of the groups run, the scores not among them.
+    template <int kPending>
+    __device__ __forceinline__ void take_scores(Scores& scores) {
+        ptx::wgmma_wait_group<kPending>();
+        wgmma_fence_operands(scores);
+        release(shared.k_empty[k_place.index]);
+        k_place.step();
+    }
+
+    __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
+        ptx::wgmma_wait_group<0>();
+        wgmma_fence_operands(sums);
+        wgmma_fence_operands(weights);
+        release(shared.v_empty[v_place.index]);
+        v_place.step();
+    }
+};
+
+// Row of the tile of the first of a thread's two rows; the other is eight below.
+__device__ __forceinline__ int row_of_thread(int group) {
+    return group * kGroupRows + accumulator_row(thread_in_warpgroup(), 0);
+}
+
+// What the thread's rows see of a block of keys.
+__device__ __forceinline__ Visible
+visible_in(const Problem& problem, const Tile& tile, int group, int block) {
+    const int first_column = block * BLOCK_N + accumulator_column(thread_in_warpgroup(), 0);
+    Visible visible;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(group) + 8 * half;
+        const int own = tile.position + row / HEADS_PER_TILE + tile.shift(problem);
+        int end = tile.entry.keys.length;
+        if constexpr (HAS_RIGHT) end = min(end, own + problem.right + 1);
+        visible.end[half] = end - first_column;
+        visible.first[half] = own - problem.left - first_column;
+    }
+    return visible;
+}
+
+template <bool kMayBePartial>
+__device__ __forceinline__ void weigh_scores(
+    const Consumer& consumer,
+    const Tile& tile,
+    const KeyBlocks& blocks,
+    int block,
+    Softmax& softmax,
+    Scores& scores,
+    float (&rescale)[2]
+) {
+    if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.problem.scale);
+    if constexpr (kMayBePartial) {
+        if (!blocks.is_whole(block)) {
+            mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
+        }
+    }
+    softmax.weigh<kMayBePartial>(scores, rescale);
+}
+
+__device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] *= by[i / 2 % 2];
+}
+
+// One block of keys: its scores are multiplied while the block before is summed up, and weighed
+// while that goes on.
+template <bool kMayBePartial>
+__device__ __forceinline__ void step(
+    Consumer& consumer,
+    const Tile& tile,
+    const KeyBlocks& blocks,
+    int block,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    take_turn(consumer.group);
+    consumer.issue_scores(scores);
+    consumer.issue_sums(sums, weights);
+    pass_turn(consumer.group);
+    consumer.take_scores<1>(scores);
+    float rescale[2];
+    weigh_scores<kMayBePartial>(consumer, tile, blocks, block, softmax, scores, rescale);
+    consumer.take_sums(sums, weights);
+    accumulators_to_a<Element>(weights, scores);
+    if (changes(rescale)) scale_rows(sums, rescale);
+}
+
+// The first block of a tile, where nothing else runs.
+__device__ __forceinline__ void begin(
+    Consumer& consumer, const KeyBlocks& blocks, Softmax& softmax, Scores& scores, Weights& weights
+) {
+    float rescale[2];
+    consumer.issue_scores(scores);
+    consumer.take_scores<0>(scores);
+    weigh_scores<true>(
+        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
+    );
+    accumulators_to_a<Element>(weights, scores);
+}
+
+// All blocks of a tile but the first. The weights of the last are left to be summed.
+__device__ __forceinline__ void go_on(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    int block = blocks.end - 2;
+    for (; block >= max(blocks.whole_end, blocks.first); --block) {
+        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+    }
+    for (; block >= blocks.whole_first; --block) {
+        step<false>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+    }
+    for (; block >= blocks.first; --block) {
+        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+    }
+    consumer.release_queries();
+}
+
+// The last sums of a tile, while the first block of the next is multiplied and weighed.
+__device__ __forceinline__ void change_over(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums
+) {
+    float rescale[2];
+    take_turn(consumer.group);
+    consumer.issue_scores(scores);
+    consumer.issue_sums(sums, weights);
+    pass_turn(consumer.group);
+    consumer.take_scores<1>(scores);
+    weigh_scores<true>(
+        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
+    );
+    consumer.take_sums(sums, weights);
+    accumulators_to_a<Element>(weights, scores);
+}
+
+}  // namespace tmaasync
