@@ -112,7 +112,7 @@ OUT_AT = 0x10000
 def test_an_output_over_what_is_read_finds_no_plan(
     names: tuple[str, ...], shifts: dict[str, int], is_apart: bool
 ) -> None:
-    beside = {
+    beside: dict[str, Any] = {
         "c": np.ones((6, 24), np.float16),
         "bias": np.ones(24, np.float32),
         "scale_a": np.ones(1, np.float32),
