@@ -22,16 +22,14 @@ __device__ float whole_scale(float alpha, const float* scale_a, const float* sca
 struct Finish {
     SharedMemory& shared;
     const Bias* bias;
-    const float* scale_a;
-    const float* scale_b;
-    float alpha;
+    float scale;
     float beta;
     int m;
     int n;
     int consumer;
 
     __device__ void tile(Sums& sums, Ring& place, const TileWalk::Start& start) const {
-        if constexpr (IS_SCALED) scale_sums(sums, whole_scale(alpha, scale_a, scale_b));
+        if constexpr (IS_SCALED) scale_sums(sums, scale);
         if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, n);
         if constexpr (kBiasSide == BiasSide::kRows) {
             add_bias_of_rows(sums, bias, start.m + consumer * ROWS, m);
@@ -66,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
         },
         [&](SharedMemory& shared, int consumer) {
             wait_for_previous_grids();
-            const Finish finish{shared, bias, scale_a, scale_b, alpha, beta, m, n, consumer};
+            const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
+            const Finish finish{shared, bias, scale, beta, m, n, consumer};
             multiply_tiles(shared, c, walk, consumer, finish);
         }
     );

@@ -8,7 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
+from tmaasync.ops.gemm.matrix import Matrix
+from tmaasync.ops.gemm.plan import plan_for
 
 A, B = np.ones((6, 16), np.float16), np.ones((16, 24), np.float16)
 SINGLE = np.ones((6, 16), np.float32)
@@ -85,6 +88,43 @@ WHOLE = np.ones((40, 64), np.float16)
 )
 def test_an_output_over_what_is_read_is_refused(name: str, given: dict[str, Any], out: Any) -> None:
     refused(ArgumentError, f"out overlaps {name} ", out=out, **given)
+
+
+OUT_AT = 0x10000
+
+
+@pytest.mark.parametrize(
+    ("names", "shifts", "is_apart"),
+    [
+        (("bias",), {"bias": 0}, False),
+        (("c",), {"c": 0}, True),
+        (("c",), {"c": 16}, False),
+        (("c", "bias"), {"c": 0}, True),
+        (("c", "bias"), {"c": 0, "bias": 0}, False),
+        (("c", "scale_a"), {"scale_a": 6 * 48 - 4}, False),
+        (("c", "scale_a"), {"scale_a": 6 * 48}, True),
+        ((), {"a": 0}, False),
+        ((), {"a": -6 * 32}, True),
+        ((), {"b": 1 - 16 * 48}, False),
+        ((), {"b": -16 * 48}, True),
+    ],
+)
+def test_an_output_over_what_is_read_finds_no_plan(
+    names: tuple[str, ...], shifts: dict[str, int], is_apart: bool
+) -> None:
+    beside: dict[str, Any] = {
+        "c": np.ones((6, 24), np.float16),
+        "bias": np.ones(24, np.float32),
+        "scale_a": np.ones(1, np.float32),
+    }
+    extras = PLAIN._replace(**{name: beside[name] for name in names})
+    views = (_arrays.view(array) for array in (A, B, beside["c"]))
+    form = ExtraForm.of(extras, ExtraViews.of(extras))
+    plan = plan_for(*map(Matrix.of, views), None, form)
+    apart = dict(zip(("a", "b", "out", *names), range(0x20000, 0x90000, 0x10000), strict=False))
+    at = {**apart, "out": OUT_AT, **{name: OUT_AT + shift for name, shift in shifts.items()}}
+
+    assert plan.keeps_apart([*at.values()]) == is_apart
 
 
 def test_an_output_beside_what_is_read_is_written() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
+from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.grouped.offsets import Offsets
+from tmaasync.ops.grouped.plan import plan_for
 
 A, B = np.zeros((12, 16), np.float16), np.zeros((3, 16, 24), np.float16)
 ENDS = [4, 4, 12]
@@ -78,16 +80,27 @@ def test_offsets_that_describe_no_groups_are_refused(offsets: Any, said: str) ->
     refused(ArgumentError, said, offsets=offsets)
 
 
-def test_offsets_off_16_bytes_are_read_in_place_but_lead_to_no_plan() -> None:
-    """Or a plan for aligned matrices would be found for ones that are not."""
-    sums = np.zeros(8, np.int32)
+def test_offsets_off_16_bytes_are_read_in_place() -> None:
+    behind_the_zero = np.zeros(8, np.int32)[1:]
 
-    aligned, behind_the_zero = (Offsets(part, is_on_device=True) for part in (sums, sums[1:]))
+    assert Offsets(behind_the_zero, is_on_device=True).is_in_place
 
-    assert aligned.is_in_place
-    assert behind_the_zero.is_in_place
-    assert aligned.is_direct
-    assert not behind_the_zero.is_direct
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_apart"),
+    [
+        (4096 + 576, 4096 - 2304, True),
+        (4096 + 575, 0, False),
+        (0, 4096 - 2303, False),
+        (4096 - 384, 4096 + 576, True),
+        (4096 - 383, 8192, False),
+    ],
+)
+def test_an_output_over_what_is_read_finds_no_plan(a: int, b: int, is_apart: bool) -> None:
+    out = np.zeros((12, 24), np.float16)
+    plan = plan_for(*(Matrix.of(_arrays.view(array)) for array in (A, B, out)))
+
+    assert plan.keeps_apart((a, b, 4096, 16384)) == is_apart
 
 
 @pytest.mark.parametrize(

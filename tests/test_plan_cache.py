@@ -91,6 +91,15 @@ def test_another_layout_finds_nothing(make: Make, difference: str, place: int) -
     assert cache.find(arrays, None, None) is None
 
 
+def test_which_array_starts_beside_a_multiple_of_16_bytes_matters(make: Make) -> None:
+    scale = [make(memory((8, 16))), make(memory((8, 16))), make(memory((8, 16), np.float16, 4))]
+    cache = cache_with(scale)
+    operand = [make(memory((8, 16), np.float16, 4)), *(make(memory((8, 16))) for _ in range(2))]
+
+    assert cache.find(scale, None, None) is not None
+    assert cache.find(operand, None, None) is None
+
+
 def test_another_option_finds_nothing(make: Make) -> None:
     arrays = three(make)
     cache = cache_with(arrays, option=("relu", 1))

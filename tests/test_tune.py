@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 
 from tmaasync import _arrays, errors
 from tmaasync.cli import app
+from tmaasync.ops._epilogue import activation_of
 from tmaasync.ops.gemm import Blocking, choose_blocking, choose_few_columns, tuned
 from tmaasync.ops.gemm.candidates import candidates, is_legal
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import new_plan
 from tmaasync.ops.gemm.problem import Problem, default_blocking
@@ -307,6 +309,24 @@ def test_a_plan_takes_the_tuned_blocking_and_else_the_models() -> None:
     assert plan.blocking_on(GPU, 132) == OTHER
     assert plan.blocking_on(None, 132) == choose_blocking(512, 384, 64, 132)
     assert plan_of(512, 384, 64, Blocking(2, 64)).blocking_on(GPU, 132) == Blocking(2, 64)
+
+
+@pytest.mark.parametrize(("activation", "fits"), [("relu", True), ("silu", False)])
+def test_a_tuned_blocking_without_room_for_the_epilogue_is_not_taken(
+    activation: str, fits: bool
+) -> None:
+    """A block of 256 columns has no registers left for an activation that divides."""
+    widest = Blocking(2, 256)
+    extras = PLAIN._replace(activation=activation_of(activation))
+    shapes = (512, 64), (64, 384), (512, 384)
+    a, b, c = (Matrix.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes)
+    plan = new_plan(a, b, c, extras=ExtraForm.of(extras, ExtraViews()))
+    tuned.keep(GPU, [winner(plan.problem, widest)])
+
+    taken = plan.blocking_on(GPU, 132)
+
+    assert (taken == widest) == fits
+    assert taken.block_n <= 192 or fits
 
 
 def test_of_few_rows_the_product_of_the_transposes_is_tuned() -> None:

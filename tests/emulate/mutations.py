@@ -296,7 +296,7 @@ MUTATIONS = (
         "Ring::for_producer()",
         "PipelineState<STAGES + 1>::for_producer()",
         "fault",
-        r"shared offset 106544 is used before mbarrier.init",
+        r"extras\[0\] is used before mbarrier.init",
     ),
     Mutation(
         "the producer leaves a block early",

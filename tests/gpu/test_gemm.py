@@ -125,6 +125,26 @@ def test_the_same_inputs_give_the_same_bits() -> None:
         assert (cupy.asnumpy(ops.matmul(a, b.T)) == first).all()
 
 
+def test_nothing_to_add_up_is_zero_on_the_callers_stream() -> None:
+    """The current stream is busy, and memory that it had before is full of NaN."""
+    a, b = cupy.zeros((300, 0), cupy.float16), cupy.zeros((0, 200), cupy.float16)
+    out = cupy.full((300, 200), cupy.nan, cupy.float32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    busy = cupy.zeros(1 << 27, cupy.float32)
+    ops.matmul(a, b, out=out, stream=stream)  # nothing is compiled below
+    out[...] = cupy.nan
+    poison = [cupy.full((rows, 8), cupy.nan, cupy.float16) for rows in (300, 200)]
+    cupy.cuda.Device().synchronize()
+    del poison
+
+    for _ in range(100):
+        busy += 1
+    ops.matmul(a, b, out=out, stream=stream)
+    stream.synchronize()
+
+    assert (cupy.asnumpy(out) == 0).all()
+
+
 def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
     torch = pytest.importorskip("torch")
     a = torch.randn(256, 128, device="cuda").bfloat16()

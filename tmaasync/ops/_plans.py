@@ -153,7 +153,7 @@ def _stream(entry: _Entry[_Plan], stream: object) -> int:
 def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] | None:
     addresses: list[int] = []
     layouts: list[object] = []
-    together = 0
+    off_granules = 0
     for array in arrays:
         seen = fingerprint(array)
         if seen is None:
@@ -161,8 +161,8 @@ def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] |
         address, layout = seen
         if not address:  # freed; a view says so
             return None
-        together |= address
+        off_granules = off_granules << 1 | (address & _GRANULE_MASK != 0)
         addresses.append(address)
         layouts.append(layout)
-    # Whether all start on 16 bytes decides how they are reached, so it is part of the key.
-    return (option, together & _GRANULE_MASK == 0, *layouts), addresses
+    # Whether each starts on 16 bytes decides how it is reached, so that is part of the key.
+    return (option, off_granules, *layouts), addresses

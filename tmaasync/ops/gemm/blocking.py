@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
@@ -12,9 +12,10 @@ __all__ = [
     "FEW_ROWS",
     "FORMS",
     "LINE_COLUMNS",
+    "Fits",
+    "any_block",
     "choose_blocking",
     "choose_few_columns",
-    "has_room_for_epilogue",
     "legal_widths",
     "may_share",
     "ranked",
@@ -28,7 +29,6 @@ LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
-_LEAST_EPILOGUE_STORE_BYTES = 64
 _ROUNDS_TO_SHARE = 2
 _BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
@@ -40,6 +40,15 @@ _STORE_DEPTH = {128: 0, 64: 25, 32: 120}  # by the width of a store in bytes
 _OTHER_FORMS = 0.98
 _TALL_FROM = 128
 _USUAL_ROWS = 64
+
+
+Fits = Callable[[Blocking], bool]
+"""Whether a kernel is to have such blocks."""
+
+
+def any_block(_: Blocking) -> bool:
+    """All blocks fit."""
+    return True
 
 
 def legal_widths(widest: int, *, b_is_k_major: bool) -> range:
@@ -62,7 +71,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     on_lines: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
-    has_epilogue: bool = False,
+    fits: Fits = any_block,
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
@@ -78,23 +87,17 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
             row of a box takes two requests.
         b_is_k_major: Whether K is contiguous in B.
         count: How many such products there are.
-        has_epilogue: Whether there is work on the sums, for which some blocks lack registers.
+        fits: Of which blocks it is the best.
     """
     blocks = ranked(
         m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
     )
-    best = next(block for block in blocks if not has_epilogue or has_room_for_epilogue(block))
+    best = next(filter(fits, blocks))
     if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
         return best
     is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
     shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
     return replace(best, cluster=2) if shares else best
-
-
-def has_room_for_epilogue(blocking: Blocking) -> bool:
-    """Whether registers are left for all that may be done to the sums, store by store."""
-    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
-    return is_usual and blocking.chunk_bytes >= _LEAST_EPILOGUE_STORE_BYTES
 
 
 def ranked(
@@ -164,7 +167,13 @@ FEW_COLUMNS = (8, 16, 32, 64)
 
 
 def choose_few_columns(
-    m: int, n: int, multiprocessors: int, *, b_is_k_major: bool, count: int = 1
+    m: int,
+    n: int,
+    multiprocessors: int,
+    *,
+    b_is_k_major: bool,
+    count: int = 1,
+    fits: Fits = any_block,
 ) -> Blocking:
     """The blocking of a product that is no wider than `FEW_ROWS`, which memory bounds.
 
@@ -174,15 +183,15 @@ def choose_few_columns(
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
         count: How many such products there are.
+        fits: Of which blocks it is the best.
     """
     widths = FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
 
-    def rows(consumers: int) -> int:
+    def rows(blocking: Blocking) -> int:
         """That the busiest multiprocessor loads."""
-        blocking = Blocking(consumers, block_n, by_columns=True)
         return -(-count * blocking.clusters(m, n) // multiprocessors) * blocking.block_m
 
     # Of two that load as much, the larger blocks load B less often.
-    consumers = min((2, 1), key=rows)
-    return Blocking(consumers, block_n, by_columns=True)
+    blocks = (Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1))
+    return min(filter(fits, blocks), key=rows)

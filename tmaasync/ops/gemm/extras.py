@@ -15,12 +15,20 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue, activation_of
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 
 __all__ = ["PLAIN", "ExtraForm", "ExtraViews", "Extras", "ProductEpilogue", "extra_words"]
 
 _NAMES = ("c", "bias", "scale_a", "scale_b")
+
+# Columns of a block with an epilogue, by (consumers, rows of each).
+_WIDEST = {(2, 64): 256, (1, 64): 224, (3, 64): 160}
+# The same where the activation divides, which takes more registers.
+_WIDEST_DIVIDING = {(2, 64): 192, (1, 64): 192, (3, 64): 128}
+_DIVIDING = (Activation.SILU, Activation.GELU_TANH)
+_LEAST_STORE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,17 @@ class ProductEpilogue(Epilogue):
             "IS_SCALED": self.is_scaled,
             "HAS_ADDEND": self.has_addend,
         }
+
+    def fits(self, blocking: Blocking, output_bytes: int) -> bool:
+        """Whether there is room for its work beside the sums, in registers and in the ring.
+
+        The widths are those that compile without spills, whatever else is asked for.
+        """
+        if blocking.by_columns:
+            return not self.has_addend or blocking.holds_addend(output_bytes)
+        widest = _WIDEST_DIVIDING if self.activation in _DIVIDING else _WIDEST
+        is_narrow = blocking.block_n <= widest.get((blocking.consumers, blocking.rows), 0)
+        return is_narrow and blocking.chunk_bytes >= _LEAST_STORE_BYTES
 
 
 class Extras(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Any
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._streams import stream_of
+from tmaasync.ops._copies import in_order
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_places, new_output
@@ -126,8 +128,8 @@ def _multiply(
     right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
     if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
         # There is nothing to add up, which zeros do too.
-        a = _zeros(left, (*left.shape[:-1], 8))
-        b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]))
+        a = _zeros(left, (*left.shape[:-1], 8), stream)
+        b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
         reading = Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, extras, reading, stream)
     more = ExtraViews.of(extras)
@@ -150,8 +152,10 @@ def _multiply(
     return out
 
 
-def _zeros(like: ArrayView, shape: tuple[int, ...]) -> Any:
-    """Zero bits in elements as wide."""
-    array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
-    array[...] = 0
-    return array
+def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
+    """Zero bits in elements as wide, in the order of the product's stream."""
+    handle = stream_of((like.framework,), like.device, stream)
+    with in_order(like.framework, like.device, handle):
+        array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
+        array[...] = 0
+        return array

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -254,14 +253,24 @@ class Plan:
     def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
         """The blocking that it gets on a GPU of this name; None is the emulator.
 
-        With an epilogue that of the model: what was tuned is the plain product.
+        What was tuned is the plain product: that may leave no room for an epilogue.
         """
+        if self._blocking is not None:
+            return self._blocking
+        tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
+        if tuned is not None and self._fits(tuned):
+            return tuned
+        return default_blocking(self.problem, multiprocessors, self._fits)
+
+    def _fits(self, blocking: Blocking) -> bool:
+        """Whether the kernel has room for the epilogue."""
         if self._extras is None:
-            tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
-            return self._blocking or tuned or default_blocking(self.problem, multiprocessors)
-        blocking = default_blocking(self.problem, multiprocessors, has_epilogue=True)
-        fits = self._addend is None or blocking.holds_addend(self._lines.element.itemsize)
-        return blocking if fits else replace(blocking, consumers=1)
+            return True
+        return self._extras.epilogue(self._bias_side).fits(blocking, self._lines.element.itemsize)
+
+    @property
+    def _bias_side(self) -> BiasSide:
+        return BiasSide.ROWS if self._swapped else BiasSide.COLUMNS
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, out: ArrayView, more: ExtraViews
@@ -279,9 +288,9 @@ class Plan:
             kernel = gemm_kernel(*types, *transposed, blocking)
             beside: tuple[object, ...] = ()
         else:
-            side = BiasSide.ROWS if self._swapped else BiasSide.COLUMNS
+            epilogue = self._extras.epilogue(self._bias_side)
             bias = "float" if more.bias is None else more.bias.element.cuda_type
-            kernel = gemm_kernel(*types, *transposed, blocking, self._extras.epilogue(side), bias)
+            kernel = gemm_kernel(*types, *transposed, blocking, epilogue, bias)
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = batches * blocking.clusters(m, n)

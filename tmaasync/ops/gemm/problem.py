@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.blocking import choose_blocking, choose_few_columns
+from tmaasync.ops.gemm.blocking import Fits, any_block, choose_blocking, choose_few_columns
 
 __all__ = ["Problem", "default_blocking"]
 
@@ -33,14 +33,12 @@ class Problem(NamedTuple):
         return self.layout[1] == "t"
 
 
-def default_blocking(
-    problem: Problem, multiprocessors: int, *, has_epilogue: bool = False
-) -> Blocking:
+def default_blocking(problem: Problem, multiprocessors: int, fits: Fits = any_block) -> Blocking:
     """The blocking that the model of `choose_blocking` or `choose_few_columns` gives."""
     m, n, k_major = problem.m, problem.n, problem.b_is_k_major
     if problem.by_columns:
         return choose_few_columns(
-            m, n, multiprocessors, b_is_k_major=k_major, count=problem.batches
+            m, n, multiprocessors, b_is_k_major=k_major, count=problem.batches, fits=fits
         )
     return choose_blocking(
         m,
@@ -50,5 +48,5 @@ def default_blocking(
         on_lines=problem.on_lines,
         b_is_k_major=k_major,
         count=problem.batches,
-        has_epilogue=has_epilogue,
+        fits=fits,
     )

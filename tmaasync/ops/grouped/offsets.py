@@ -14,8 +14,6 @@ from tmaasync.ragged.batch import on_host, refuse
 
 __all__ = ["Offsets"]
 
-_GRANULE_BYTES = 16
-
 
 class Offsets(NamedTuple):
     """The running sums of the groups' rows, one for each group."""
@@ -49,14 +47,6 @@ class Offsets(NamedTuple):
             return False
         view = _arrays.view(self.values)
         return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether a plan may be found again by them too.
-
-        Its arrays are then known to start on 16 bytes, or not, all together.
-        """
-        return self.is_in_place and _arrays.view(self.values).address % _GRANULE_BYTES == 0
 
     def on(self, device: int | None, stream: int) -> Any:
         """An array of 32-bit integers where the operands are, in order on the stream."""

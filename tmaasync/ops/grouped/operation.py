@@ -62,8 +62,9 @@ def grouped_matmul(
     arrays = (a, b, out, offsets)
     if out is not None and (found := _PLANS.find(arrays, dtype, stream)) is not None:
         plan, addresses, handle = found
-        plan.start(addresses, handle)
-        return out
+        if plan.keeps_apart(addresses):
+            plan.start(addresses, handle)
+            return out
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     check_operands(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
@@ -77,6 +78,6 @@ def grouped_matmul(
     layout = Matrix.of(target)._replace(owns_padding=is_new)
     plan = plan_for(Matrix.of(rows), Matrix.of(matrices), layout)
     frameworks = plan.run(rows, matrices, target, ends, stream)
-    if plan.is_direct and ends.is_direct and not is_new:
+    if plan.is_direct and ends.is_in_place and not is_new:
         _PLANS.remember(arrays, dtype, plan, frameworks, rows.device)
     return out

@@ -14,6 +14,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
+from tmaasync.ops._plans import are_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.kernel import LINE_BYTES
 from tmaasync.ops.gemm.matrix import Matrix, Operand
@@ -45,6 +46,7 @@ class Plan:
         self._b = Operand.of(b)
         self._c = c.in_stored_rows() or c.repacked()
         self._is_staged = c.in_stored_rows() is None
+        self._spans = tuple(matrix.span_bytes for matrix in (a, b, c))
         self._device = c.device
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
         self._below_bytes = 0
@@ -91,6 +93,11 @@ class Plan:
             if self._launch is None:
                 self._prepare(a, b, c, ends)
         self.start((a.address, b.address, c.address, ends.address), stream)
+
+    def keeps_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether the output lies clear of rows and matrices; addresses as for `start`."""
+        *others, (out, out_span) = zip(addresses, self._spans, strict=False)
+        return all(are_apart((out, address), (out_span, span)) for address, span in others)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`.
