@@ -102,11 +102,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
 ) {
     const TileWalk walk(m, k, columns);
     run_roles(
-        images, filters, out,
         [&](SharedMemory& shared) { load_tiles(shared, images, filters, walk); },
         [&](SharedMemory& shared, int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
             multiply_tiles(shared, out, walk, consumer, Finish{bias, k});
-        }
+        },
+        images, filters, out
     );
 }

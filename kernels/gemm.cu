@@ -35,10 +35,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
 ) {
     const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
     run_roles(
-        a, b, c,
         [&](SharedMemory& shared) { load_tiles(shared, a, b, walk, [](auto&, const auto&) {}); },
         [&](SharedMemory& shared, int consumer) {
             multiply_tiles(shared, c, walk, consumer, Untouched{});
-        }
+        },
+        a, b, c
     );
 }

@@ -56,7 +56,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
 ) {
     const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
     run_roles(
-        a, b, c,
         [&](SharedMemory& shared) {
             load_tiles(shared, a, b, walk, [&](Ring& place, const TileWalk::Start& start) {
                 if constexpr (HAS_ADDEND) load_addend(shared, place, addend, start);
@@ -67,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const Finish finish{shared, bias, scale, beta, m, n, consumer};
             multiply_tiles(shared, c, walk, consumer, finish);
-        }
+        },
+        a, b, c
     );
 }

@@ -159,36 +159,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
     int n,
     int k
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
     const Groups groups{ends, count, total_rows};
-    const int group = warpgroup_index();
-
-    // The next grid may open its rings while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        a.prefetch_descriptor();
-        b.prefetch_descriptor();
-        c.prefetch_descriptor();
-        open_ring(shared);
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    // A grid before this one may have made the ends.
-    if (group == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
+    run_roles(
+        [&](SharedMemory& shared) { load_tiles(shared, a, b, GroupWalk(groups, n, k)); },
+        [&](SharedMemory& shared, int consumer) {
+            // A grid before this one may have made the ends.
             wait_for_previous_grids();
-            load_tiles(shared, a, b, GroupWalk(groups, n, k));
-        }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        wait_for_previous_grids();
-        multiply_tiles(shared, c, GroupWalk(groups, n, k), group - 1, Untouched{});
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+            multiply_tiles(shared, c, GroupWalk(groups, n, k), consumer, Untouched{});
+        },
+        a, b, c
+    );
 }

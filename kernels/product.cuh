@@ -421,20 +421,16 @@ __device__ void multiply_tiles(
 
 // The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
 // tiles into the ring; `multiply(shared, consumer)` that of every other group, which takes them
-// out.
-template <typename Load, typename Multiply>
-__device__ __forceinline__ void run_roles(
-    const ATile& a, const BTile& b, const CTile& c, Load load, Multiply multiply
-) {
+// out. `tiles` are the parameters whose maps are fetched ahead.
+template <typename Load, typename Multiply, typename... Tiles>
+__device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Tiles&... tiles) {
     auto& shared = dynamic_shared<SharedMemory>();
     const int group = warpgroup_index();
 
     // The next grid may open its rings while this one multiplies.
     launch_dependent_grids();
     if (threadIdx.x == 0) {
-        a.prefetch_descriptor();
-        b.prefetch_descriptor();
-        c.prefetch_descriptor();
+        (tiles.prefetch_descriptor(), ...);
         open_ring(shared);
     }
     if constexpr (CLUSTER == 1) {

@@ -228,36 +228,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(
     int n,
     int k
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();
     const TileWalk walk(m, n, k);
-    const int group = warpgroup_index();
-
-    // The next grid may open its rings while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        a.prefetch_descriptor();
-        b.prefetch_descriptor();
-        a_scales.prefetch_descriptor();
-        b_scales.prefetch_descriptor();
-        c.prefetch_descriptor();
-        open_ring(shared);
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (group == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            load_tiles(shared, a, b, a_scales, b_scales, walk);
-        }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        multiply_scaled_tiles(shared, c, walk, group - 1);
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+    run_roles(
+        [&](SharedMemory& shared) { load_tiles(shared, a, b, a_scales, b_scales, walk); },
+        [&](SharedMemory& shared, int consumer) {
+            multiply_scaled_tiles(shared, c, walk, consumer);
+        },
+        a, b, a_scales, b_scales, c
+    );
 }
