@@ -206,3 +206,19 @@ def test_a_plan_that_cupy_shares_keeps_torch_on_torchs_stream() -> None:
     torch.cuda.synchronize()
 
     assert bool((out == 1024).all())
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024, 1024), (2056, 520, 328), (16, 4096, 512)])
+def test_ten_thousand_products_in_a_row_are_the_same_bits(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = (cupy.asarray(random(*sides, "bfloat16", i)) for i, sides in enumerate([(m, k), (n, k)]))
+    outs = [cupy.zeros((m, n), ml_dtypes.bfloat16) for _ in range(2)]
+    differs = cupy.zeros((), np.int64)
+
+    for turn in range(10_000):
+        ops.matmul(a, b.T, out=outs[turn % 2])
+        if turn % 100 == 99:
+            differs += (outs[0].view(np.uint16) != outs[1].view(np.uint16)).sum()
+
+    assert int(differs) == 0
+    assert relative_error(cupy.asnumpy(outs[0]), cupy.asnumpy(a), cupy.asnumpy(b).T) < 4e-3
