@@ -18,7 +18,7 @@ def run(*arguments: str, columns: int = 200) -> Any:
 def told(*arguments: str) -> dict[str, Any]:
     """The document that a command prints with ``--json``."""
     ran = run(*arguments, "--json")
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 0, (ran.output, ran.exception)
     document: dict[str, Any] = json.loads(ran.stdout)
     return document
 

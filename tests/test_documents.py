@@ -154,7 +154,8 @@ def test_the_commands_of_a_document_print_what_it_says(
         for command, wanted in re.findall(
             r"^\$ tmaasync (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE
         ):
-            printed = run(*shlex.split(command), columns=100).output
+            ran = run(*shlex.split(command), columns=100)
+            printed = ran.output or repr(ran.exception)
             assert doctest.OutputChecker().check_output(wanted, printed, flags), (
                 f"{path.name}: tmaasync {command} prints\n{printed}"
             )
