@@ -3,7 +3,8 @@
 A ``python`` block that begins with ``>>>`` is a doctest; any other is executed. The blocks of one
 document share their names, from top to bottom. A block after ``<!-- gpu -->`` needs a device:
 without one it runs on NumPy arrays up to its first launch, whose kernel is compiled and whose
-arguments are counted. A ``cuda`` block is compiled, with a `Tile` and `STAGES` from the host.
+arguments are counted. A ``console`` block has command lines after ``$`` and what they print, where
+``...`` stands for anything. A ``cuda`` block is compiled, with a `Tile` and `STAGES` from the host.
 The examples are treated like blocks that need a device.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import doctest
 import re
 import runpy
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run
 
 from tmaasync import Kernel, create_tma_tile
 
@@ -139,6 +142,23 @@ def test_the_python_of_a_document_runs_on_a_gpu(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "document"}
     for block in blocks(path, "python"):
         block.run(names)
+
+
+@pytest.mark.parametrize("path", named([path for path in DOCUMENTS if blocks(path, "console")]))
+def test_the_commands_of_a_document_print_what_it_says(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for block in blocks(path, "console"):
+        for command, wanted in re.findall(
+            r"^\$ tmaasync (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE
+        ):
+            ran = run(*shlex.split(command), columns=100)
+            printed = ran.output or repr(ran.exception)
+            assert doctest.OutputChecker().check_output(wanted, printed, flags), (
+                f"{path.name}: tmaasync {command} prints\n{printed}"
+            )
 
 
 @pytest.mark.parametrize("path", named(DOCUMENTS))

@@ -66,7 +66,7 @@ def driver_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
     def make(devices: int = 1) -> Driver:
         driver = Driver(devices)
         monkeypatch.setattr(_driver, "_driver", lambda: driver.bindings)
-        monkeypatch.setattr(_driver, "_device_count", lambda: devices)
+        monkeypatch.setattr(_driver, "device_count", lambda: devices)
         monkeypatch.setattr(_driver, "_native", lambda config: config.stream)
         monkeypatch.setattr(_driver, "on_device", driver.on_device)
         return driver

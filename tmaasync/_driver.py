@@ -23,7 +23,9 @@ __all__ = [
     "LaunchConfig",
     "PreparedLaunch",
     "current_device",
+    "device_count",
     "device_limits",
+    "driver_version",
     "encode",
     "on_device",
     "require_device",
@@ -99,14 +101,29 @@ def _fatal(result: Any) -> DriverError | None:
 def has_device() -> bool:
     """Whether this process can see a CUDA device."""
     try:
-        return _device_count() > 0
+        return device_count() > 0
     except BackendError:
         return False
 
 
 @functools.cache
-def _device_count() -> int:
+def device_count() -> int:
+    """How many devices this process can see.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
     return int(_call("cuDeviceGetCount"))
+
+
+def driver_version() -> tuple[int, int]:
+    """The newest CUDA that the driver runs.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    major, rest = divmod(int(_call("cuDriverGetVersion")), 1000)
+    return major, rest // 10
 
 
 # --- devices ----------------------------------------------------------------------------------
@@ -310,7 +327,7 @@ class PreparedLaunch:
         self._launch = _driver().cuLaunchKernelEx
         self._device = device
         # What context is current need not be asked then, only whether the driver refuses.
-        self._is_only_device = _device_count() == 1
+        self._is_only_device = device_count() == 1
         self._lock = threading.Lock()
 
     def __call__(self) -> None:

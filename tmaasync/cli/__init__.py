@@ -8,22 +8,29 @@ import typer
 from typer.core import TyperGroup
 
 import tmaasync
+from tmaasync.cli.cache import cache
+from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
+from tmaasync.cli.doctor import doctor
 from tmaasync.cli.tune import tune
-from tmaasync.errors import TMAError
+from tmaasync.errors import ArgumentError, ArrayTypeError, TMAError
 
 __all__ = ["app", "main"]
 
 
 class _Commands(TyperGroup):
-    """Says what went wrong in the error's own words, without a traceback, and exits with 1."""
+    """Says what went wrong in the error's own words, without a traceback.
+
+    It exits with 2 for bad input, and with 1 for what this machine lacks or cannot do.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except TMAError as error:
             typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
+            is_input = isinstance(error, ArgumentError | ArrayTypeError)
+            raise typer.Exit(2 if is_input else 1) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,8 +52,8 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-app.command()(demo)
-app.command()(tune)
+for _command in (doctor, demo, decode, tune, cache):
+    app.command()(_command)
 
 
 def main() -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
 from tmaasync.cli._demo_emulated import EmulatedCase, OnGPU
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
+from tmaasync.cli._tables import AsJson, print_json, table
 
 __all__ = ["demo"]
 
@@ -27,9 +25,7 @@ _OUTPUT = Path("tmaasync-demo")
 
 
 def demo(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: AsJson = False,
     output: Annotated[
         Path, typer.Option("--output", help="The folder for the timeline and the pictures.")
     ] = _OUTPUT,
@@ -56,7 +52,7 @@ def demo(
     elif not as_json:
         console.print(f"Not on the CPU too: {no_compiler}.", soft_wrap=True)
     if as_json:
-        typer.echo(json.dumps(told))
+        print_json(told)
     _require_passed((*measured, *cases))
 
 
@@ -82,23 +78,14 @@ def _require_passed(cases: Sequence[Case | EmulatedCase]) -> None:
         raise typer.Exit(1)
 
 
-def _table(title: str, words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, collapse_padding=True)
-    for column in words:
-        table.add_column(column)
-    for column in numbers:
-        table.add_column(column, justify="right")
-    return table
-
-
 # --- with a GPU -------------------------------------------------------------------------------
 
 
 def _show_gpu(console: Console, report: GpuReport) -> None:
-    table = _table(report.device, ("case", "size"), ("time", "speed", "x CuPy", "error"))
+    shown = table(report.device, ("case", "size"), ("time", "speed", "x CuPy", "error"))
     for case in report.cases:
-        table.add_row(*_cells(case))
-    console.print(table)
+        shown.add_row(*_cells(case))
+    console.print(shown)
     console.print(
         "x CuPy: speed over CuPy's own copy or product of the same arrays, timed in turns; "
         "-: it has none."
@@ -127,15 +114,15 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
     _section(console, "Its 128 bytes, decoded", report.decoded)
     _section(console, "A tensor that TMA cannot read, and the nearest that it can", report.illegal)
     _section(console, "Where the 16-byte chunks of a small tile land", report.swizzle)
-    table = _table(
+    shown = table(
         "The shipped kernels, compiled to SASS",
         ("kernel", "configuration"),
         ("registers", "spills", "shared", "time"),
     )
     for compiled in report.kernels:
-        table.add_row(*_compiled_cells(compiled))
+        shown.add_row(*_compiled_cells(compiled))
     console.print()
-    console.print(table)
+    console.print(shown)
     console.print("Time is that of this run; a kernel compiled before comes from the cache.")
 
 
@@ -153,14 +140,14 @@ def _emulate(on_gpu: OnGPU | None) -> list[EmulatedCase]:
 
 def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
     with_gpu = any(case.gpu_difference is not None for case in cases)
-    table = _table(
+    shown = table(
         "The same kernels run on the CPU",
         ("case", "size"),
         ("first", "time", "races", "error", *(["GPU"] if with_gpu else [])),
     )
     for case in cases:
         error = _error(case.error, "exact")
-        table.add_row(
+        shown.add_row(
             case.name,
             case.size,
             f"{case.first_seconds:.2f} s",
@@ -170,7 +157,7 @@ def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
             *([_error(case.gpu_difference or 0.0, "equal")] if with_gpu else []),
         )
     console.print()
-    console.print(table)
+    console.print(shown)
     console.print(
         "first: with the build; races: once more, every access checked against those before it, "
         "and no race found" + ("; GPU: the difference to its result." if with_gpu else ".")

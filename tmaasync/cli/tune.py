@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import tuned
@@ -38,9 +37,7 @@ def tune(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print what is kept.")] = False,
     clear: Annotated[bool, typer.Option("--clear", help="Forget what is kept.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead of tables.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run every blocking of matrix products on this GPU and keep the fastest.
 
@@ -52,18 +49,11 @@ def tune(
     elif show:
         _show(console, as_json)
     else:
-        try:
-            requests = list(_requests(sides or [], dtype, layout, file))
-        except ArgumentError as error:
-            raise _refused(str(error)) from None
+        requests = list(_requests(sides or [], dtype, layout, file))
         if (reason := why_not()) is not None:
-            raise _refused(f"there is nothing to measure on: {reason}.")
+            typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
+            raise typer.Exit(2)
         _measure(console, requests, as_json)
-
-
-def _refused(sentence: str) -> typer.Exit:
-    typer.echo(f"error: {sentence}", err=True)
-    return typer.Exit(2)
 
 
 # --- what is asked ----------------------------------------------------------------------------
@@ -130,12 +120,12 @@ def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> No
             {**request._asdict(), **_facts(winner)}
             for request, winner in zip(requests, winners, strict=True)
         ]
-        typer.echo(json.dumps({"gpu": product.gpu, "file": str(path), "products": products}))
+        print_json({"gpu": product.gpu, "file": str(path), "products": products})
         return
-    table = _table(product.gpu, "product")
+    shown = _winners(product.gpu, "product")
     for request, winner in zip(requests, winners, strict=True):
-        table.add_row(_name(request), *_cells(winner))
-    console.print(table)
+        shown.add_row(_name(request), *_cells(winner))
+    console.print(shown)
     console.print(f"Kept in {path}.", soft_wrap=True)
 
 
@@ -146,13 +136,13 @@ def _show(console: Console, as_json: bool) -> None:
             gpu: [{"problem": winner.problem._asdict(), **_facts(winner)} for winner in of_gpu]
             for gpu, of_gpu in winners.items()
         }
-        typer.echo(json.dumps({"gpus": told, "ignored": ignored}))
+        print_json({"gpus": told, "ignored": ignored})
         return
     for gpu, of_gpu in winners.items():
-        table = _table(gpu, "as the kernel sees it")
+        shown = _winners(gpu, "as the kernel sees it")
         for winner in of_gpu:
-            table.add_row(_problem_name(winner), *_cells(winner))
-        console.print(table)
+            shown.add_row(_problem_name(winner), *_cells(winner))
+        console.print(shown)
     for name, reason in ignored.items():
         console.print(f"{name} is ignored: {reason}.", soft_wrap=True)
     if not winners and not ignored:
@@ -162,7 +152,7 @@ def _show(console: Console, as_json: bool) -> None:
 def _clear(console: Console, as_json: bool) -> None:
     files = tuned.clear()
     if as_json:
-        typer.echo(json.dumps({"files": files}))
+        print_json({"files": files})
     else:
         console.print(f"{files} file{'' if files == 1 else 's'} removed.")
 
@@ -170,13 +160,8 @@ def _clear(console: Console, as_json: bool) -> None:
 # --- how it looks -----------------------------------------------------------------------------
 
 
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, collapse_padding=True)
-    table.add_column(first)
-    table.add_column("fastest blocking")
-    for column in ("time", "model's", "gain"):
-        table.add_column(column, justify="right")
-    return table
+def _winners(title: str, first: str) -> Table:
+    return table(title, (first, "fastest blocking"), ("time", "model's", "gain"))
 
 
 def _name(request: Request) -> str:

@@ -1,0 +1,32 @@
+"""How tests call the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from tmaasync.cli import app
+
+
+def run(*arguments: str, columns: int = 200) -> Any:
+    """Run a command, on a terminal so wide that no cell is broken."""
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(app, list(arguments))
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    """The document that a command prints with ``--json``."""
+    ran = run(*arguments, "--json")
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    document: dict[str, Any] = json.loads(ran.stdout)
+    return document
+
+
+def assert_refused(sentence: str, *arguments: str) -> None:
+    """Bad input: one sentence that begins like this, exit code 2, and nothing else."""
+    ran = run(*arguments)
+    assert ran.exit_code == 2, ran.output
+    assert ran.stdout == ""
+    assert ran.stderr.startswith(f"error: {sentence}"), ran.stderr
+    assert ran.stderr.count("\n") == 1

@@ -1,0 +1,56 @@
+"""What a tensor map says, field by field, and the rules that it breaks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+from rich.table import Table
+
+from tmaasync.cli._tables import table
+from tmaasync.errors import Violation
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+__all__ = ["map_facts", "rule_facts", "rules_table", "shown"]
+
+
+def map_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
+    """Every field, outermost dimension first, and what follows from them for a load."""
+    fields = {item.name: _plain(getattr(spec, item.name)) for item in dataclasses.fields(spec)}
+    return {
+        "kind": "im2col" if spec.IS_IM2COL else "tiled",
+        **fields,
+        "box_bytes": spec.box_bytes,
+        "smem_alignment": spec.smem_alignment,
+    }
+
+
+def _plain(value: object) -> object:
+    return value.name if isinstance(value, Enum) else value
+
+
+def shown(name: str, value: object) -> str:
+    """A fact as a table has it."""
+    if name == "address":
+        return f"{value:#x}"
+    return (
+        " x ".join(map(str, value)) if name == "shape" and isinstance(value, tuple) else str(value)
+    )
+
+
+def rule_facts(violations: Iterable[Violation]) -> list[dict[str, str]]:
+    """Broken rules for a JSON document."""
+    return [
+        {name: str(value) for name, value in dataclasses.asdict(violation).items()}
+        for violation in violations
+    ]
+
+
+def rules_table(title: str, violations: Iterable[Violation]) -> Table:
+    """Broken rules, one a line, each with its remedy."""
+    made = table(title, ("argument", "is", "rule", "remedy"))
+    for violation in violations:
+        made.add_row(*rule_facts([violation])[0].values())
+    return made

@@ -1,0 +1,30 @@
+"""What the commands print with: tables, and the option for one JSON document instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+__all__ = ["AsJson", "print_json", "table"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
+    """A plain table: columns of words on the left, of numbers on the right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE, collapse_padding=True)
+    for column in words:
+        made.add_column(column)
+    for column in numbers:
+        made.add_column(column, justify="right")
+    return made
+
+
+def print_json(told: Mapping[str, Any]) -> None:
+    """One document, on one line."""
+    typer.echo(json.dumps(told))

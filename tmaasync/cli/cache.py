@@ -1,0 +1,95 @@
+"""``cache``: what is kept between processes, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tmaasync._compile import cache_dir
+from tmaasync.cli._tables import AsJson, print_json, table
+from tmaasync.errors import BackendError
+
+__all__ = ["cache"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Files of one kind; the facts that lie beside them are counted as bytes alone."""
+
+    files: tuple[Path, ...]
+    with_facts: bool = True
+
+    @property
+    def all_files(self) -> tuple[Path, ...]:
+        facts = (path.with_suffix(".json") for path in self.files if self.with_facts)
+        return (*self.files, *(path for path in facts if path.is_file()))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(_size_bytes, self.all_files))
+
+
+def cache(
+    clear: Annotated[
+        bool,
+        typer.Option("--clear", help="Remove what is compiled; tuned blockings stay."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where compiled kernels, emulator libraries and tuned blockings lie, and their bytes."""
+    folder = cache_dir()
+    compiled = {
+        "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
+        "libraries of the emulator": _Kept(_files(folder, "*.so")),
+    }
+    if clear:
+        _clear(tuple(compiled.values()), as_json)
+        return
+    kept = {
+        **compiled,
+        "tuned blockings, by GPU": _Kept(_files(folder / "tuned", "*.json"), with_facts=False),
+    }
+    if as_json:
+        rows = [
+            {"what": what, "files": len(of.files), "bytes": of.size_bytes}
+            for what, of in kept.items()
+        ]
+        print_json({"folder": str(folder), "kept": rows})
+        return
+    made = table(None, ("what",), ("files", "size"))
+    for what, of in kept.items():
+        made.add_row(what, str(len(of.files)), f"{of.size_bytes / 2**20:.1f} MiB")
+    typer.echo(folder)
+    Console(highlight=False).print(made)
+
+
+def _files(folder: Path, pattern: str) -> tuple[Path, ...]:
+    return tuple(sorted(folder.glob(pattern)))
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # another process removed it
+        return 0
+
+
+def _clear(compiled: Sequence[_Kept], as_json: bool) -> None:
+    files, size = (
+        sum(len(of.files) for of in compiled),
+        sum(of.size_bytes for of in compiled),
+    )
+    try:
+        for path in (path for of in compiled for path in of.all_files):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise BackendError(f"the cache cannot be cleared: {error}.") from None
+    if as_json:
+        print_json({"removed": files, "bytes": size})
+    else:
+        typer.echo(f"{files} file{'' if files == 1 else 's'} removed, {size / 2**20:.1f} MiB.")
