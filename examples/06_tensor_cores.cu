@@ -26,8 +26,6 @@ extern "C" __device__ const int multiply_shared_bytes = sizeof(SharedMemory);
 __device__ void load_operands(
     SharedMemory& shared, const ATile& a, const BTile& b, int row, int column
 ) {
-    shared.full.init(1);
-    fence_barrier_init();
     shared.full.expect_bytes(ATile::kBytes + BTile::kBytes);  // one barrier for both
     a.async_copy(shared.a, shared.full, {0, row});
     b.async_copy(shared.b, shared.full, {column, 0});
@@ -41,7 +39,11 @@ extern "C" __global__ void __launch_bounds__(128) multiply(
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const int row = blockIdx.y * kM, column = blockIdx.x * kN;
-    if (threadIdx.x == 0) load_operands(shared, a, b, row, column);
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+        load_operands(shared, a, b, row, column);
+    }
     __syncthreads();
     shared.full.wait(0);
 

@@ -81,12 +81,15 @@ struct Softmax {
     }
 };
 
-__device__ void load_queries(
-    SharedMemory& shared, const Rows& q, RaggedSequence sequence, int head, int row
-) {
+__device__ void open_barriers(SharedMemory& shared) {
     shared.q_full.init(1);
     shared.kv_full.init(1);
     fence_barrier_init();
+}
+
+__device__ void load_queries(
+    SharedMemory& shared, const Rows& q, RaggedSequence sequence, int head, int row
+) {
     shared.q_full.expect_bytes(Rows::kBytes);
     q.async_copy(shared.q, shared.q_full, sequence, {0, head, row});
 }
@@ -140,7 +143,10 @@ extern "C" __global__ void __launch_bounds__(128) attention(
     const auto sequence = RaggedSequence::of(cu_seqlens, blockIdx.z);
     const int head = blockIdx.y, query = blockIdx.x * kRows;
     if (query >= sequence.length) return;  // there are blocks for the longest one
-    if (threadIdx.x == 0) load_queries(shared, q, sequence, head, query);
+    if (threadIdx.x == 0) {
+        open_barriers(shared);
+        load_queries(shared, q, sequence, head, query);
+    }
     __syncthreads();
     shared.q_full.wait(0);
 

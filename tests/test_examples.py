@@ -58,4 +58,4 @@ def test_an_example_runs_on_a_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("path", LADDER)
 def test_a_rung_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 65
-    assert len(path.with_suffix(".cu").read_text().splitlines()) <= 160
+    assert len(path.with_suffix(".cu").read_text().splitlines()) <= 170
