@@ -188,15 +188,6 @@ def test_an_example_fits_a_screen_or_two(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 80
 
 
-@pytest.mark.gpu
-@pytest.mark.hopper
-@pytest.mark.parametrize("path", named(EXAMPLES))
-def test_an_example_runs_on_a_gpu(path: Path) -> None:
-    pytest.importorskip("cupy")
-
-    runpy.run_path(str(path), run_name="__main__")
-
-
 @pytest.mark.parametrize("path", named([*DOCUMENTS, ROOT / "CONTRIBUTING.md"]))
 def test_every_relative_link_leads_somewhere(path: Path) -> None:
     dead = [link for link in _links(path) if not _exists(path, *link)]

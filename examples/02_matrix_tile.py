@@ -1,0 +1,39 @@
+"""Rung 2: adds up each element of a matrix and its neighbours above and below, tile by tile."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tmaasync import Kernel, create_tma_tile
+
+GPU = "--gpu" in sys.argv
+if GPU:
+    import cupy as xp
+else:
+    import numpy as xp
+
+ROWS, COLUMNS = 32, 64  # of a tile
+
+
+def main():
+    x = np.random.default_rng(0).standard_normal((100, 200), dtype=np.float32)
+    y = xp.full(x.shape, xp.nan, dtype=xp.float32)
+
+    source = create_tma_tile(xp.asarray(x), (ROWS + 2, COLUMNS))
+    target = create_tma_tile(y, (ROWS, COLUMNS))
+    types = {"Source": source, "Target": target}
+    kernel = Kernel(Path(__file__).with_suffix(".cu"), "neighbour_sums", types=types)
+    kernel(grid=target.tiles_per_side[::-1], block=COLUMNS, args=(source, target))
+
+    sums = y.get() if GPU else y
+    padded = np.pad(x.astype(np.float64), ((1, 1), (0, 0)))
+    error = np.abs(sums - (padded[:-2] + padded[1:-1] + padded[2:])).max()
+    if not error < 1e-5:
+        raise SystemExit(f"the sums are wrong by {error}")
+    down, across = target.tiles_per_side
+    print(f"{x.shape} summed in {down} x {across} tiles, edges included; largest error {error:.1e}")
+
+
+if __name__ == "__main__":
+    main()
