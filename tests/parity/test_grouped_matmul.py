@@ -64,26 +64,14 @@ def run_with(
     return np.asarray(backend.host(c))
 
 
-BLOCKINGS = [
-    Blocking(1, 64),
-    Blocking(2, 128, 2, group_m=2),
-    Blocking(1, 64, 2),
-    Blocking(1, 16, by_columns=True),
-    Blocking(2, 64, by_columns=True),
-]
-
-
 # Every blocking and layout is a build of seconds on the emulator.
 @pytest.mark.parametrize(
     ("blocking", "layout"),
     [
-        (BLOCKINGS[1], "n"),
-        (BLOCKINGS[2], "t"),
-        (BLOCKINGS[4], "t"),
-        *(
-            pytest.param(BLOCKINGS[index], layout, marks=pytest.mark.slow)
-            for index, layout in [(0, "n"), (1, "t"), (3, "t"), (4, "n")]
-        ),
+        (Blocking(2, 128, 2, group_m=2), "n"),
+        (Blocking(1, 64, 2), "t"),
+        (Blocking(2, 64, by_columns=True), "t"),
+        (Blocking(1, 16, by_columns=True), "t"),
     ],
     ids=str,
 )
@@ -122,8 +110,6 @@ def test_a_neighbours_nan_stays_with_the_neighbour(backend: Any) -> None:
     [
         (3, "bfloat16"),
         (100, "float32"),
-        pytest.param(40, "float32", marks=pytest.mark.slow),
-        pytest.param(100, "bfloat16", marks=pytest.mark.slow),
     ],
 )
 def test_few_rows_and_many_with_offsets_anywhere(backend: Any, rows: int, output: str) -> None:
@@ -167,9 +153,7 @@ def test_nothing_to_multiply(backend: Any, shape: tuple[int, ...]) -> None:
     assert (backend.host(out) == 5).all()
 
 
-@pytest.mark.parametrize(
-    "number", [0, 1, *(pytest.param(more, marks=pytest.mark.slow) for more in (2, 3))]
-)
+@pytest.mark.parametrize("number", [0, 1])
 def test_random_groups(backend: Any, number: int) -> None:
     drawn = np.random.default_rng(number)
     sizes = drawn.integers(0, drawn.choice([3, 30, 300]), drawn.integers(1, 9))
