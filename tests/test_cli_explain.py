@@ -116,13 +116,13 @@ def test_the_verdict_is_that_of_a_real_array(
 
     rules = document["violations"] + document["hazards"]
     said = {rule["argument"] for rule in rules if "store writes" not in rule["rule"]}
+    is_refused = False
     try:
         create_tma_tile(array, box, box_shape=box, swizzle=mode)
-    except TensorMapError as error:
-        assert said <= {violation.argument for violation in error.violations}
-        assert said
-    else:
-        assert said == set()
+    except TensorMapError:
+        is_refused = True
+    assert is_refused == bool(said)
+    if not is_refused:
         plan = plan_copy(array, "shared", tile_shape=box, swizzle=mode)
         assert document["load"]["mechanism"] == plan.mechanism
 

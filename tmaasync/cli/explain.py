@@ -19,7 +19,7 @@ from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import Explanation, TensorMapSpec
-from tmaasync.tile.cut import Cut, cut_violations, layout_violations
+from tmaasync.tile.cut import layout_violations
 
 __all__ = ["explain"]
 
@@ -124,20 +124,13 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
 
 
 def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
-    """All broken rules, and those that a map does not show: of the last stride and of gaps."""
+    """All broken rules, that of the innermost stride, which a map does not hold, among them."""
     judged = spec.explain()
     outside = layout_violations(view)
     if not outside:
-        gaps = cut_violations(_cut(view, spec)) if judged.is_legal else []
-        return dataclasses.replace(judged, hazards=(*gaps, *judged.hazards))
+        return judged
     violations = (*outside, *judged.violations)
     return dataclasses.replace(judged, violations=violations, proposal=_turned(view, spec))
-
-
-def _cut(view: ArrayView, spec: TensorMapSpec) -> Cut:
-    """The box of a legal map as a tile of its own."""
-    box = spec.box_shape_moved
-    return Cut(view.element, box, box, spec.element_strides, spec.swizzle)
 
 
 def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
