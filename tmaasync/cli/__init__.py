@@ -12,6 +12,8 @@ from tmaasync.cli.cache import cache
 from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
 from tmaasync.cli.doctor import doctor
+from tmaasync.cli.explain import explain
+from tmaasync.cli.plan import plan
 from tmaasync.cli.tune import tune
 from tmaasync.errors import ArgumentError, ArrayTypeError, TMAError
 
@@ -52,7 +54,7 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, tune, cache):
+for _command in (doctor, demo, decode, explain, plan, tune, cache):
     app.command()(_command)
 
 

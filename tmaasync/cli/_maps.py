@@ -13,15 +13,19 @@ from tmaasync.cli._tables import table
 from tmaasync.errors import Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
-__all__ = ["map_facts", "rule_facts", "rules_table", "shown"]
+__all__ = ["field_facts", "map_facts", "rule_facts", "rules_table", "shown"]
+
+
+def field_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
+    """Every field, outermost dimension first, legal or not."""
+    fields = {item.name: _plain(getattr(spec, item.name)) for item in dataclasses.fields(spec)}
+    return {"kind": "im2col" if spec.IS_IM2COL else "tiled", **fields}
 
 
 def map_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
-    """Every field, outermost dimension first, and what follows from them for a load."""
-    fields = {item.name: _plain(getattr(spec, item.name)) for item in dataclasses.fields(spec)}
+    """Every field of a legal map, and what follows from them for a load."""
     return {
-        "kind": "im2col" if spec.IS_IM2COL else "tiled",
-        **fields,
+        **field_facts(spec),
         "box_bytes": spec.box_bytes,
         "smem_alignment": spec.smem_alignment,
     }

@@ -18,6 +18,7 @@ BLOCK_K_BYTES = 128
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
+_LARGEST_OUTPUT = 4
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
 
 
@@ -77,10 +78,17 @@ class Blocking:
 
     @property
     def epilogue_bytes(self) -> int:
-        """What the buffers hold from which the output is stored."""
-        # By columns, of the largest elements.
-        row_bytes = self.block_n * 4 if self.by_columns else self.chunk_bytes
+        """What the buffers hold from which the output is stored; by columns, the largest."""
+        return self._epilogue_bytes(_LARGEST_OUTPUT)
+
+    def _epilogue_bytes(self, itemsize: int) -> int:
+        row_bytes = self.block_n * itemsize if self.by_columns else self.chunk_bytes
         return self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """What a block takes of shared memory: operands, output elements of this size, barriers."""
+        operands = self.stages * self.stage_bytes
+        return operands + self._epilogue_bytes(itemsize) + _BARRIER_BYTES
 
     @property
     def stages(self) -> int:

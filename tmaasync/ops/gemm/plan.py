@@ -148,6 +148,12 @@ class Plan:
         return self._launch is not None and not self._needs_copies
 
     @property
+    def copied_operands(self) -> tuple[str, ...]:
+        """Those of a and b that TMA cannot read where they lie."""
+        a, b = (self._b, self._a) if self._swapped else (self._a, self._b)
+        return tuple(name for name, operand in (("a", a), ("b", b)) if operand.copied)
+
+    @property
     def _needs_copies(self) -> bool:
         operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
         is_copied = any(operand.copied for operand in operands)
