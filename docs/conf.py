@@ -11,7 +11,7 @@ import tmaasync
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 # Only now is its folder on the path.
-import document_headers  # noqa: E402
+import document_headers
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -36,7 +36,11 @@ default_role = "py:obj"
 # Fields that a docstring describes are documented once, as fields.
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
-autodoc_default_options = {"members": True, "undoc-members": True}
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "special-members": "__call__, __getitem__",
+}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88
@@ -61,7 +65,7 @@ def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
                 app.env.note_dependency(path)
 
 
-def _keep_colons(  # noqa: PLR0913 - the arguments of the event
+def _keep_colons(
     app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
 ) -> None:
     """Hide the first line of a property from napoleon, which takes "A: b." for type and text."""

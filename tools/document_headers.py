@@ -147,12 +147,11 @@ class _Reader:
 
     def _comment_behind(self) -> str:
         """The comment on the same line as what was just read."""
-        space, behind = self._tokens[self._place : self._place + 2] or [None, None]
-        if space and behind and space.kind == "space" and "\n" not in space.text:
-            if behind.kind == "comment":
-                self._place += 2
-                return behind.text.removeprefix("//").strip()
-        return ""
+        behind = self._tokens[self._place : self._place + 2]
+        if [token.kind for token in behind] != ["space", "comment"] or "\n" in behind[0].text:
+            return ""
+        self._place += 2
+        return behind[1].text.removeprefix("//").strip()
 
     def _next(self) -> _Token | None:
         if self._place == len(self._tokens):
@@ -177,10 +176,9 @@ def _free_standing(comment: Sequence[str]) -> Iterator[Declaration]:
 
 
 def _is_known(declared: Declaration, found: Iterable[Declaration]) -> bool:
-    """Whether another branch of an #if has declared it."""
-    name = declared.text.partition(" = ")[0]
-    return any(
-        (other.kind, other.text.partition(" = ")[0]) == (declared.kind, name) for other in found
+    """Whether another branch of an #if has declared it, perhaps with another value."""
+    return declared.kind == "member" and any(
+        other.kind == "member" and _name(other) == _name(declared) for other in found
     )
 
 
@@ -208,11 +206,13 @@ def _template(head: str) -> str:
     """The ``template <...>`` in front of a declaration, with a space behind; or nothing."""
     if not head.startswith("template <"):
         return ""
-    depth = 0
-    for place, (before, letter) in enumerate(zip(" " + head, head, strict=False)):
-        depth += {"<": 1, "(": 1, ">": -(before != "-"), ")": -1}.get(letter, 0)
-        if letter == ">" and depth == 0:
-            return head[: place + 1] + " "
+    angles = parentheses = 0
+    for place, letter in enumerate(head):
+        parentheses += (letter == "(") - (letter == ")")
+        if parentheses == 0:
+            angles += (letter == "<") - (letter == ">")
+            if letter == ">" and angles == 0:
+                return head[: place + 1] + " "
     return ""
 
 
@@ -263,7 +263,7 @@ def _members(scope: Declaration) -> Iterator[str]:
     shown: set[str] = set()
     for member in scope.members:
         name = _name(member)
-        if names[name] <= _MANY_OVERLOADS or member.kind != "function":
+        if names[name] <= _MANY_OVERLOADS:
             yield from _lines(member)
         elif name not in shown:
             shown.add(name)
@@ -272,8 +272,10 @@ def _members(scope: Declaration) -> Iterator[str]:
 
 
 def _name(declared: Declaration) -> str:
-    called = _CALLED.search(_without_template(declared.text))
-    return called[1] if called else declared.text
+    """The name of a function; of anything else its text without a value."""
+    bare = _without_template(declared.text)
+    called = _CALLED.search(bare) if declared.kind == "function" else None
+    return called[1] if called else bare.partition(" = ")[0]
 
 
 def _paragraphs(comment: str) -> Iterator[str]:
