@@ -1,14 +1,14 @@
 # `make demo` and `make test` do all set-up: they need Python >= 3.11, make and a C++ compiler.
 
 PYTHON ?= python3
-EXTRAS ?= cuda13,test,dev
+EXTRAS ?= cuda13,test,dev,docs
 JOBS ?= auto
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check format clean venv
+.PHONY: demo test check docs format clean venv
 
 demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
@@ -18,6 +18,9 @@ test: $(INSTALLED)
 
 check:
 	.ci/run
+
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 format: $(INSTALLED)
 	$(BIN)/ruff format

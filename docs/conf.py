@@ -1,0 +1,74 @@
+"""How Sphinx builds the documentation: `make docs`. Warnings are errors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tmaasync
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+# Only now is its folder on the path.
+import document_headers
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "tmaasync"
+release = tmaasync.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+html_theme = "furo"
+html_title = f"tmaasync {release}"
+html_show_sphinx = False
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+
+# Links to headings are those of GitHub.
+myst_heading_anchors = 3
+# A page may come before or after its line in the index; a test compares the two.
+suppress_warnings = ["toc.not_included", "toc.not_readable"]
+
+# Docstrings have names in single backticks.
+default_role = "py:obj"
+# Fields that a docstring describes are documented once, as fields.
+napoleon_use_ivar = True
+napoleon_attr_annotations = False
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "special-members": "__call__, __getitem__",
+}
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88
+cpp_maximum_signature_line_length = 88
+
+_HEADERS_OF = ".. headers of "
+
+
+def setup(app: Sphinx) -> None:
+    """Let a page ask for the headers of a folder with a comment, ``.. headers of FOLDER``."""
+    app.connect("source-read", _write_headers)
+    app.connect("autodoc-process-docstring", _keep_colons, priority=400)
+
+
+def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
+    del docname
+    for line in source[0].splitlines():
+        if line.startswith(_HEADERS_OF):
+            folder = line.removeprefix(_HEADERS_OF)
+            source[0] = source[0].replace(line, document_headers.reference(folder))
+            for path in document_headers.headers(folder):
+                app.env.note_dependency(path)
+
+
+def _keep_colons(
+    app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
+) -> None:
+    """Hide the first line of a property from napoleon, which takes "A: b." for type and text."""
+    del app, name, value, options
+    if what in ("attribute", "property"):
+        lines[:0] = ["..", ""]

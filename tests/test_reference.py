@@ -1,0 +1,72 @@
+"""The documentation's start page names every page, its reference every public name.
+
+What the pages say is built by `make docs`; none of this needs Sphinx.
+"""
+
+from __future__ import annotations
+
+import pydoc
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tmaasync
+from tmaasync import emulate, ops, pipeline, swizzle, wgmma
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_DOCUMENTED = re.compile(r"^\.\. (?:auto\w+|py:data):: (tmaasync[\w.]*)", re.MULTILINE)
+
+
+def _listed_pages() -> list[str]:
+    trees = _TOCTREE.findall((DOCS / "index.md").read_text())
+    return [line for tree in trees for line in tree.splitlines() if line and line[0] != ":"]
+
+
+def _documented() -> list[str]:
+    pages = sorted((DOCS / "reference").glob("*.rst"))
+    return [name for page in pages for name in _DOCUMENTED.findall(page.read_text())]
+
+
+def _public_names(module: ModuleType) -> Iterator[str]:
+    """The names of a module, under the package's own name where that has them too."""
+    for name in module.__all__:
+        home = tmaasync if hasattr(tmaasync, name) else module
+        is_same = getattr(home, name) is getattr(module, name)
+        yield f"{home.__name__ if is_same else module.__name__}.{name}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    pages = {
+        path.relative_to(DOCS).with_suffix("").as_posix()
+        for path in DOCS.rglob("*")
+        if path.suffix in (".md", ".rst") and path.name != "index.md"
+    }
+
+    assert pages - set(_listed_pages()) == set(), "name these in a toctree of docs/index.md"
+
+
+def test_no_page_is_in_the_index_twice() -> None:
+    pages = _listed_pages()
+
+    assert len(pages) == len(set(pages)) > 0
+
+
+@pytest.mark.parametrize(
+    "module", [tmaasync, emulate, ops, pipeline, swizzle, wgmma], ids=lambda module: module.__name__
+)
+def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
+    missing = set(_public_names(module)) - set(_documented())
+
+    assert missing == set(), "document these in a page of docs/reference"
+
+
+def test_the_reference_has_names_that_exist_and_each_once() -> None:
+    names = _documented()
+
+    assert [name for name in names if pydoc.locate(name) is None] == []
+    assert len(names) == len(set(names))
