@@ -47,9 +47,10 @@ def test_the_shared_memory_is_what_the_compiler_says() -> None:
         document["consumers"], document["block"]["n"], document["cluster"], by_columns=True
     )
     a, b, c = (
-        np.zeros(shape, ml_dtypes.bfloat16) for shape in ((1024, 512), (16, 512), (16, 1024))
+        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
+        for shape in ((1024, 512), (16, 512), (16, 1024))
     )
-    tiles = gemm_tiles(*map(_arrays.view, (a, b, c)), blocking, False, True)
+    tiles = gemm_tiles(a, b, c, blocking, False, True)
 
     program = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, blocking).compile()
 
