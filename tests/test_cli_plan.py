@@ -47,10 +47,10 @@ def test_the_shared_memory_is_what_the_compiler_says() -> None:
         document["consumers"], document["block"]["n"], document["cluster"], by_columns=True
     )
     a, b, c = (
-        np.zeros(shape, ml_dtypes.bfloat16) for shape in ((1024, 512), (16, 512), (16, 1024))
+        _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
+        for shape in ((1024, 512), (16, 512), (16, 1024))
     )
-    views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = gemm_tiles(views[0], views[1], views[2], blocking, False, True)
+    tiles = gemm_tiles(a, b, c, blocking, False, True)
 
     program = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, blocking).compile()
 

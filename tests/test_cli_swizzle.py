@@ -1,0 +1,157 @@
+"""``tmaasync swizzle``: places and conflicts, against sums of our own."""
+
+from __future__ import annotations
+
+import importlib.util
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import assert_refused, run, told
+
+_MASKS = {"none": 0, "32B": 1, "64B": 3, "128B": 7}
+_SPANS = {"32B": 32, "64B": 64, "128B": 128}
+
+
+def place(mode: str, row: int, byte: int, rows: int, row_bytes: int) -> int:
+    """Where a byte lies: boxes as wide as the span, and the XOR of address bits 7-9 into 4-6."""
+    span = _SPANS.get(mode, row_bytes)
+    linear = byte // span * rows * span + row * span + byte % span
+    return linear ^ ((linear >> 7 & _MASKS[mode]) << 4)
+
+
+def passes(addresses: Sequence[int], size: int) -> int:
+    """Phase by phase, the most words that are wanted of one bank."""
+    lanes = 32 if size <= 4 else 128 // size
+    total = 0
+    for start in range(0, len(addresses), lanes):
+        words = {
+            (address + byte) // 4
+            for address in addresses[start : start + lanes]
+            for byte in range(size)
+        }
+        total += max(Counter(word % 32 for word in words).values())
+    return total
+
+
+@pytest.mark.parametrize("mode", list(_MASKS))
+@pytest.mark.parametrize(("rows", "chunks"), [(8, 8), (64, 16), (24, 24)])
+def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: int) -> None:
+    document = told("swizzle", "--mode", mode, f"--rows={rows}", f"--columns={chunks * 8}")
+
+    found = {(chunk["row"], chunk["number"]): chunk["offset"] for chunk in document["chunks"]}
+    assert found == {
+        (row, chunk): place(mode, row, chunk * 16, rows, chunks * 16)
+        for row in range(rows)
+        for chunk in range(chunks)
+    }
+    assert sorted(found.values()) == [16 * index for index in range(rows * chunks)]
+
+
+@pytest.mark.parametrize("mode", list(_MASKS))
+@pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
+def test_conflicts_of_a_column_are_those_that_one_counts(mode: str, dtype: str, size: int) -> None:
+    rows, row_bytes = 64, 128
+    document = told(
+        "swizzle", "--mode", mode, "--dtype", dtype, f"--rows={rows}",
+        f"--columns={row_bytes // size}", "--access=column",
+    )["access"]  # fmt: skip
+
+    expected = [
+        passes([place(mode, row, byte, rows, row_bytes) for row in range(first, first + 32)], size)
+        for byte in range(0, row_bytes, size)
+        for first in (0, 32)
+    ]
+    assert document["passes"] == sum(expected)
+    assert document["accesses"] == len(expected)
+    assert document["conflicts"] == sum(expected) - len(expected)
+    assert document["worst"] == max(expected) - 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "access", "conflicts", "worst"),
+    [
+        ("none", "ldmatrix", 8 * 7, 28),
+        ("128B", "ldmatrix", 0, 0),
+        ("64B", "ldmatrix", 0, 0),
+        ("none", "row", 0, 0),
+        ("128B", "row", 0, 0),
+    ],
+)
+def test_eight_rows_of_128_bytes_have_the_conflicts_that_are_known(
+    mode: str, access: str, conflicts: int, worst: int
+) -> None:
+    document = told("swizzle", "--mode", mode, "--columns", "64", "--access", access)["access"]
+
+    assert (document["conflicts"], document["worst"]) == (conflicts, worst)
+    assert document["passes"] == 8 + document["conflicts"]
+
+
+def test_the_terminal_marks_what_the_first_access_reads() -> None:
+    lines = run("swizzle", "--access", "column").output.splitlines()
+
+    assert lines[1].split() == ["0", "0.0*", *(f"0.{chunk}" for chunk in range(1, 8))]
+    assert lines[2].split() == ["128", "1.1", "1.0*", "1.3", "1.2", "1.5", "1.4", "1.7", "1.6"]
+
+
+def test_a_tall_tile_is_cut_in_the_terminal_alone() -> None:
+    assert "... 192 lines more" in run("swizzle", "--rows", "256").output
+    assert len(told("swizzle", "--rows", "256")["chunks"]) == 256 * 8
+
+
+def test_the_picture_has_a_cell_for_every_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "chunks.svg"
+
+    document = told("swizzle", "--rows", "16", "--access", "row", "--svg", str(path))
+
+    names = [text.text for text in ET.parse(path).getroot() if text.tag.endswith("text")]
+    assert set(names[:-1]) == {f"{row}.{chunk}" for row in range(16) for chunk in range(8)}
+    assert len(names) == 129
+    assert path.read_text().count("stroke-width") == 32
+    assert document["files"] == [str(path)]
+
+
+def test_a_png_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "chunks.png"
+
+    ran = run("swizzle", "--png", str(path))
+
+    assert ran.exit_code == 0, ran.exception
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert ran.output.endswith(f"Written: {path}\n")
+
+
+def test_a_png_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+
+    def without(name: str, *more: Any) -> Any:
+        return None if name == "matplotlib" else find_spec(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+
+    assert_refused("png is a.png; it is drawn with matplotlib", "swizzle", "--png", "a.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rows", "9"), "rows is 9; ldmatrix reads eight at a time"),
+        (("--rows", "0"), "rows is 0; a tile has at least one"),
+        (("--rows", "4096"), "rows is 4096; a tile has at least one, and at most 232448 bytes"),
+        (("--columns", "7"), "columns is 7; rows must be a multiple of 128 bytes"),
+        (("--columns", "0"), "columns is 0; rows must be a multiple of 128 bytes"),
+        (("--mode", "none", "--columns", "4"), "columns is 4; rows must be a multiple of 16 bytes"),
+        (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
+        (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
+        (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(sentence, "swizzle", *arguments)

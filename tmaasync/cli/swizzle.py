@@ -1,0 +1,149 @@
+"""``swizzle``: where each chunk of a tile lands in shared memory, and its bank conflicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tmaasync._elements import element
+from tmaasync.cli import _chunk_pictures
+from tmaasync.cli._arguments import SWIZZLES, mode
+from tmaasync.cli._chunks import CHUNK_BYTES, CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
+from tmaasync.cli._tables import AsJson, print_json
+from tmaasync.errors import ArgumentError
+from tmaasync.modes import Swizzle
+from tmaasync.tensormap import MAX_SHARED_BYTES
+
+__all__ = ["swizzle"]
+
+_LINE_BYTES = 128
+_MATRIX_ROWS = 8
+_LINES_SHOWN = 64
+_WORDS = {
+    Access.ROW: "32 lanes read 16 bytes each along the rows",
+    Access.COLUMN: "32 lanes read an element each down a column",
+    Access.LDMATRIX: "ldmatrix reads four matrices of eight rows of 16 bytes",
+}
+
+
+def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
+    mode_name: Annotated[str, typer.Option("--mode", help="none, 32B, 64B or 128B.")] = "128B",
+    dtype: Annotated[str, typer.Option(help="The element type.")] = "float16",
+    rows: Annotated[int, typer.Option(help="Of the tile.")] = 8,
+    columns: Annotated[
+        int | None, typer.Option(help="Elements of a row. [default: one span of the swizzle]")
+    ] = None,
+    access: Annotated[Access, typer.Option(help="How a warp reads the tile.")] = Access.LDMATRIX,
+    svg: Annotated[Path | None, typer.Option(help="A file for the picture.")] = None,
+    png: Annotated[Path | None, typer.Option(help="The same, drawn by matplotlib.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
+    layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
+    if access is Access.LDMATRIX and rows % _MATRIX_ROWS:
+        raise ArgumentError(
+            f"rows is {rows}; ldmatrix reads eight at a time. Pass a multiple of 8, or another "
+            "--access."
+        )
+    chunks, cost = list(layout.chunks()), layout.cost(access)
+    first = {place // CHUNK_BYTES for place in next(layout.accesses(access))}
+    marked = {chunk for chunk in chunks if chunk.offset // CHUNK_BYTES in first}
+    files = _save(layout, chunks, marked, {"svg": svg, "png": png})
+    if as_json:
+        print_json(_facts(layout, chunks, access, cost) | {"files": files})
+    else:
+        _show(layout, chunks, marked, access, cost)
+        for file in files:
+            typer.echo(f"Written: {file}")
+
+
+def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> Layout:
+    is_plain = swizzle is Swizzle.NONE
+    span = CHUNK_BYTES if is_plain else swizzle.span_bytes
+    wanted = (_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
+    if wanted < 1 or wanted * itemsize % span:
+        raise ArgumentError(
+            f"columns is {wanted}; rows must be a multiple of {span} bytes with {swizzle}, so pass "
+            f"a multiple of {span // itemsize}."
+        )
+    if rows < 1 or rows * wanted * itemsize > MAX_SHARED_BYTES:
+        raise ArgumentError(
+            f"rows is {rows}; a tile has at least one, and at most {MAX_SHARED_BYTES} bytes, so "
+            f"pass 1 to {max(MAX_SHARED_BYTES // (wanted * itemsize), 1)}."
+        )
+    return Layout(rows, wanted, itemsize, swizzle)
+
+
+# --- what is said -----------------------------------------------------------------------------
+
+
+def _facts(layout: Layout, chunks: Sequence[Chunk], access: Access, cost: Cost) -> dict[str, Any]:
+    return {
+        "mode": layout.swizzle.name,
+        "rows": layout.rows,
+        "columns": layout.columns,
+        "itemsize": layout.itemsize,
+        "smem_alignment": layout.swizzle.alignment,
+        "chunks": [dataclasses.asdict(chunk) for chunk in chunks],
+        "access": {"pattern": access, **dataclasses.asdict(cost)},
+    }
+
+
+def _show(
+    layout: Layout,
+    chunks: Sequence[Chunk],
+    marked: Collection[Chunk],
+    access: Access,
+    cost: Cost,
+) -> None:
+    console = Console(highlight=False)
+    typer.echo(f"{layout.swizzle}: shared memory, 128 bytes a line; a cell is row.chunk")
+    by_place = {(chunk.line, chunk.place): chunk for chunk in chunks}
+    lines = 1 + max(chunk.line for chunk in chunks)
+    width = 1 + max(len(chunk.name) for chunk in chunks)
+    for line in range(min(lines, _LINES_SHOWN)):
+        drawn = Text(f"{line * _LINE_BYTES:>7} ")
+        for place in range(CHUNKS_PER_LINE):
+            drawn.append_text(_cell(by_place.get((line, place)), marked, width))
+        console.print(drawn, soft_wrap=True)
+    if lines > _LINES_SHOWN:
+        typer.echo(f"    ... {lines - _LINES_SHOWN} lines more; --svg draws all")
+    typer.echo(f"* is what the first access reads. {_WORDS[access]}:")
+    typer.echo(
+        f"{cost.accesses} accesses read the tile in {cost.passes} passes over the banks, "
+        f"{cost.conflicts} of them for conflicts (at most {cost.worst} in one access)."
+    )
+
+
+def _cell(chunk: Chunk | None, marked: Collection[Chunk], width: int) -> Text:
+    if chunk is None:
+        return Text(" " * (width + 2))
+    colours = _chunk_pictures.COLOURS
+    name = f"{chunk.name}{'*' if chunk in marked else ''}"
+    style = f"black on {colours[chunk.number % len(colours)]}"
+    return Text(f" {name:<{width}} ", style=style)
+
+
+def _save(
+    layout: Layout,
+    chunks: Sequence[Chunk],
+    marked: Collection[Chunk],
+    paths: dict[str, Path | None],
+) -> list[str]:
+    caption = f"{layout.swizzle}: a cell is row.chunk; framed: what the first access reads"
+    try:
+        if (svg := paths["svg"]) is not None:
+            svg.write_text(_chunk_pictures.svg(chunks, marked, caption))
+        if (png := paths["png"]) is not None:
+            _chunk_pictures.save_png(png, chunks, marked, caption)
+    except OSError as error:
+        raise ArgumentError(
+            f"the picture cannot be written ({error}). Pass a file in a folder that exists."
+        ) from None
+    return [str(path) for path in paths.values() if path is not None]
