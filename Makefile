@@ -20,7 +20,7 @@ check:
 	.ci/run
 
 docs: $(INSTALLED)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs build/docs
 
 format: $(INSTALLED)
 	$(BIN)/ruff format

@@ -28,7 +28,7 @@ pygments_dark_style = "github-dark"
 
 # Links to headings are those of GitHub.
 myst_heading_anchors = 3
-# A page may come before or after its line in the index; a test compares the two.
+# A page may come before or after its line in the index; a test asks for the line.
 suppress_warnings = ["toc.not_included", "toc.not_readable"]
 
 # Docstrings have names in single backticks.
@@ -49,10 +49,11 @@ cpp_maximum_signature_line_length = 88
 _HEADERS_OF = ".. headers of "
 
 
-def setup(app: Sphinx) -> None:
-    """Let a page ask for the headers of a folder with a comment, ``.. headers of FOLDER``."""
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Write the headers where a page asks for them, and docstrings as they are meant."""
     app.connect("source-read", _write_headers)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
