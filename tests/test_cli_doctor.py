@@ -151,6 +151,12 @@ def test_an_nvrtc_newer_than_the_driver_is_found(monkeypatch: pytest.MonkeyPatch
     assert "tmaasync[cuda12]" in part(document, "driver and NVRTC")["remedy"]
 
 
+def test_for_a_driver_without_tma_there_is_no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_driver, "driver_version", lambda: (11, 8))
+
+    assert part(told("doctor"), "driver and NVRTC")["remedy"] == "Update the driver."
+
+
 def test_without_a_compiler_nothing_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     fail = absent("there is no C++ compiler (c++, g++, clang++). Install g++ or clang++.")
     monkeypatch.setattr(toolchain, "compiler_facts", fail)

@@ -147,6 +147,7 @@ def test_a_png_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         (("--mode", "none", "--columns", "4"), "columns is 4; rows must be a multiple of 16 bytes"),
         (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
+        (("--access", "diagonal"), "Invalid value for '--access'"),
         (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
     ],
 )

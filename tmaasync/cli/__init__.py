@@ -21,6 +21,11 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, TMAError
 __all__ = ["app", "main"]
 
 
+# An unknown option, a missing argument, a word for a number. Typer hands it on under no name: it is
+# click's, or that of its own copy of click.
+_UsageError: Any = typer.BadParameter.__base__
+
+
 class _Commands(TyperGroup):
     """Says what went wrong in the error's own words, without a traceback.
 
@@ -31,9 +36,15 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except TMAError as error:
-            typer.echo(f"error: {error}", err=True)
             is_input = isinstance(error, ArgumentError | ArrayTypeError)
-            raise typer.Exit(2 if is_input else 1) from None
+            raise _failed(str(error), 2 if is_input else 1) from None
+        except _UsageError as error:
+            raise _failed(error.format_message(), 2) from None
+
+
+def _failed(sentence: str, code: int) -> typer.Exit:
+    typer.echo(f"error: {sentence}", err=True)
+    return typer.Exit(code)
 
 
 def _print_version(wanted: bool) -> None:

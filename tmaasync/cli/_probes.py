@@ -116,11 +116,12 @@ def _fit() -> Iterator[Part]:
     if compiler[0] <= driver[0]:
         yield Part(name=name, works=True, found="the driver loads what NVRTC makes")
         return
+    older = ", or install: pip install 'tmaasync[cuda12]'" if driver[0] == 12 else ""
     yield Part(
         name=name,
         works=False,
         found=f"NVRTC is of CUDA {compiler[0]}, the driver of CUDA {driver[0]}",
-        remedy=f"Update the driver, or install: pip install 'tmaasync[cuda{driver[0]}]'.",
+        remedy=f"Update the driver{older}.",
     )
 
 

@@ -16,8 +16,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 
 
 def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
-    """A plain table: columns of words on the left, of numbers on the right."""
-    made = Table(title=title, title_justify="left", box=box.SIMPLE, collapse_padding=True)
+    """A plain table: columns of words on the left, of numbers on the right.
+
+    Where no column has a name there is no line of names.
+    """
+    made = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE,
+        collapse_padding=True,
+        show_header=any((*words, *numbers)),
+    )
     for column in words:
         made.add_column(column)
     for column in numbers:
