@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 html_theme = "furo"
 html_title = f"tmaasync {release}"
+html_show_copyright = False
 html_show_sphinx = False
+toc_object_entries_show_parents = "hide"
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
@@ -47,11 +50,13 @@ python_maximum_signature_line_length = 88
 cpp_maximum_signature_line_length = 88
 
 _HEADERS_OF = ".. headers of "
+_LINK_TO_OUTSIDE = re.compile(r"\]\((\.\./[^)#]*\.md)(?:#[^)]*)?\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Write the headers where a page asks for them, and docstrings as they are meant."""
+    """Write the headers where a page asks for them, and read links and docstrings as meant."""
     app.connect("source-read", _write_headers)
+    app.connect("source-read", _link_to_outside)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -64,6 +69,12 @@ def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(line, document_headers.reference(folder))
             for path in document_headers.headers(folder):
                 app.env.note_dependency(path)
+
+
+def _link_to_outside(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Make a link to Markdown that is no page, such as the README, one to the file."""
+    del app, docname
+    source[0] = _LINK_TO_OUTSIDE.sub(r"](path:\1)", source[0])
 
 
 def _keep_colons(
