@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import tmaasync
 from tmaasync.cli.demo import demo
+from tmaasync.cli.lint import lint
 from tmaasync.cli.tune import tune
 from tmaasync.errors import TMAError
 
@@ -46,6 +47,7 @@ def _options(
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
 app.command()(demo)
+app.command()(lint)
 app.command()(tune)
 
 
