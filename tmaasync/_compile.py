@@ -21,11 +21,13 @@ from tmaasync._sources import include_dir
 from tmaasync.errors import BackendError, CompileError
 
 __all__ = [
+    "Assembly",
     "ComputedIncludeError",
     "Entry",
     "Parameter",
     "Program",
     "Source",
+    "assemble",
     "cache_dir",
     "compile_source",
     "digest",
@@ -96,6 +98,15 @@ class Program:
         return tuple(line for line in self.log.splitlines() if _ADVICE.search(line))
 
 
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What the compiler made of a source on the way to a cubin: its PTX, and what it said."""
+
+    ptx: str
+    entries: Mapping[str, Entry]
+    log: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """What is compiled: the text, the name its errors carry, and where its headers lie."""
@@ -161,6 +172,17 @@ def compile_source(source: Source, arch: str) -> Program:
     )
     _store(program, cubin)
     return program
+
+
+def assemble(source: Source, arch: str) -> Assembly:
+    """Compile for an architecture such as ``"sm_90a"``, past the cache, which has no PTX.
+
+    Raises:
+        CompileError: The compiler refused the source; the message shows its words.
+        BackendError: There is no NVRTC.
+    """
+    _, ptx, log = _run_nvrtc(source, _options(source, arch))
+    return Assembly(ptx, _entries(ptx, log), log)
 
 
 def nvrtc_version() -> tuple[int, int]:

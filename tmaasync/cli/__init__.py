@@ -13,6 +13,7 @@ from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
 from tmaasync.cli.doctor import doctor
 from tmaasync.cli.explain import explain
+from tmaasync.cli.lint import lint
 from tmaasync.cli.plan import plan
 from tmaasync.cli.swizzle import swizzle
 from tmaasync.cli.tune import tune
@@ -66,7 +67,7 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, explain, plan, swizzle, tune, cache):
+for _command in (doctor, demo, decode, explain, lint, plan, swizzle, tune, cache):
     app.command()(_command)
 
 

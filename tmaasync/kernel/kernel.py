@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync import _driver, emulate
-from tmaasync._compile import Program, Source, compile_source
+from tmaasync._compile import Program, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch, EmulatedProgram
@@ -21,7 +21,7 @@ from tmaasync.kernel.launch import (
     shared_bytes,
     wait_for_producers,
 )
-from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, preamble, read
+from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 
 __all__ = ["Kernel"]
 
@@ -67,15 +67,14 @@ class Kernel:
         debug: bool | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
-        text, label, folders = read(source)
-        self.name = name if name is not None else Path(label).stem
-        self._source = Source(
-            text=text,
-            name=label,
-            include_dirs=(*folders, *map(Path, include_dirs)),
+        self._source = source_of(
+            source,
+            types=types,
+            constants=constants,
+            include_dirs=include_dirs,
             options=(*options, *(DEBUG_OPTIONS if is_debug(debug) else ())),
-            preamble=preamble(types or {}, constants or {}),
         )
+        self.name = name if name is not None else Path(self._source.name).stem
         self._arch = arch
         self._loaded: dict[int, Loaded] = {}
         self._emulated: EmulatedProgram | None = None

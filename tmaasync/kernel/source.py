@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from tmaasync._sources import find_kernel
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 
-__all__ = ["DEBUG_OPTIONS", "arch_for", "is_debug", "preamble", "read"]
+__all__ = ["DEBUG_OPTIONS", "arch_for", "is_debug", "preamble", "read", "source_of"]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 _NEEDS_SM_90A = re.compile(
@@ -33,6 +33,29 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
         return source, "kernel.cu", ()
     path = find_kernel(source)
     return path.read_text(), path.name, (path.parent,)
+
+
+def source_of(
+    source: str | Path,
+    *,
+    types: Mapping[str, object] | None = None,
+    constants: Mapping[str, bool | int | float] | None = None,
+    include_dirs: Iterable[str | Path] = (),
+    options: Iterable[str] = (),
+) -> Source:
+    """What is compiled, from what `Kernel` takes.
+
+    Raises:
+        ArgumentError: There is no such file, or a name or value has no C++ text.
+    """
+    text, label, folders = read(source)
+    return Source(
+        text=text,
+        name=label,
+        include_dirs=(*folders, *map(Path, include_dirs)),
+        options=tuple(options),
+        preamble=preamble(types or {}, constants or {}),
+    )
 
 
 DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)

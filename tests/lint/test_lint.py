@@ -1,0 +1,219 @@
+"""Each planted defect is found in its line; sound and shipped kernels have none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_kernels as shipped
+from typer.testing import CliRunner
+
+from tmaasync import Kernel, _arrays
+from tmaasync.cli import app
+from tmaasync.errors import BackendError
+from tmaasync.kernel.source import arch_for, source_of
+from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
+from tmaasync.ops import ragged
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.attention import kernel as attention
+from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
+from tmaasync.ops.scaled_gemm import ScaledBlocking
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
+
+
+def findings(file: str) -> list[Finding]:
+    source = source_of(HERE / file)
+    return check(source, arch_for(source, (9, 0)))
+
+
+def line_of(finding: Finding) -> str:
+    assert finding.place is not None
+    return (HERE / finding.place.file).read_text().splitlines()[finding.place.line - 1].strip()
+
+
+PLANTED = {
+    "map_by_value.cu": [(maps.LOCAL, "map_by_value", "source.async_copy")],
+    "map_in_global.cu": [
+        (maps.UNFENCED, "map_in_global", "sources[blockIdx.x].async_copy"),
+        (maps.UNFENCED, "map_in_variable", "maps[blockIdx.x].async_copy"),
+    ],
+    "unfenced_store.cu": [
+        (fences.STORE, "unfenced_store", "target.async_store(tile, "),
+        (fences.STORE, "fenced_too_early", "target.async_store(shared.tiles[1]"),
+        (fences.STORE, "unfenced_bulk_store", "ptx::cp_async_bulk_store"),
+    ],
+    "unfenced_init.cu": [(fences.INIT, "unfenced_init", "if (threadIdx.x == 0) full.init()")],
+    "copy_by_all.cu": [
+        (threads.EVERY_THREAD, "copy_by_all", "source.async_copy"),
+        (threads.EVERY_THREAD, "after_a_loop", "target.async_store"),
+    ],
+    "pending_stores.cu": [
+        (threads.PENDING, "never_committed", "if (threadIdx.x == 0) target.async_store"),
+        (threads.PENDING, "never_waited_for", "target.async_store"),
+        (threads.PENDING, "last_not_waited_for", "target.async_store"),
+    ],
+    "lost_speed.cu": [
+        (compiler.SERIALISED, "serialised", "wgmma_ss_atom"),
+        (compiler.SETMAXNREG, "ignored", "release_registers<24>"),
+    ],
+    "local_memory.cu": [
+        (compiler.SPILL, "spilled", 'extern "C" __global__ void __launch_bounds__'),
+        (compiler.ARRAY, "indexed", "for (int i = 0; i < 16; ++i) values[i] = p[i]"),
+    ],
+}
+
+
+@pytest.mark.parametrize("file", PLANTED)
+def test_a_planted_defect_is_found_in_its_line_and_nothing_else(file: str) -> None:
+    found = findings(file)
+
+    assert [(one.rule, one.function) for one in found] == [
+        (rule, function) for rule, function, _ in PLANTED[file]
+    ]
+    for one, (_, _, text) in zip(found, PLANTED[file], strict=True):
+        assert line_of(one).startswith(text)
+
+
+def test_every_rule_has_a_planted_defect_and_a_place_in_the_document() -> None:
+    planted = {rule for defects in PLANTED.values() for rule, _, _ in defects}
+
+    assert planted == set(RULES)
+    text = DOCUMENT.read_text()
+    assert [rule for rule in RULES if f"`{rule}`" not in text] == []
+
+
+def test_sound_kernels_have_no_finding() -> None:
+    assert findings("sound.cu") == []
+
+
+def ragged_with(entry: str) -> Kernel:
+    packed, padded = (
+        _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
+    )
+    ring = ragged.RAGGED_RING
+    map_, tile = ragged.ragged_tiles(packed, padded, ring)
+    return ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring)
+
+
+TILE = shipped.tile_type("float16", (64, 64), (64, 64))
+SHIPPED: dict[str, Callable[[], Kernel]] = {
+    "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
+    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
+    "ragged_store": lambda: ragged_with("ragged_store"),
+    "ragged_load": lambda: ragged_with("ragged_load"),
+    "gemm": lambda: shipped.gemm_with(Blocking(2, 128, 2), "bfloat16", "bfloat16", False, True),
+    "gemm, few columns": lambda: shipped.gemm_with(
+        shipped.FEW_COLUMNS[0], "float16", "float32", True, True
+    ),
+    "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
+    "conv2d": lambda: shipped.conv2d_with(shipped.CONV2D_BLOCKINGS[1], "bfloat16", shipped.BIASED),
+    "scaled_gemm": lambda: shipped.scaled_gemm_with(
+        ScaledBlocking(2, 64, 4, shares_a=True), "float32", False
+    ),
+    "attention": lambda: shipped.attention_with(
+        shipped.attention_blockings(shipped.EVERYTHING, 64)[0], shipped.EVERYTHING
+    ),
+    "attention_work": lambda: attention.work_kernel(
+        shipped.EVERYTHING, attention.Blocking(128, 2, 128)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_kernel_has_no_finding(name: str) -> None:
+    source = SHIPPED[name]()._source
+
+    assert check(source, arch_for(source, (9, 0))) == []
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["lint", *map(str, arguments)])
+
+
+def test_the_command_prints_a_line_for_each_finding_and_exits_with_one() -> None:
+    ran = run(HERE / "unfenced_init.cu")
+
+    finding, summary = ran.stdout.splitlines()
+    assert ran.exit_code == 1
+    assert finding.startswith(
+        "unfenced_init.cu:10: barrier-init-without-fence in unfenced_init: the copy in line 14 "
+    )
+    assert "Call fence_barrier_init()" in finding
+    assert summary.startswith("1 finding in ")
+
+
+def test_one_entry_is_looked_at_where_one_is_named() -> None:
+    ran = run(HERE / "pending_stores.cu", "--entry", "never_waited_for", "--json")
+
+    told = json.loads(ran.stdout)
+    assert ran.exit_code == 1
+    (finding,) = told["findings"]
+    assert (finding["file"], finding["function"]) == ("pending_stores.cu", "never_waited_for")
+    assert set(finding) == {"file", "line", "rule", "function", "reason", "remedy"}
+
+
+def test_a_shipped_kernel_takes_what_it_leaves_open() -> None:
+    ran = run(
+        *("copy.cu", "--type", "Tile=tmaasync::BulkTile<unsigned char, 4096>"),
+        *("--constant", "STAGES=4", "--constant", "LOADS_AHEAD=2"),
+    )
+
+    assert (ran.exit_code, ran.stdout) == (0, "0 findings in copy.cu.\n")
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    (tmp_path / "binary.cu").write_bytes(bytes(range(128, 256)))
+    (tmp_path / "empty.cu").write_text("")
+    (tmp_path / "wrong.cu").write_text('extern "C" __global__ void wrong() { return 1 }\n')
+    (tmp_path / "fine.cu").write_text('extern "C" __global__ void fine(float* p) { *p = N; }\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent.cu"], "there is no such file"),
+        (["."], "there is no such file"),
+        (["binary.cu"], "cannot be read"),
+        (["empty.cu"], "no __global__ function"),
+        (["wrong.cu"], "does not compile"),
+        (["fine.cu"], "Not defined: N"),
+        (["fine.cu", "--constant", "N=2", "--entry", "other"], "It has: fine."),
+        (["fine.cu", "--constant", "N"], "must be NAME=VALUE"),
+        (["fine.cu", "--constant", "N="], "must be NAME=VALUE"),
+        (["fine.cu", "--constant", "N=two"], "must be true, false or a number"),
+        (["fine.cu", "--constant", "N=nan"], "finite float"),
+        (["fine.cu", "--constant", "1N=2"], "C++ identifier"),
+        (["fine.cu", "--type", "Tile"], "must be NAME=VALUE"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_a_sentence_and_exits_with_two(
+    sources: Path, arguments: list[str], words: str
+) -> None:
+    ran = run(sources / arguments[0], *arguments[1:])
+
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("error: ")
+    assert words in ran.stderr
+
+
+def test_without_nvrtc_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise BackendError("there is no NVRTC. Install it.")
+
+    monkeypatch.setattr("tmaasync._compile._nvrtc", absent)
+
+    ran = run(HERE / "sound.cu")
+    assert (ran.exit_code, ran.stderr) == (2, "error: there is no NVRTC. Install it.\n")

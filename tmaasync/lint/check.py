@@ -1,0 +1,90 @@
+"""Every rule over every kernel of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tmaasync._compile import Assembly, Source, assemble, toolkit_include_dirs
+from tmaasync._sources import include_dir
+from tmaasync.errors import ArgumentError
+from tmaasync.lint import compiler, fences, maps, threads
+from tmaasync.lint.code import Code
+from tmaasync.lint.finding import Finding
+from tmaasync.lint.ptx import entries, shared_symbols
+
+__all__ = ["RULES", "check"]
+
+RULES = (
+    maps.LOCAL,
+    maps.UNFENCED,
+    fences.STORE,
+    fences.INIT,
+    threads.EVERY_THREAD,
+    threads.PENDING,
+    compiler.SETMAXNREG,
+    compiler.SERIALISED,
+    compiler.SPILL,
+    compiler.ARRAY,
+)
+
+_CODE_RULES = (
+    maps.local_maps,
+    maps.unfenced_maps,
+    fences.unfenced_stores,
+    fences.unfenced_barriers,
+    threads.copies_by_all,
+    threads.pending_groups,
+)
+
+
+def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
+    """What every rule finds in a source, in the order of its lines. Needs no GPU.
+
+    Args:
+        source: What is compiled.
+        arch: For what, such as ``"sm_90a"``.
+        entry: The ``__global__`` function to look at; by default all that the source has.
+
+    Raises:
+        ArgumentError: It has no function of that name, or none at all.
+        CompileError: It does not compile.
+        BackendError: There is no NVRTC.
+    """
+    assembly = assemble(source, arch)
+    known = ", ".join(assembly.entries) or "none"
+    if entry is not None and entry not in assembly.entries:
+        raise ArgumentError(
+            f"entry is {entry!r}; {source.name} has no __global__ function of that name. "
+            f"It has: {known}."
+        )
+    if not assembly.entries:
+        raise ArgumentError(
+            f"{source.name} has no __global__ function, so there is nothing to look at. Pass a "
+            "source with a kernel; a template has to be instantiated."
+        )
+    return sorted(_findings(assembly, entry), key=_order)
+
+
+def _findings(assembly: Assembly, entry: str | None) -> Iterator[Finding]:
+    """One finding of each rule for each line: the compiler unrolls loops, and inlines."""
+    shared = shared_symbols(assembly.ptx)
+    for function in entries(assembly.ptx, hidden=(include_dir(), *toolkit_include_dirs())):
+        if entry in (None, function.name):
+            code = Code.of(function, shared)
+            places = {(one.rule, one.place): one for one in reversed([*_of(code, assembly)])}
+            yield from places.values()
+
+
+def _of(code: Code, assembly: Assembly) -> Iterator[Finding]:
+    found = [one for rule in _CODE_RULES for one in rule(code)]
+    yield from found
+    yield from compiler.advice(code, assembly.log)
+    for one in compiler.memory(code, assembly.entries[code.function.name]):
+        # A copied map is the array, and one finding for it is enough.
+        if one.rule != compiler.ARRAY or all(other.rule != maps.LOCAL for other in found):
+            yield one
+
+
+def _order(finding: Finding) -> tuple[str, int, str]:
+    place = finding.place
+    return (place.file, place.line, finding.rule) if place else ("", 0, finding.rule)

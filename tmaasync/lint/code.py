@@ -1,0 +1,109 @@
+"""One function as the rules see it, and the instructions of TMA by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tmaasync.lint.finding import Finding
+from tmaasync.lint.flow import Flow
+from tmaasync.lint.ptx import Function, Instruction
+from tmaasync.lint.values import Values
+
+__all__ = [
+    "Code",
+    "barrier_operand",
+    "is_bulk_copy",
+    "is_proxy_fence",
+    "is_store",
+    "map_operand",
+    "reads_shared",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A function's instructions, their order and their values; the names of shared variables."""
+
+    function: Function
+    flow: Flow
+    values: Values
+    shared: frozenset[str]
+
+    @classmethod
+    def of(cls, function: Function, shared: frozenset[str]) -> Code:
+        """The code of one function."""
+        return cls(function, Flow(function), Values(function), shared)
+
+    def find(self, wanted: Callable[[Instruction], bool]) -> Iterator[tuple[int, Instruction]]:
+        """The instructions of a kind, with their indices."""
+        for index, instruction in enumerate(self.function.instructions):
+            if wanted(instruction):
+                yield index, instruction
+
+    @property
+    def calls(self) -> bool:
+        """Whether it calls a function, which may fence, wait and choose threads unseen."""
+        return any(one.opcode.startswith("call") for one in self.function.instructions)
+
+    def depends_on_thread(self, *registers: str) -> bool:
+        """Whether the values differ between the threads of a block, as far as can be seen."""
+        sources, makers = self.values.behind(*registers)
+        return any(name.startswith(_OF_A_THREAD) for name in sources) or any(
+            maker.opcode.startswith(_DIFFERS_BY_THREAD) for maker in makers
+        )
+
+    def finding(self, rule: str, at: Instruction, reason: str, remedy: str) -> Finding:
+        """What a rule says of an instruction."""
+        return Finding(rule, self.function.name, at.place, reason, remedy)
+
+
+_OF_A_THREAD = ("%tid", "%laneid", "%warpid", "%lanemask")
+# Of what another thread left in memory nothing is known but in local memory, which is one thread's.
+_DIFFERS_BY_THREAD = ("elect.sync", "atom", "match", "activemask", "ld.local")
+
+
+def is_bulk_copy(instruction: Instruction) -> bool:
+    """Whether it copies by TMA: a load, a store or a reduction, tensor map or none."""
+    return instruction.opcode.startswith(("cp.async.bulk.", "cp.reduce.async.bulk.")) and not (
+        {"prefetch", "commit_group", "wait_group"} & set(instruction.opcode.split("."))
+    )
+
+
+def is_store(instruction: Instruction) -> bool:
+    """Whether it is a bulk copy that ends in a bulk group, not at a barrier."""
+    return is_bulk_copy(instruction) and instruction.has("bulk_group")
+
+
+def reads_shared(instruction: Instruction) -> bool:
+    """Whether it is a bulk copy from this block's shared memory, its second operand."""
+    return is_bulk_copy(instruction) and (
+        "global.shared::cta" in instruction.opcode
+        or "shared::cluster.shared::cta" in instruction.opcode
+    )
+
+
+def barrier_operand(instruction: Instruction) -> str | None:
+    """The mbarrier that a bulk copy ends at."""
+    if not is_bulk_copy(instruction) or "mbarrier::complete_tx" not in instruction.opcode:
+        return None
+    return instruction.operands[2 if instruction.has("tensor") else 3]
+
+
+def map_operand(instruction: Instruction) -> str | None:
+    """The tensor map that a bulk copy or prefetch goes through."""
+    if not instruction.opcode.startswith(("cp.async.bulk.", "cp.reduce.async.bulk.")):
+        return None
+    if not instruction.has("tensor"):
+        return None
+    is_load = is_bulk_copy(instruction) and not is_store(instruction)
+    return instruction.operands[1 if is_load else 0]
+
+
+def is_proxy_fence(instruction: Instruction) -> bool:
+    """Whether it makes earlier writes to shared memory visible to TMA."""
+    return instruction.opcode in (
+        "fence.proxy.async",
+        "fence.proxy.async.shared::cta",
+        "fence.proxy.async.shared::cluster",
+    )

@@ -1,0 +1,87 @@
+"""What the compiler's own log says: lost speed, and memory that was meant to be registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tmaasync._compile import Entry
+from tmaasync.lint.code import Code
+from tmaasync.lint.finding import Finding
+from tmaasync.lint.ptx import Instruction
+
+__all__ = ["ARRAY", "SERIALISED", "SETMAXNREG", "SPILL", "advice", "memory"]
+
+SETMAXNREG = "setmaxnreg-ignored"
+SERIALISED = "wgmma-serialised"
+SPILL = "spill"
+ARRAY = "local-array"
+
+_NUMBERED = re.compile(r"\(C\d+\)\s*(?:Potential Performance Loss:\s*)?(.*)")
+_IN_FUNCTION = re.compile(r" in (?:the )?function '([^']+)'")
+# Where in the PTX, which nobody sees.
+_SPOT = re.compile(r" in (?:around line \d+|(?:the )?function '[^']+')")
+_IN_LINE = re.compile(r"line (\d+)")
+
+# By a word of the remark: what it is about, the rule and the remedy.
+_RULES = {
+    "setmaxnreg": (
+        "setmaxnreg",
+        SETMAXNREG,
+        "Declare __launch_bounds__, and ask for counts of registers that RegisterSplit finds.",
+    ),
+    "wgmma": (
+        "wgmma.mma_async",
+        SERIALISED,
+        "Touch no register of a wgmma from its fence to its wait, and index the sums by constants.",
+    ),
+}
+
+
+def advice(code: Code, log: str) -> Iterator[Finding]:
+    """The assembler's numbered remarks on this kernel."""
+    for line in log.splitlines():
+        remark = _NUMBERED.search(line)
+        if remark is None:
+            continue
+        function = _IN_FUNCTION.search(line)
+        if function is not None and function[1] != code.function.name:
+            continue
+        for word, (opcode, rule, remedy) in _RULES.items():
+            at = _meant(code, opcode, line)
+            if word in line and at is not None:
+                said = _SPOT.sub("", remark[1]).rstrip(".")
+                yield code.finding(rule, at, f"the assembler says: {said}.", remedy)
+
+
+def _meant(code: Code, opcode: str, remark: str) -> Instruction | None:
+    """The instruction of this kind that a remark is about: the last up to its line of the PTX."""
+    own = [one for _, one in code.find(lambda one: one.opcode.startswith(opcode))]
+    line = _IN_LINE.search(remark)
+    before = [one for one in own if line is not None and one.line <= int(line[1])]
+    return next(iter([*before[-1:], *own]), None)
+
+
+def memory(code: Code, entry: Entry) -> Iterator[Finding]:
+    """Registers spilled to local memory, and arrays that the compiler put there."""
+    if entry.spill_bytes:
+        yield code.finding(
+            SPILL,
+            code.function.instructions[0],
+            f"{entry.spill_bytes} bytes of spilled registers go through local memory; the kernel "
+            f"has {entry.registers} registers a thread.",
+            "Keep fewer values alive (smaller tiles, more warps), or allow more registers through "
+            "__launch_bounds__ or setmaxnreg.",
+        )
+    access = next((one for _, one in code.find(_is_local_access)), None)
+    if entry.stack_bytes and access is not None and not code.calls:
+        yield code.finding(
+            ARRAY,
+            access,
+            f"an array lies in local memory; the stack has {entry.stack_bytes} bytes a thread.",
+            "Index it by constants alone (unroll the loops over it), or put it into shared memory.",
+        )
+
+
+def _is_local_access(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith(("ld.local", "st.local"))

@@ -1,0 +1,28 @@
+"""What a rule says of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tmaasync.lint.ptx import Place
+
+__all__ = ["Finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: which rule, in which ``__global__`` function, where, why, and what to do.
+
+    ``place`` is the innermost source line outside the headers of the library and of CUDA; None
+    where the compiler gives no line.
+    """
+
+    rule: str
+    function: str
+    place: Place | None
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return f"{where}{self.rule} in {self.function}: {self.reason} {self.remedy}"

@@ -1,0 +1,118 @@
+"""Which threads issue bulk copies, and whether they wait for their stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tmaasync.lint.code import Code, is_bulk_copy, is_store
+from tmaasync.lint.finding import Finding
+from tmaasync.lint.ptx import Instruction
+
+__all__ = ["EVERY_THREAD", "PENDING", "copies_by_all", "pending_groups"]
+
+EVERY_THREAD = "copy-by-every-thread"
+PENDING = "exit-with-stores-pending"
+
+
+def copies_by_all(code: Code) -> Iterator[Finding]:
+    """A bulk copy that nothing keeps any thread of the block from."""
+    if code.calls or _is_for_one_thread(code):
+        return
+    for index, copy in code.find(is_bulk_copy):
+        if not _is_predicated(code, copy) and not _is_guarded(code, index):
+            yield code.finding(
+                EVERY_THREAD,
+                copy,
+                "every thread of the block issues this bulk copy: no branch before it depends on "
+                "elect.sync or a thread's index.",
+                "Put it under elect() in one warp, or under threadIdx.x == 0; a block of "
+                "one thread says so by __launch_bounds__(1).",
+            )
+
+
+def pending_groups(code: Code) -> Iterator[Finding]:
+    """A bulk store that the kernel may end before."""
+    if code.calls:
+        return
+    for index, store in code.find(is_store):
+        after = [code.function.instructions[one] for one in code.flow.reached(index)]
+        remedy = _missing(code, after)
+        if remedy:
+            yield code.finding(
+                PENDING,
+                store,
+                "the kernel may end before TMA has read this tile from shared memory, which is "
+                "then lost.",
+                remedy,
+            )
+
+
+def _missing(code: Code, after: list[Instruction]) -> str | None:
+    """What has to follow a store that these instructions may run after."""
+    if not any(map(_is_commit, after)):
+        return "Call commit_group() after it, and wait_group_read<0>() before the kernel ends."
+    waits = [one for one in after if one.has("bulk", "wait_group")]
+    if not waits:
+        return "Call wait_group_read<0>() before the kernel ends."
+    is_open = all(wait.operands[0] != "0" for wait in waits)
+    if is_open and not _commits_empty_groups(code):
+        least = min(int(wait.operands[0], 0) for wait in waits)
+        return f"Call wait_group_read<0>() before the kernel ends; the least count here is {least}."
+    return None
+
+
+def _commits_empty_groups(code: Code) -> bool:
+    """Whether a commit may follow another with no store between, which pushes older groups out."""
+    instructions = code.function.instructions
+    return any(
+        _is_commit(instructions[index])
+        for start, _ in code.find(_is_commit)
+        for index in code.flow.reached(start, stops=is_store)
+    )
+
+
+def _is_commit(instruction: Instruction) -> bool:
+    return instruction.has("bulk", "commit_group")
+
+
+def _is_for_one_thread(code: Code) -> bool:
+    """Whether the block has one thread, as said, or as seen from threads that are never told apart.
+
+    Where no thread asks for its index nor waits for another, more than one would be of no use.
+    """
+    if code.function.max_threads is not None:
+        return code.function.max_threads == 1
+    return not any(
+        one.opcode.startswith(("elect.sync", "bar", "shfl"))
+        or any(name.startswith(_THREADS) for name in one.reads)
+        for one in code.function.instructions
+    )
+
+
+_THREADS = ("%tid", "%ntid", "%laneid", "%warpid")
+
+
+def _is_predicated(code: Code, instruction: Instruction) -> bool:
+    guard = instruction.guard
+    return guard is not None and code.depends_on_thread(guard.lstrip("!"))
+
+
+def _is_guarded(code: Code, index: int) -> bool:
+    """Whether some branch by threads leads to the instruction on one side only.
+
+    In a loop around both, on one side until the branch is met again. A loop that all threads leave
+    before the instruction, each after rounds of its own, is no such branch.
+    """
+    flow = code.flow
+    block = flow.block_of(index)
+    before = flow.blocks_before(block)
+    for number in before - {block}:
+        followers = flow.blocks[number].followers
+        last = code.function.instructions[flow.blocks[number].stop - 1]
+        if not _is_predicated(code, last):
+            continue
+        is_in_loop = block in flow.blocks_before(number)
+        leading = flow.blocks_before(block, avoiding=number) if is_in_loop else before
+        if len(followers) < 2 or not leading.issuperset(followers):
+            return True
+    return False
