@@ -112,12 +112,12 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
         shipped.FEW_COLUMNS[0], "float16", "float32", True, True
     ),
     "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
-    "conv2d": lambda: shipped.conv2d_with(shipped.CONV2D_BLOCKINGS[1], "bfloat16", shipped.BIASED),
+    "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
     "scaled_gemm": lambda: shipped.scaled_gemm_with(
         ScaledBlocking(2, 64, 4, shares_a=True), "float32", False
     ),
     "attention": lambda: shipped.attention_with(
-        shipped.attention_blockings(shipped.EVERYTHING, 64)[0], shipped.EVERYTHING
+        attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
     ),
     "attention_work": lambda: attention.work_kernel(
         shipped.EVERYTHING, attention.Blocking(128, 2, 128)
