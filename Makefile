@@ -1,7 +1,7 @@
 # `make demo` and `make test` do all set-up: they need Python >= 3.11, make and a C++ compiler.
 
 PYTHON ?= python3
-EXTRAS ?= cuda13,test,dev,docs
+EXTRAS ?= cuda13,test,dev
 JOBS ?= auto
 
 VENV := .venv
@@ -19,7 +19,7 @@ test: $(INSTALLED)
 check:
 	.ci/run
 
-docs: $(INSTALLED)
+docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs build/docs
 
 format: $(INSTALLED)
@@ -33,6 +33,10 @@ venv: $(INSTALLED)
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	touch $@
+
+$(VENV)/.docs-installed: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
 clean:
