@@ -128,7 +128,6 @@ visible_in(const Problem& problem, const Tile& tile, int group, int block) {
 template <bool kMayBePartial>
 __device__ __forceinline__ void weigh_scores(
     const Consumer& consumer,
-    const Tile& tile,
     const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
@@ -138,6 +137,7 @@ __device__ __forceinline__ void weigh_scores(
     if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.problem.scale);
     if constexpr (kMayBePartial) {
         if (!blocks.is_whole(block)) {
+            const Tile& tile = consumer.task().tile;
             mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
         }
     }
@@ -149,12 +149,33 @@ __device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
     for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] *= by[i / 2 % 2];
 }
 
-// One block of keys: its scores are multiplied while the block before is summed up, and weighed
-// while that goes on.
+// A block of keys: its scores are multiplied while the weights of the block before are summed up,
+// and weighed while that goes on.
+template <bool kMayBePartial>
+__device__ __forceinline__ void advance(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    int block,
+    Softmax& softmax,
+    Scores& scores,
+    Weights& weights,
+    Sums& sums,
+    float (&rescale)[2]
+) {
+    take_turn(consumer.group);
+    consumer.issue_scores(scores);
+    consumer.issue_sums(sums, weights);
+    pass_turn(consumer.group);
+    consumer.take_scores<1>(scores);
+    weigh_scores<kMayBePartial>(consumer, blocks, block, softmax, scores, rescale);
+    consumer.take_sums(sums, weights);
+    accumulators_to_a<Element>(weights, scores);
+}
+
+// Another block of the same tile.
 template <bool kMayBePartial>
 __device__ __forceinline__ void step(
     Consumer& consumer,
-    const Tile& tile,
     const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
@@ -162,15 +183,8 @@ __device__ __forceinline__ void step(
     Weights& weights,
     Sums& sums
 ) {
-    take_turn(consumer.group);
-    consumer.issue_scores(scores);
-    consumer.issue_sums(sums, weights);
-    pass_turn(consumer.group);
-    consumer.take_scores<1>(scores);
     float rescale[2];
-    weigh_scores<kMayBePartial>(consumer, tile, blocks, block, softmax, scores, rescale);
-    consumer.take_sums(sums, weights);
-    accumulators_to_a<Element>(weights, scores);
+    advance<kMayBePartial>(consumer, blocks, block, softmax, scores, weights, sums, rescale);
     if (changes(rescale)) scale_rows(sums, rescale);
 }
 
@@ -181,9 +195,7 @@ __device__ __forceinline__ void begin(
     float rescale[2];
     consumer.issue_scores(scores);
     consumer.take_scores<0>(scores);
-    weigh_scores<true>(
-        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
-    );
+    weigh_scores<true>(consumer, blocks, blocks.end - 1, softmax, scores, rescale);
     accumulators_to_a<Element>(weights, scores);
 }
 
@@ -198,13 +210,13 @@ __device__ __forceinline__ void go_on(
 ) {
     int block = blocks.end - 2;
     for (; block >= max(blocks.whole_end, blocks.first); --block) {
-        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+        step<true>(consumer, blocks, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.whole_first; --block) {
-        step<false>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+        step<false>(consumer, blocks, block, softmax, scores, weights, sums);
     }
     for (; block >= blocks.first; --block) {
-        step<true>(consumer, consumer.task().tile, blocks, block, softmax, scores, weights, sums);
+        step<true>(consumer, blocks, block, softmax, scores, weights, sums);
     }
     consumer.release_queries();
 }
@@ -219,16 +231,7 @@ __device__ __forceinline__ void change_over(
     Sums& sums
 ) {
     float rescale[2];
-    take_turn(consumer.group);
-    consumer.issue_scores(scores);
-    consumer.issue_sums(sums, weights);
-    pass_turn(consumer.group);
-    consumer.take_scores<1>(scores);
-    weigh_scores<true>(
-        consumer, consumer.task().tile, blocks, blocks.end - 1, softmax, scores, rescale
-    );
-    consumer.take_sums(sums, weights);
-    accumulators_to_a<Element>(weights, scores);
+    advance<true>(consumer, blocks, blocks.end - 1, softmax, scores, weights, sums, rescale);
 }
 
 }  // namespace tmaasync

@@ -98,15 +98,6 @@ def _fatal(result: Any) -> DriverError | None:
 
 
 @functools.cache
-def has_device() -> bool:
-    """Whether this process can see a CUDA device."""
-    try:
-        return device_count() > 0
-    except BackendError:
-        return False
-
-
-@functools.cache
 def device_count() -> int:
     """How many devices this process can see.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
@@ -10,10 +12,20 @@ from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
-__all__ = ["BLOCK_K_BYTES", "Blocking", "output_chunk", "output_tile"]
+__all__ = [
+    "BLOCK_K_BYTES",
+    "ROUNDS_TO_SHARE",
+    "Blocking",
+    "of_least_time",
+    "output_chunk",
+    "output_tile",
+]
 
 BLOCK_K_BYTES = 128
 """What a stage holds of K: 64 elements of 16 bits, 128 of 8, 32 of 32."""
+
+ROUNDS_TO_SHARE = 2
+"""From how many rounds on pairs of blocks share loads; before, they would wait for each other."""
 
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
@@ -122,6 +134,32 @@ class Blocking:
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
         return -(-m // self.cluster_rows) * -(-n // self.cluster_columns)
+
+
+_Blocking = TypeVar("_Blocking", bound=Blocking)
+
+
+def of_least_time(
+    rates: Mapping[_Blocking, float], m: int, n: int, multiprocessors: int
+) -> _Blocking:
+    """The blocking of least time: rounds of blocks, times the work of a block over its rate.
+
+    From `ROUNDS_TO_SHARE` on in pairs.
+
+    Args:
+        rates: Share of the fastest rate that blocks reach, each alone in its cluster.
+        m: Rows of the output.
+        n: Columns of the output.
+        multiprocessors: How many blocks run at once.
+    """
+
+    def time(one: _Blocking) -> float:
+        rounds = -(-one.clusters(m, n) // multiprocessors)
+        return rounds * one.block_m * one.block_n / rates[one]
+
+    best = min(rates, key=time)
+    shares = best.clusters(m, n) > ROUNDS_TO_SHARE * multiprocessors
+    return replace(best, cluster=2) if shares else best
 
 
 def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:

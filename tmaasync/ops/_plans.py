@@ -10,7 +10,7 @@ from tmaasync._arrays import ArrayView, Guard, fingerprint, guard
 from tmaasync._elements import Element
 from tmaasync._streams import current_stream_of, stream_of
 
-__all__ = ["Layout", "PlanCache", "are_apart"]
+__all__ = ["Layout", "PlanCache", "are_apart", "is_apart"]
 
 _MAX_PLANS = 4096
 _GRANULE_MASK = 15
@@ -41,6 +41,13 @@ def are_apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
     """Whether two arrays of these spans do not meet."""
     first, second = addresses
     return first + spans[0] <= second or second + spans[1] <= first
+
+
+def is_apart(which: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:
+    """Whether one of the arrays meets none of the others."""
+    others = list(zip(addresses, spans, strict=True))
+    one, one_span = others.pop(which)
+    return all(are_apart((one, other), (one_span, span)) for other, span in others)
 
 
 @dataclass(slots=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import operator
 import struct
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from tmaasync import _driver
+from tmaasync._memory import placed
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.tile.argument import KernelArgument
 from tmaasync.tile.im2col import TMATensorTileIm2col
@@ -18,7 +15,6 @@ from tmaasync.tile.tiled import TMATensorTile
 
 __all__ = ["TMATensorTileArray"]
 
-_ALIGNMENT = 128
 _STRUCT = struct.Struct("<QQ")
 
 _Tile = TMATensorTile | TMATensorTileIm2col
@@ -54,7 +50,7 @@ class TMATensorTileArray(KernelArgument):
         if found:
             raise ArgumentError("\n".join(map(str, found)))
         self._tiles: list[_Tile] = list(tiles)
-        self._memory = _memory(tiles[0].device, b"".join(tile.argument for tile in tiles))
+        self._memory = placed(tiles[0].device, b"".join(tile.argument for tile in tiles))
 
     def __repr__(self) -> str:
         return f"<TMATensorTileArray of {len(self)} at {self._memory.address:#x}, {self._tiles[0]}>"
@@ -177,40 +173,3 @@ def _violations(tiles: Sequence[object]) -> list[Violation]:
         for name in ("cuda_type", "device")
         if getattr(tile, name) != getattr(first, name)
     ]
-
-
-# --- memory -----------------------------------------------------------------------------------
-
-
-def _memory(device: int | None, data: bytes) -> _HostMemory | _DeviceMemory:
-    return _HostMemory(data) if device is None else _DeviceMemory(device, data)
-
-
-class _HostMemory:
-    def __init__(self, data: bytes) -> None:
-        whole = np.empty(len(data) + _ALIGNMENT, np.uint8)
-        start = -whole.ctypes.data % _ALIGNMENT
-        self._bytes = whole[start : start + len(data)]
-        self.address = int(self._bytes.ctypes.data)
-        self.write(0, data)
-
-    def write(self, offset: int, data: bytes) -> None:
-        self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-
-    def read(self) -> bytes:
-        return self._bytes.tobytes()
-
-
-class _DeviceMemory:
-    def __init__(self, device: int, data: bytes) -> None:
-        self._device, self._size = device, len(data)
-        self.address = _driver.allocate(device, len(data))
-        freed = weakref.finalize(self, _driver.free, device, self.address)
-        freed.atexit = False  # the driver is gone by then, and the memory with it
-        self.write(0, data)
-
-    def write(self, offset: int, data: bytes) -> None:
-        _driver.upload(self._device, self.address + offset, data)
-
-    def read(self) -> bytes:
-        return _driver.download(self._device, self.address, self._size)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tmaasync import _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
+from tmaasync._memory import DeviceMemory, HostMemory, placed
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
-from tmaasync.ops._plans import Layout
+from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops.attention.arguments import Views, reachable
 from tmaasync.ops.attention.kernel import (
     Blocking,
@@ -68,7 +67,7 @@ class Plan:
         self._blocking = blocking
         self._device = out.device
         self._launch: PreparedLaunch | EmulatedLaunch | None = None
-        self._table: npt.NDArray[np.int32] | None = None
+        self._order: HostMemory | DeviceMemory | None = None
         self._lock = threading.Lock()
 
     @property
@@ -93,13 +92,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output, the last of q, k, v and out, lies clear of the others."""
-        spans = self._spans
-        out = addresses[3]
-        end = out + spans[3]
-        return all(
-            address + span <= out or end <= address
-            for address, span in zip(addresses[:3], spans, strict=False)
-        )
+        return is_apart(-1, addresses[: len(self._spans)], self._spans)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Attend over arrays that look like those of the last `run`, if `is_ready`.
@@ -123,7 +116,8 @@ class Plan:
         order, rounds = 0, 0
         if variant.cuts_blocks:
             table = tile_order(sizes, scores, blocking, ctas)
-            order, rounds = self._placed(table), len(table)
+            self._order = placed(self._device, table.tobytes())
+            order, rounds = self._order.address, len(table)
         launch = kernel.prepare(
             ctas,
             blocking.threads,
@@ -132,17 +126,6 @@ class Plan:
         )
         launch.release()
         return launch
-
-    def _placed(self, table: npt.NDArray[np.int32]) -> int:
-        """The address of a copy of the table where the arrays are, as long as the plan lives."""
-        if self._device is None:
-            self._table = table
-            return int(table.ctypes.data)
-        address = _driver.allocate(self._device, table.nbytes)
-        freed = weakref.finalize(self, _driver.free, self._device, address)
-        freed.atexit = False  # the process's end frees it, and the context may be gone by then
-        _driver.upload(self._device, address, table.tobytes())
-        return address
 
 
 def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:

@@ -7,7 +7,7 @@ import functools
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
+from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, of_least_time, output_tile
 from tmaasync.ops._epilogue import Epilogue
 from tmaasync.tile import (
     TMATensorTile,
@@ -36,7 +36,6 @@ RATE = {
     (2, 64, 64): 0.8,
     (1, 64, 64): 0.7,
 }
-_ROUNDS_TO_SHARE = 2
 
 
 def choose_blocking(m: int, k: int, multiprocessors: int) -> Blocking:
@@ -51,19 +50,11 @@ def choose_blocking(m: int, k: int, multiprocessors: int) -> Blocking:
         k: Filters.
         multiprocessors: How many blocks run at once.
     """
-
-    def blocking(shape: tuple[int, int, int], cluster: int = 1) -> Blocking:
-        consumers, rows, block_n = shape
-        return Blocking(consumers, block_n, cluster, rows=rows)
-
-    def cost(shape: tuple[int, int, int]) -> float:
-        one = blocking(shape)
-        rounds = -(-one.clusters(m, k) // multiprocessors)
-        return rounds * one.block_m * one.block_n / RATE[shape]
-
-    best = min(RATE, key=cost)
-    shares = blocking(best).clusters(m, k) > _ROUNDS_TO_SHARE * multiprocessors
-    return blocking(best, cluster=2 if shares else 1)
+    rates = {
+        Blocking(consumers, block_n, rows=rows): rate
+        for (consumers, rows, block_n), rate in RATE.items()
+    }
+    return of_least_time(rates, m, k, multiprocessors)
 
 
 _BLOCK_K = BLOCK_K_BYTES // 2

@@ -16,7 +16,7 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import contiguous_copy, in_order
 from tmaasync.ops._epilogue import Epilogue
-from tmaasync.ops._plans import Layout, are_apart
+from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Place, Views
 from tmaasync.ops.conv2d.kernel import choose_blocking, conv2d_kernel, conv2d_tiles
@@ -76,9 +76,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether arrays at these addresses lie clear of the output; in the order of `start`."""
-        pairs = list(zip(addresses, self._spans, strict=True))
-        out, out_span = pairs.pop(_OUT)
-        return all(are_apart((out, address), (out_span, span)) for address, span in pairs)
+        return is_apart(_OUT, addresses, self._spans)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Convolve arrays that look like those of the last `run`, if `is_direct`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._blocking import ROUNDS_TO_SHARE, Blocking
 
 __all__ = [
     "FEW_COLUMNS",
@@ -29,7 +29,6 @@ LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
-_ROUNDS_TO_SHARE = 2
 _BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
 
 # What follows was measured on an H200.
@@ -95,7 +94,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     best = next(filter(fits, blocks))
     if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
         return best
-    is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
+    is_long = count * best.clusters(m, n) > ROUNDS_TO_SHARE * multiprocessors
     shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
     return replace(best, cluster=2) if shares else best
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tmaasync import _arrays, _driver, emulate
@@ -187,7 +187,10 @@ class Plan:
         The addresses are those of a, b, out and `Extras.arrays`.
         """
         if self._launch is not None:
-            self._launch.at(self._words(addresses, extras), stream)
+            a, b, out, *more = addresses
+            if self._swapped:
+                a, b = b, a
+            self._launch.at(self._words(a, b, out, more, extras), stream)
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of all that is read; addresses as for `start`.
@@ -203,11 +206,10 @@ class Plan:
                 return False
         return True
 
-    def _words(self, addresses: Sequence[int], extras: Extras) -> Sequence[int]:
+    def _words(
+        self, a: int, b: int, out: int, more: Iterable[int], extras: Extras
+    ) -> Sequence[int]:
         """The kernel's first parameters."""
-        a, b, out, *more = addresses
-        if self._swapped:
-            a, b = b, a
         return (a, b, out) if self._extras is None else (a, b, out, *extra_words(out, more, extras))
 
     def _run_on_copies(
@@ -250,11 +252,8 @@ class Plan:
         with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(a, b, out, more)
-        addresses = [a.address, b.address, out.address]
-        if self._extras is not None:
-            beside = (view.address for view in more.given.values())
-            addresses += extra_words(out.address, beside, extras)
-        self._launch.at(addresses, handle)
+        beside = (view.address for view in more.given.values())
+        self._launch.at(self._words(a.address, b.address, out.address, beside, extras), handle)
 
     def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
         """The blocking that it gets on a GPU of this name; None is the emulator.

@@ -14,7 +14,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
-from tmaasync.ops._plans import are_apart
+from tmaasync.ops._plans import is_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.kernel import LINE_BYTES
 from tmaasync.ops.gemm.matrix import Matrix, Operand
@@ -96,8 +96,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of rows and matrices; addresses as for `start`."""
-        *others, (out, out_span) = zip(addresses, self._spans, strict=False)
-        return all(are_apart((out, address), (out_span, span)) for address, span in others)
+        return is_apart(-1, addresses[: len(self._spans)], self._spans)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._blocking import Blocking, of_least_time
 from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
@@ -26,7 +26,6 @@ SCALES_PER_LOAD = 4
 _SCALE_BYTES = 4
 _ALIGNMENT = 128
 _BARRIERS_BYTES = 16  # of a stage: two
-_ROUNDS_TO_SHARE = 2
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,10 @@ def choose_scaled_blocking(
     """
     if m <= FEW_ROWS:
         return _choose_for_few_rows(m, n, multiprocessors, column_scales=column_scales)
-    return _choose_for_many_rows(m, n, multiprocessors, column_scales=column_scales)
+    rates = {
+        ScaledBlocking(*shape, column_scales=column_scales): rate for shape, rate in RATE.items()
+    }
+    return of_least_time(rates, m, n, multiprocessors)
 
 
 def _choose_for_few_rows(
@@ -130,24 +132,3 @@ def _choose_for_few_rows(
         ),
         key=cost,
     )
-
-
-def _choose_for_many_rows(
-    m: int, n: int, multiprocessors: int, *, column_scales: bool
-) -> ScaledBlocking:
-    """Rounds of blocks, times the work of a block over its rate.
-
-    From a few rounds on, pairs of blocks share the loads of B.
-    """
-
-    def blocking(shape: tuple[int, int], cluster: int = 1) -> ScaledBlocking:
-        return ScaledBlocking(*shape, cluster, column_scales=column_scales)
-
-    def cost(shape: tuple[int, int]) -> float:
-        one = blocking(shape)
-        rounds = -(-one.clusters(m, n) // multiprocessors)
-        return rounds * one.block_m * one.block_n / RATE[shape]
-
-    best = min(RATE, key=cost)
-    shares = blocking(best).clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
-    return blocking(best, cluster=2 if shares else 1)

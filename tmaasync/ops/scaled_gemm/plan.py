@@ -15,7 +15,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
-from tmaasync.ops._plans import Layout, are_apart
+from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 from tmaasync.ops.scaled_gemm.arguments import Operands
@@ -70,8 +70,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether operands at these addresses lie clear of the output, which is the last."""
-        *others, (out, out_span) = zip(addresses, self._spans, strict=True)
-        return all(are_apart((out, address), (out_span, span)) for address, span in others)
+        return is_apart(-1, addresses, self._spans)
 
     def run(self, operands: Operands, out: ArrayView, stream: object) -> None:
         """Multiply."""

@@ -1,0 +1,61 @@
+"""Bytes of our own that a kernel reads: on a device, or in host memory for the emulator."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+
+from tmaasync import _driver
+
+__all__ = ["DeviceMemory", "HostMemory", "placed"]
+
+_ALIGNMENT = 128
+
+
+def placed(device: int | None, data: bytes) -> HostMemory | DeviceMemory:
+    """A copy of the data, at an address that is a multiple of 128; it lives as long as the result.
+
+    Args:
+        device: The ordinal of the device; None for host memory.
+        data: What to copy. It is there, for every stream, when this returns.
+    """
+    return HostMemory(data) if device is None else DeviceMemory(device, data)
+
+
+class HostMemory:
+    """Bytes in host memory, at ``address``."""
+
+    def __init__(self, data: bytes) -> None:
+        whole = np.empty(len(data) + _ALIGNMENT, np.uint8)
+        start = -whole.ctypes.data % _ALIGNMENT
+        self._bytes = whole[start : start + len(data)]
+        self.address = int(self._bytes.ctypes.data)
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes from an offset on."""
+        self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def read(self) -> bytes:
+        """All of them."""
+        return self._bytes.tobytes()
+
+
+class DeviceMemory:
+    """Bytes on a device, at ``address``."""
+
+    def __init__(self, device: int, data: bytes) -> None:
+        self._device, self._size = device, len(data)
+        self.address = _driver.allocate(device, len(data))
+        freed = weakref.finalize(self, _driver.free, device, self.address)
+        freed.atexit = False  # the driver is gone by then, and the memory with it
+        self.write(0, data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes from an offset on."""
+        _driver.upload(self._device, self.address + offset, data)
+
+    def read(self) -> bytes:
+        """All of them."""
+        return _driver.download(self._device, self.address, self._size)
