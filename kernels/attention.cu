@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ VTile v,
     const __grid_constant__ OTile o,
     float* lse,
-    const void* list,
+    void* list,
     int rounds,
     const __grid_constant__ Problem problem
 ) {
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
             if constexpr (IS_PACKED) {
                 load_tiles(
                     {shared, q, k, v}, problem,
-                    PackedWalk(problem, *static_cast<const WorkList*>(list))
+                    PackedWalk(problem, *static_cast<WorkList*>(list))
                 );
             } else {
                 load_tiles(

@@ -190,9 +190,11 @@ __device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, 
 
 template <typename Walk>
 __device__ void load_tiles(Loads loads, const Problem& problem, const Walk& walk) {
-    i32 round = 0;
-    for (i32 index = walk.index(0); index >= 0; index = walk.index(++round)) {
-        load_tile(loads, problem, walk.tile(index));
+    i32 index = walk.first();
+    for (i32 round = 1; index >= 0; ++round) {
+        const Tile tile = walk.tile(index);
+        index = walk.next(round);
+        load_tile(loads, problem, tile);
     }
     loads.end();
 }

@@ -111,8 +111,9 @@ struct PaddedWalk {
           rounds(rounds),
           tiles_per_head(ceil_div(of.queries, kTilePositions)) {}
 
-    // The number of the tile of a round; negative where there is none left.
-    __device__ __forceinline__ i32 index(i32 round) const {
+    // The number of the first tile, and of the one of a round; negative where there is none left.
+    __device__ __forceinline__ i32 first() const { return next(0); }
+    __device__ __forceinline__ i32 next(i32 round) const {
         if constexpr (HAS_LEFT || HAS_RIGHT) {
             return round < rounds ? order[round * gridDim.x + blockIdx.x] : -1;
         } else {
@@ -131,38 +132,58 @@ struct PaddedWalk {
     }
 };
 
-// Tiles of packed arrays, without their heads: those that see the most keys first. attention_work
-// makes it.
+// Tiles of packed arrays, without their heads, which attention_work makes. They come in sections:
+// sequences whose keys, of `heads_at_once` tiles of heads, stay in L2. In a section those that see
+// the most keys come first.
 struct WorkList {
-    struct alignas(8) Item {
+    struct alignas(16) Item {
         Entry entry;
         i32 position;
+        i32 section;       // the first item of its section
+        i32 section_size;  // items
     };
 
     i32 count;
+    i32 heads_at_once;  // divides the tiles of heads
+    u32 taken;          // by how many CTAs a tile was asked for; 0 again when all are worked off
     Item items[1];
 };
 
+// CTAs take the next tile when they are done with one, and ask for it while they still have one.
 struct PackedWalk {
     const Problem& problem;
-    const WorkList& list;
+    WorkList& list;
+    i32 heads;
     i32 tiles;
 
-    __device__ PackedWalk(const Problem& of, const WorkList& list)
-        : problem(of), list(list), tiles(list.count * (of.heads / HEADS_PER_TILE)) {}
+    __device__ PackedWalk(const Problem& of, WorkList& list)
+        : problem(of),
+          list(list),
+          heads(of.heads / HEADS_PER_TILE),
+          tiles(list.count * heads) {}
 
-    // Every other round goes backwards over the CTAs: where tiles come with the most keys first,
-    // the work of two rounds is about equal.
-    __device__ __forceinline__ i32 index(i32 round) const {
-        const i32 ctas = gridDim.x, cta = blockIdx.x;
-        const i32 tile = round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
+    __device__ __forceinline__ i32 first() const {
+        const i32 cta = blockIdx.x;
+        return cta < tiles ? cta : -1;
+    }
+
+    // A CTA asks again until there is none left, so as often as there are tiles: the last one to
+    // ask leaves the count as the next launch is to find it.
+    __device__ __forceinline__ i32 next(i32) const {
+        const i32 tile = gridDim.x + atomicInc(&list.taken, tiles - 1);
         return tile < tiles ? tile : -1;
     }
 
+    // In a section, `heads_at_once` after `heads_at_once`.
     __device__ __forceinline__ Tile tile(i32 index) const {
-        const i32 heads = problem.heads / HEADS_PER_TILE;
-        const auto item = list.items[index / heads];
-        return {item.entry, index % heads * HEADS_PER_TILE, item.position};
+        const auto& any = list.items[index / heads];
+        const i32 at_once = list.heads_at_once;
+        const i32 in_section = index - any.section * heads;
+        const i32 turn = in_section / (any.section_size * at_once);
+        const i32 in_turn = in_section % (any.section_size * at_once);
+        const auto& item = list.items[any.section + in_turn / at_once];
+        const i32 head = turn * at_once + in_turn % at_once;
+        return {item.entry, head * HEADS_PER_TILE, item.position};
     }
 };
 

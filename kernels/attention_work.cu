@@ -1,5 +1,6 @@
-// Cuts the sequences of a packed batch into tiles of queries, for attention.cu: those that see the
-// most keys first, so that what is left at the end is short. One CTA.
+// Cuts the sequences of a packed batch into tiles of queries, for attention.cu. They come in
+// sections of sequences, one after the other, with about `section_keys` keys together; in a section
+// those come first that see the most keys, so that what is left at the end is short. One CTA.
 //
 // Sequences that the arrays do not have are left out. The number of one of them, counted from 1, is
 // written to `broken_sequence`.
@@ -11,11 +12,14 @@ using namespace tmaasync;
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
-constexpr int kBins = kThreads;
+constexpr int kBinsPerThread = 4;
+constexpr int kBins = kThreads * kBinsPerThread;
+constexpr int kMaxSections = 64;
 constexpr u32 kWholeWarp = 0xffffffff;
 
 struct SharedMemory {
     i32 bins[kBins];
+    i32 sections[kMaxSections + 1];  // the first item of each, and behind the last
     i32 warp_sums[kWarps];
     i32 broken;
 };
@@ -62,16 +66,26 @@ __device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& b
     }
 }
 
-// Bins of tiles that see about as many keys, the most first.
+// Bins of tiles of one section that see about as many keys: section by section, in each the most
+// first.
 struct Bins {
+    i32 section_keys;
+    i32 sections;
+    i32 per_section;
     i32 shift = 0;
 
-    __device__ explicit Bins(i32 max_keys) {
-        while (ceil_div(max_keys, BLOCK_N) >> shift >= kBins) ++shift;
+    __device__ Bins(i32 wanted_keys, i32 keys, i32 max_keys)
+        : section_keys(max(wanted_keys, keys / kMaxSections + 1)),
+          sections(keys / section_keys + 1),
+          per_section(kBins / sections) {
+        while (ceil_div(max_keys, BLOCK_N) >> shift >= per_section) ++shift;
     }
 
+    __device__ i32 section(const Tile& tile) const { return tile.entry.keys.start / section_keys; }
+
     __device__ i32 of(const Tile& tile, const Problem& problem) const {
-        return kBins - 1 - (tile.blocks(problem).count() >> shift);
+        const i32 seen = tile.blocks(problem).count() >> shift;
+        return (section(tile) + 1) * per_section - 1 - seen;
     }
 };
 
@@ -89,6 +103,22 @@ __device__ i32 sum_before(SharedMemory& shared, i32 value) {
     return sum - value;
 }
 
+// Turns how many tiles each bin has into the place of its first. The last thread gets how many there
+// are.
+__device__ i32 place_bins(SharedMemory& shared) {
+    auto* mine = &shared.bins[threadIdx.x * kBinsPerThread];
+    i32 here = 0;
+    for (int i = 0; i < kBinsPerThread; ++i) here += mine[i];
+    i32 place = sum_before(shared, here);
+    const i32 end = place + here;
+    for (int i = 0; i < kBinsPerThread; ++i) {
+        const i32 next = place + mine[i];
+        mine[i] = place;
+        place = next;
+    }
+    return end;
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     const i32* cu_seqlens_q,
     const i32* cu_seqlens_k,
@@ -96,12 +126,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     i32* broken_sequence,
     i32 max_queries,
     i32 max_keys,
+    i32 section_keys,
+    i32 heads_at_once,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const Batch batch{cu_seqlens_q, cu_seqlens_k, problem.batch, max_queries, max_keys};
-    const Bins bins(max_keys);
-    shared.bins[threadIdx.x] = 0;
+    const Bins bins(section_keys, problem.keys, max_keys);
+    for (i32 bin = threadIdx.x; bin < kBins; bin += kThreads) shared.bins[bin] = 0;
     if (threadIdx.x == 0) shared.broken = 0;
     __syncthreads();
 
@@ -114,17 +146,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     if (broken != 0) atomicMax(&shared.broken, broken);
     __syncthreads();
 
-    const i32 here = shared.bins[threadIdx.x];
-    const i32 before = sum_before(shared, here);
-    shared.bins[threadIdx.x] = before;
+    const i32 end = place_bins(shared);
     if (threadIdx.x == kThreads - 1) {
-        list->count = before + here;
+        list->count = end;
+        list->heads_at_once = heads_at_once;
+        list->taken = 0;
+        shared.sections[bins.sections] = end;
         if (shared.broken != 0) *broken_sequence = shared.broken;
+    }
+    __syncthreads();
+    if (threadIdx.x < bins.sections) {
+        shared.sections[threadIdx.x] = shared.bins[threadIdx.x * bins.per_section];
     }
     __syncthreads();
 
     for_each_tile(batch, problem, broken, [&](const Tile& tile) {
         const i32 place = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
-        list->items[place] = {tile.entry, tile.position};
+        const i32 section = bins.section(tile);
+        const i32 first = shared.sections[section], end = shared.sections[section + 1];
+        list->items[place] = {tile.entry, tile.position, first, end - first};
     });
 }

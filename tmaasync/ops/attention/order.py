@@ -1,4 +1,4 @@
-"""In which order CTAs work off the tiles of padded arrays, where masks make tiles differ."""
+"""In which order CTAs work off tiles: in sections whose keys stay in L2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tmaasync.ops.attention.kernel import Blocking, Sizes
 from tmaasync.ops.attention.scores import Scores
 
-__all__ = ["tile_order"]
+__all__ = ["section", "tile_order"]
 
 # Keys and values of the heads that are walked together fill about half of L2.
 _SECTION_BYTES = 32 << 20
@@ -50,8 +50,24 @@ def tile_order(
     return order
 
 
+def section(longest: Sizes, blocking: Blocking) -> tuple[int, int]:
+    """The sections of packed arrays: about how many keys they have, and of how many tiles of heads.
+
+    Args:
+        longest: Sizes, keys and queries those of the longest sequence.
+        blocking: How queries are cut.
+    """
+    heads = longest.heads // blocking.heads_per_tile
+    at_once = min(heads, _heads_of_a_section(longest, blocking))
+    while heads % at_once:
+        at_once -= 1
+    tiles_per_kv_head = longest.heads_per_kv_head // blocking.heads_per_tile
+    key_bytes = 2 * longest.head_dim * _ELEMENT_BYTES * -(-at_once // tiles_per_kv_head)
+    return max(longest.keys, _SECTION_BYTES // key_bytes), at_once
+
+
 def _heads_of_a_section(sizes: Sizes, blocking: Blocking) -> int:
-    head_bytes = 2 * sizes.keys * sizes.head_dim * _ELEMENT_BYTES
+    head_bytes = 2 * max(1, sizes.keys) * sizes.head_dim * _ELEMENT_BYTES
     key_heads = max(1, _SECTION_BYTES // head_bytes)
     return key_heads * (sizes.heads_per_kv_head // blocking.heads_per_tile)
 

@@ -30,6 +30,7 @@ from tmaasync.ops.attention.kernel import (
     packed_maps,
     work_kernel,
 )
+from tmaasync.ops.attention.order import section
 from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.ragged.lengths import Sums
@@ -38,7 +39,7 @@ __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
 _Launch = PreparedLaunch | EmulatedLaunch
 _INT32 = element(np.int32)
-_LIST_HEAD_WORDS, _ITEM_WORDS = 2, 6  # of the kernel's WorkList
+_LIST_HEAD_WORDS, _ITEM_WORDS = 4, 8  # of the kernel's WorkList
 _CUT_THREADS = 1024
 
 
@@ -211,6 +212,7 @@ class VarlenPlan:
                 self._broken if self._device is None else int(self._broken.ctypes.data),
                 self.batch.max_queries,
                 self.batch.max_keys,
+                *section(self._sizes(self.batch.max_queries, self.batch.max_keys), self._blocking),
                 problem(self._packed, self._scores, self._blocking),
             ),
             pdl=True,

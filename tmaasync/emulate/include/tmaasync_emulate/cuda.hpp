@@ -237,6 +237,16 @@ template <typename T>
 T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old - value); });
 }
+inline unsigned atomicInc(unsigned* address, unsigned last) {
+    return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
+        return old >= last ? 0 : old + 1;
+    });
+}
+inline unsigned atomicDec(unsigned* address, unsigned last) {
+    return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
+        return old == 0 || old > last ? last : old - 1;
+    });
+}
 template <typename T>
 T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
