@@ -7,21 +7,21 @@ of the ratio within a round.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib.metadata
 import json
 import platform
 import statistics
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import cupy
+
+from tmaasync.ops._clocks import clocks_recorded
+from tmaasync.ops._turns import calls_per_turn, take_turns
 
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
@@ -33,51 +33,6 @@ _PACKAGES = (
     "cuda-core",
     "nvidia-cuda-nvrtc",
 )
-
-
-@dataclass
-class Clocks:
-    """SM clock in MHz and power in W, sampled while a race runs."""
-
-    sm_mhz: list[int] = field(default_factory=list)
-    power_w: list[float] = field(default_factory=list)
-
-    def summary(self) -> dict[str, float]:
-        if not self.sm_mhz:
-            return {}
-        return {
-            "sm_mhz_median": statistics.median(self.sm_mhz),
-            "sm_mhz_min": min(self.sm_mhz),
-            "power_w_median": statistics.median(self.power_w),
-        }
-
-
-@contextlib.contextmanager
-def clocks_recorded(period_s: float = 0.02) -> Iterator[Clocks]:
-    """Sample the device's clocks in a thread; without NVML nothing is recorded."""
-    clocks = Clocks()
-    try:
-        import pynvml  # noqa: PLC0415
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(cupy.cuda.Device().id)
-    except Exception:  # NVML is an extra: the race counts without it
-        yield clocks
-        return
-    stop = threading.Event()
-
-    def sample() -> None:
-        while not stop.wait(period_s):
-            clocks.sm_mhz.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
-            clocks.power_w.append(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield clocks
-    finally:
-        stop.set()
-        thread.join()
 
 
 def race(
@@ -92,18 +47,12 @@ def race(
 
     A call does ``works_per_call`` pieces of it; more than one where they are `captured`.
     """
-    turns = {name: _calls_for(run, seconds_per_turn) for name, run in contestants.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    calls = calls_per_turn(contestants, seconds_per_turn)
     with clocks_recorded() as clocks:
-        for _ in range(rounds):
-            for name, run in contestants.items():
-                times[name].append(_device_us(run, turns[name]) / works_per_call)
-    ratios = {
-        name: [theirs / own for theirs, own in zip(times[reference], own_times, strict=True)]
-        for name, own_times in times.items()
-    }
+        turns = take_turns(contestants, calls, rounds=rounds)
+    ratios = {name: turns.speeds(name, reference) for name in contestants}
     return {
-        "us": {name: round(statistics.median(values), 3) for name, values in times.items()},
+        "us": {name: round(us / works_per_call, 3) for name, us in turns.medians().items()},
         "speed_over_" + reference: {
             name: {
                 "median": round(statistics.median(values), 4),
@@ -113,7 +62,7 @@ def race(
             for name, values in ratios.items()
         },
         "rounds": rounds,
-        "calls_per_turn": turns,
+        "calls_per_turn": calls,
         "clocks": clocks.summary(),
     }
 
@@ -133,23 +82,6 @@ def captured(works: Sequence[Callable[[], Any]]) -> Callable[[], None]:
         for work in works:
             work()
     return graph.replay
-
-
-def _calls_for(run: Callable[[], Any], seconds: float) -> int:
-    for _ in range(3):
-        run()
-    cupy.cuda.get_current_stream().synchronize()
-    return max(3, int(seconds * 1e6 / max(_device_us(run, 3), 1.0)))
-
-
-def _device_us(run: Callable[[], Any], calls: int) -> float:
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    start.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, end)) * 1000 / calls
 
 
 def host_race(

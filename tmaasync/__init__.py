@@ -23,6 +23,7 @@ from tmaasync.errors import (
     Violation,
     WaitingThreads,
 )
+from tmaasync.graph_tiles import GraphTiles
 from tmaasync.kernel import Kernel
 from tmaasync.modes import (
     CachePolicy,
@@ -77,6 +78,7 @@ __all__ = [
     "EmulatedFault",
     "EmulatedRace",
     "EmulatedTimeout",
+    "GraphTiles",
     "Im2colSpec",
     "Interleave",
     "Kernel",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from tmaasync import _driver, ops
 from tmaasync.errors import BackendError
+from tmaasync.ops._turns import Turns, calls_per_turn, take_turns
 
 __all__ = ["Case", "GpuReport", "repeat", "run", "why_not"]
 
@@ -107,20 +107,20 @@ def _nan_like(array: Any) -> Any:
 def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
     ops.copy(source, target)
     wrong = int((source.view(np.uint32) != target.view(np.uint32)).sum())
-    times = _race(
+    turns = _race(
         {
             "tmaasync": lambda: ops.copy(source, target),
             "cupy": lambda: _cupy().copyto(target, source),
         }
     )
-    microseconds = statistics.median(times["tmaasync"])
+    microseconds = turns.medians()["tmaasync"]
     return Case(
         name=name,
         size=size,
         microseconds=microseconds,
         rate=2 * source.nbytes / microseconds / 1e6,
         unit="TB/s",
-        speed_over_cupy=_speed_over_cupy(times),
+        speed_over_cupy=_speed_over_cupy(turns),
         error=wrong / source.size,
         tolerance=0.0,
         passed=wrong == 0,
@@ -141,15 +141,15 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
     if _cupy_multiplies(kind):
         theirs = _cupy().empty((m, n), kind)
         contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=theirs)
-    times = _race(contestants)
-    microseconds = statistics.median(times["tmaasync"])
+    turns = _race(contestants)
+    microseconds = turns.medians()["tmaasync"]
     return Case(
         name=f"matmul {dtype}",
         size=f"{m}x{n}x{k}",
         microseconds=microseconds,
         rate=2 * m * n * k / microseconds / 1e6,
         unit="TFLOP/s",
-        speed_over_cupy=_speed_over_cupy(times),
+        speed_over_cupy=_speed_over_cupy(turns),
         error=error,
         tolerance=_TOLERANCE[dtype],
         passed=error < _TOLERANCE[dtype],
@@ -180,35 +180,10 @@ def _relative_error(out: Any, a: Any, b: Any) -> float:
 # --- time -------------------------------------------------------------------------------------
 
 
-def _race(contestants: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
-    """Microseconds per call in each round; the contestants take turns."""
-    calls = {name: _calls_per_turn(run) for name, run in contestants.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(_ROUNDS):
-        for name, run in contestants.items():
-            times[name].append(_device_us(run, calls[name]))
-    return times
+def _race(contestants: dict[str, Callable[[], Any]]) -> Turns[str]:
+    calls = calls_per_turn(contestants, _SECONDS_PER_TURN)
+    return take_turns(contestants, calls, rounds=_ROUNDS)
 
 
-def _calls_per_turn(run: Callable[[], Any]) -> int:
-    _device_us(run, 3)
-    return max(3, int(_SECONDS_PER_TURN * 1e6 / max(_device_us(run, 3), 1.0)))
-
-
-def _device_us(run: Callable[[], Any], calls: int) -> float:
-    cupy = _cupy()
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    start.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, end)) * 1000 / calls
-
-
-def _speed_over_cupy(times: dict[str, list[float]]) -> float | None:
-    """The median over the rounds of the ratio within a round."""
-    if "cupy" not in times:
-        return None
-    pairs = zip(times["cupy"], times["tmaasync"], strict=True)
-    return statistics.median(theirs / ours for theirs, ours in pairs)
+def _speed_over_cupy(turns: Turns[str]) -> float | None:
+    return turns.speed("tmaasync", "cupy") if "cupy" in turns.calls else None

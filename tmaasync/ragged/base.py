@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 
 from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import TensorMapSpec
 from tmaasync.tile import KernelArgument, TMATensorTile
 
-__all__ = ["RaggedMap"]
+__all__ = ["RaggedMap", "array_address"]
 
+_MAP_BYTES = 128
 _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
 _ARGUMENT_BYTES = 512
+_NUMBERS = struct.Struct("<2I")
 
 
 class RaggedMap(KernelArgument):
@@ -90,3 +94,18 @@ class RaggedMap(KernelArgument):
 
 def _packed(numbers: Iterable[int]) -> bytes:
     return b"".join(number.to_bytes(4, "little") for number in numbers)
+
+
+def array_address(argument: bytes) -> int | None:
+    """Where the array lies of a map whose kernel parameter this is; None if it is none."""
+    below = argument[8:_MAP_BYTES]
+    if len(argument) != _ARGUMENT_BYTES or argument[_MAP_BYTES + 8 : 2 * _MAP_BYTES] != below:
+        return None
+    try:
+        spec = TensorMapSpec.decode(argument[:_MAP_BYTES])
+    except TensorMapError:
+        return None
+    max_length, heads = _NUMBERS.unpack_from(argument, _OUTLYING_BYTES)
+    # The cursor counts rows, or, where heads are merged with them, heads of rows.
+    below_bytes: int = max_length * spec.strides_bytes[0] * max(heads, 1)
+    return spec.address + below_bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +13,7 @@ from tmaasync._streams import stream_of
 from tmaasync.errors import ArgumentError, TMAError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._results import empty_rows
+from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 from tmaasync.ops.gemm.arguments import check_operands
 from tmaasync.ops.gemm.candidates import candidates
 from tmaasync.ops.gemm.matrix import Matrix
@@ -107,10 +107,10 @@ def tune(product: Product, on_step: Callable[[], object] = lambda: None) -> Winn
             if is_right or blocking == product.default:
                 runs[blocking] = run
         on_step()
-    rough = _medians(_race(product, runs, _ROUGH_ROUNDS, on_step))
+    rough = _race(product, runs, _ROUGH_ROUNDS, on_step).medians()
     finalists = {*sorted(runs, key=rough.__getitem__)[:_FINALISTS], product.default}
-    times = _race(product, {blocking: runs[blocking] for blocking in finalists}, _ROUNDS, on_step)
-    return _winner(product, times)
+    turns = _race(product, {blocking: runs[blocking] for blocking in finalists}, _ROUNDS, on_step)
+    return _winner(product, turns)
 
 
 def _contestants(product: Product) -> list[Blocking]:
@@ -119,45 +119,25 @@ def _contestants(product: Product) -> list[Blocking]:
     return [product.default, *(other for other in found if other != product.default)]
 
 
-_Times = Mapping[Blocking, list[float]]
-
-
 def _race(
     product: Product,
     runs: Mapping[Blocking, Callable[[], object]],
     rounds: int,
     on_step: Callable[[], object],
-) -> _Times:
-    """Microseconds per call of every blocking in each round."""
-    calls = {blocking: _calls_per_turn(product, run) for blocking, run in runs.items()}
-    times: dict[Blocking, list[float]] = {blocking: [] for blocking in runs}
-    for _ in range(rounds):
-        for blocking, run in runs.items():
-            times[blocking].append(product.microseconds(run, calls[blocking]))
-        on_step()
-    return times
+) -> Turns[Blocking]:
+    clock = product.microseconds
+    calls = calls_per_turn(runs, _SECONDS_PER_TURN, clock)
+    return take_turns(runs, calls, rounds=rounds, microseconds=clock, on_round=on_step)
 
 
-def _calls_per_turn(product: Product, run: Callable[[], object]) -> int:
-    return max(3, int(_SECONDS_PER_TURN * 1e6 / max(product.microseconds(run, 3), 1.0)))
-
-
-def _medians(times: _Times) -> dict[Blocking, float]:
-    return {blocking: statistics.median(values) for blocking, values in times.items()}
-
-
-def _winner(product: Product, times: _Times) -> Winner:
-    default = times[product.default]
-
+def _winner(product: Product, turns: Turns[Blocking]) -> Winner:
     def gain(blocking: Blocking) -> float:
-        """The median over the rounds of the ratio within a round."""
-        pairs = zip(default, times[blocking], strict=True)
-        return statistics.median(theirs / own for theirs, own in pairs)
+        return turns.speed(blocking, product.default)
 
-    best = max(times, key=gain)
+    best = max(turns.calls, key=gain)
     if gain(best) < _LEAST_GAIN:
         best = product.default
-    medians = _medians(times)
+    medians = turns.medians()
     return Winner(product.problem, best, medians[best], medians[product.default])
 
 
@@ -216,13 +196,7 @@ class DeviceProduct:
 
     def microseconds(self, run: Callable[[], object], calls: int) -> float:
         """See `Product`."""
-        start, end = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        start.record()
-        for _ in range(calls):
-            run()
-        end.record()
-        end.synchronize()
-        return float(self._cupy.cuda.get_elapsed_time(start, end)) * 1000 / calls
+        return device_microseconds(run, calls)
 
 
 def _normal(shape: tuple[int, int], stored: str, dtype: str, device: int, *, seed: int) -> Any:

@@ -1,0 +1,365 @@
+"""Tiles and arrays of a captured CUDA graph, exchanged between replays.
+
+A capture freezes the arguments of its launches, tensor maps included, into the nodes of the graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays, _driver
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import (
+    ArgumentError,
+    ArrayTypeError,
+    DriverError,
+    TensorMapError,
+    Violation,
+)
+from tmaasync.ragged.base import RaggedMap, array_address
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+from tmaasync.tile import (
+    BulkTile,
+    KernelArgument,
+    TMATensorTile,
+    TMATensorTileArray,
+    create_tma_tile,
+)
+from tmaasync.tile.argument import MapTile
+
+__all__ = ["GraphTiles"]
+
+_MAP_BYTES = 128
+_WORD_BYTES = 8
+_GRANULE_BYTES = 16
+
+
+class _Place(NamedTuple):
+    """Bytes of a kernel's parameters: which kernel of the graph, which parameter, where in it."""
+
+    kernel: int
+    parameter: int
+    offset: int
+
+
+class GraphTiles:
+    """The tiles and arrays that the kernels of a captured CUDA graph were given.
+
+    `rebind` moves one of them to another array, in place in the executable graph: nothing is
+    captured or instantiated again. Launches of the graph from then on use the new array, those
+    already in a stream the old one. Grid, cluster, numbers and the order of the nodes stay.
+
+    Keep this object as long as the graph is launched: it keeps the graph and the new arrays alive.
+    Those of the capture are the caller's to keep until they are moved. One `GraphTiles` serves one
+    graph; a second one of the same graph would not know what the first has changed.
+
+    Args:
+        graph: What CuPy's ``stream.end_capture()`` returned, or a ``torch.cuda.CUDAGraph`` made
+            with ``keep_graph=True`` and instantiated.
+
+    Raises:
+        ArgumentError: It is no such graph, or it holds kernels that cannot be looked into.
+    """
+
+    def __init__(self, graph: object) -> None:
+        """Read the parameters of every kernel; nothing is changed."""
+        captured, self._executable = _handles(graph)
+        nodes = _driver.graph_nodes(captured)
+        found = list(_unreadable(nodes))
+        if found:
+            raise ArgumentError("\n".join(map(str, found)))
+        self._graph = graph
+        self._nodes = nodes.kernels
+        self._copied = nodes.copied
+        self._captured: list[tuple[bytes, ...]] = [node.parameters or () for node in nodes.kernels]
+        self._now = list(self._captured)
+        self._held: dict[_Place, object] = {}
+        self._lock = threading.Lock()
+
+    def rebind(self, captured: object, array: object) -> None:
+        """Have launches of the graph from now on use another array.
+
+        Args:
+            captured: What a launch in the capture was given: a tile (also to say so again after it
+                was moved), or an array. Of an array everything that the kernels know moves: tensor
+                maps and pointers, into any part of it. That is how operands of `ops` are named,
+                whose tiles the caller never sees.
+            array: What takes its place. For an array it has the same shape, strides, element type
+                and device, and the same distance from a multiple of 16 bytes. For a tile it is what
+                the tile's own ``rebind`` takes. For a tile of `create_tma_tile` shape and strides
+                may differ, as long as as many tiles cover it, because the grid stays; sizes that
+                the kernel was given as numbers stay too.
+
+        Raises:
+            ArgumentError: No kernel of the graph holds it, or the driver copies it, or the array
+                does not fit.
+            TensorMapError: The array breaks rules of the tensor map.
+            ArrayTypeError: It is no array, or of another type than the one that was captured.
+            DriverError: The driver refused.
+
+        After any of these the graph is as before.
+        """
+        if isinstance(captured, KernelArgument):
+            device = captured.device
+            new = _moved(captured, array)
+            found = dict(self._holding(captured, new))
+            keep: object = new
+        else:
+            old, now = _same_layout(captured, array)
+            device, keep = now.device, now
+            found = dict(self._pointing_into(old, now.address - old.address))
+        if not found:
+            raise _not_held(captured)
+        with self._lock, _driver.on_device(device):
+            self._patch(found)
+            self._held.update(dict.fromkeys(found, keep))
+
+    # --- where it is held ---------------------------------------------------------------------
+
+    def _holding(self, tile: KernelArgument, new: KernelArgument) -> Iterator[tuple[_Place, bytes]]:
+        """Parameters that are this tile, and what they become."""
+        forms = {tile.argument: new.argument}
+        if isinstance(tile, MapTile | RaggedMap) and isinstance(new, MapTile | RaggedMap):
+            forms[tile.descriptor] = new.descriptor  # for parameters of a bare map
+        for kernel, parameters in enumerate(self._captured):
+            for index, data in enumerate(parameters):
+                if data in forms:
+                    yield _Place(kernel, index, 0), forms[data]
+
+    def _pointing_into(self, old: ArrayView, shift: int) -> Iterator[tuple[_Place, bytes]]:
+        """Addresses in the array among the parameters, and what they become."""
+        low, high = old.byte_bounds
+        if any(low <= address < high for address in self._copied):
+            raise ArgumentError(
+                f"captured is an array at {old.address:#x}; the graph also has the driver copy or "
+                "fill it, which stays. Capture kernels alone, or capture again."
+            )
+        for kernel, parameters in enumerate(self._captured):
+            for index, data in enumerate(parameters):
+                for offset, base in _addresses(data):
+                    if low <= base < high:
+                        yield _Place(kernel, index, offset), _shifted(data, offset, shift)
+
+    # --- the change ---------------------------------------------------------------------------
+
+    def _patch(self, changes: Mapping[_Place, bytes]) -> None:
+        """Change all of it in the executable graph, or, where the driver refuses, nothing."""
+        after: dict[int, list[bytes]] = {}
+        for place, data in changes.items():
+            parameters = after.setdefault(place.kernel, list(self._now[place.kernel]))
+            whole = parameters[place.parameter]
+            end = place.offset + len(data)
+            parameters[place.parameter] = whole[: place.offset] + data + whole[end:]
+        changed: list[int] = []
+        try:
+            for kernel, parameters in after.items():
+                self._nodes[kernel].set_parameters(self._executable, parameters)
+                changed.append(kernel)
+        except DriverError:
+            for kernel in changed:
+                self._nodes[kernel].set_parameters(self._executable, self._now[kernel])
+            raise
+        for kernel, parameters in after.items():
+            self._now[kernel] = tuple(parameters)
+
+
+# --- the graph --------------------------------------------------------------------------------
+
+
+def _handles(graph: Any) -> tuple[int, int]:
+    """The captured and the executable graph."""
+    if hasattr(graph, "raw_cuda_graph_exec"):
+        try:
+            return int(graph.raw_cuda_graph()), int(graph.raw_cuda_graph_exec())
+        except RuntimeError as error:
+            raise ArgumentError(
+                f"graph is a torch.cuda.CUDAGraph that does not show its nodes ({error}). Make it "
+                "with torch.cuda.CUDAGraph(keep_graph=True), and call its instantiate() after the "
+                "capture."
+            ) from error
+    try:
+        return int(graph.graph), int(graph.graphExec)
+    except AttributeError:
+        raise ArgumentError(
+            f"graph is a {type(graph).__name__}; it must be what CuPy's stream.end_capture() "
+            "returned, or a torch.cuda.CUDAGraph of torch 2.9 or later. Pass one."
+        ) from None
+
+
+def _unreadable(nodes: _driver.GraphNodes) -> Iterator[Violation]:
+    if nodes.nested:
+        yield Violation(
+            "graph",
+            f"one of which {nodes.nested} nodes are graphs themselves",
+            "kernels in those cannot be changed from outside",
+            "Capture the launches, not launches of graphs",
+        )
+    closed = sum(node.parameters is None for node in nodes.kernels)
+    if closed:
+        yield Violation(
+            "graph",
+            f"one with {closed} kernels that take all parameters in one buffer",
+            "tiles and arrays are not found in there",
+            "Capture those kernels in a graph of their own",
+        )
+
+
+def _addresses(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where in a parameter there may be an address, and where the array would lie.
+
+    Other numbers are hardly ever as large as the address of an array.
+    """
+    ragged = array_address(data)
+    if ragged is not None:
+        yield 0, ragged
+    elif _map_in(data) is not None:
+        yield 0, _word(data, 0)  # the other words of a map are no addresses
+    else:
+        for offset in range(0, len(data) - _WORD_BYTES + 1, _WORD_BYTES):
+            yield offset, _word(data, offset)
+
+
+def _word(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + _WORD_BYTES], "little")
+
+
+def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
+    """The tensor map with which a parameter begins."""
+    if len(data) < _MAP_BYTES:
+        return None
+    try:
+        return TensorMapSpec.decode(data[:_MAP_BYTES])
+    except TensorMapError:
+        return None
+
+
+def _shifted(data: bytes, offset: int, shift: int) -> bytes:
+    """The address there, so many bytes further on; that of a tensor map has rules."""
+    address = _word(data, offset) + shift
+    map_ = _map_in(data)
+    if map_ is not None:
+        replace(map_, address=address).check()
+    return address.to_bytes(_WORD_BYTES, "little")
+
+
+# --- what takes its place ---------------------------------------------------------------------
+
+
+def _moved(tile: KernelArgument, array: object) -> KernelArgument:
+    """The tile over another array, if kernels compiled and launched for the one serve the other."""
+    _check_element(tile, array)
+    if isinstance(tile, TMATensorTileArray):
+        raise ArgumentError(
+            "captured is an array of tiles; its maps lie in memory, not in the graph. Assign to it "
+            "between replays: tiles[index] = tile."
+        )
+    if isinstance(tile, BulkTile):
+        return _of_as_many_tiles(tile, BulkTile(array, tile.tile_bytes))
+    if type(tile) is TMATensorTile and not _looks_like(tile, array):
+        return _of_as_many_tiles(tile, _tile_like(tile, array))
+    if not hasattr(tile, "rebind"):
+        raise ArgumentError(
+            f"captured is a {type(tile).__name__}; it has no rebind. Pass the array that it was "
+            "made for, which moves everything that the graph knows of it."
+        )
+    return tile.rebind(array)  # type: ignore[no-any-return]
+
+
+def _check_element(tile: KernelArgument, array: object) -> None:
+    """Refuse another type, even of the same size: a tile of bytes that hold fp8 is one of fp8."""
+    own = _arrays.view(array, argument="array").element
+    wanted = _arrays.view(tile.array, argument="captured.array").element
+    if own not in (wanted, getattr(tile, "element", wanted)):
+        raise ArrayTypeError(
+            f"array.dtype is {own}; the kernel was compiled for {wanted}. Convert it, or capture "
+            "a launch for its type."
+        )
+
+
+def _looks_like(tile: TMATensorTile, array: object) -> bool:
+    view = _arrays.view(array, dtype=tile.element)
+    spec = tile.spec
+    return (view.shape, view.strides_bytes[:-1]) == (spec.shape, spec.strides_bytes)
+
+
+def _tile_like(tile: TMATensorTile, array: object) -> TMATensorTile:
+    spec = tile.spec
+    return create_tma_tile(
+        array,
+        tile.tile_shape,
+        swizzle=spec.swizzle,
+        box_shape=tile.box_shape,
+        l2_promotion=spec.l2_promotion,
+        oob_fill=spec.oob_fill,
+        interleave=spec.interleave,
+        element_strides=spec.element_strides,
+        dtype=tile.element,
+    )
+
+
+def _of_as_many_tiles(tile: KernelArgument, new: KernelArgument) -> KernelArgument:
+    found = [
+        Violation(
+            f"array's {what}",
+            now,
+            f"the captured launch has {before}, and its code and grid stay",
+            "Capture a launch for this array",
+        )
+        for what, before, now in (
+            ("device", tile.device, new.device),
+            ("tiles", _tile_count(tile), _tile_count(new)),
+        )
+        if before != now
+    ]
+    if found:
+        raise TensorMapError(tuple(found))
+    return new
+
+
+def _tile_count(tile: Any) -> object:
+    """Along each side, or, of contiguous memory, in all."""
+    if isinstance(tile, BulkTile):
+        return -(-tile.size_bytes // tile.tile_bytes)
+    return tile.tiles_per_side
+
+
+def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]:
+    """Both arrays, of which only the address may differ."""
+    old = _arrays.view(captured, argument="captured")
+    new = _arrays.view(array, argument="array")
+    if old.element != new.element:
+        raise ArrayTypeError(
+            f"array.dtype is {new.element}; the captured array's is {old.element}. Convert it, or "
+            "capture a launch for its type."
+        )
+    facts = {
+        "array.shape": (old.shape, new.shape),
+        "array.strides": (old.strides_bytes, new.strides_bytes),
+        "array's device": (old.device, new.device),
+        "array's address modulo 16": tuple(it.address % _GRANULE_BYTES for it in (old, new)),
+    }
+    found = [
+        Violation(
+            what, now, f"that of the captured array is {before}", "Copy it into one that fits"
+        )
+        for what, (before, now) in facts.items()
+        if before != now
+    ]
+    if found:
+        raise ArgumentError("\n".join(map(str, found)))
+    return old, new
+
+
+def _not_held(captured: object) -> ArgumentError:
+    if isinstance(captured, KernelArgument):
+        return ArgumentError(
+            f"captured is {captured!r}; no kernel of the graph was given that tile. Pass the tile "
+            "of the captured launch, or the array that the captured operation was given."
+        )
+    return ArgumentError(
+        "captured is an array that no kernel of the graph points into. Pass one that the captured "
+        "launch was given."
+    )
