@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 # Only now is its folder on the path.
 import document_headers
+import swizzle_explorer
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -56,6 +57,7 @@ _LINK_TO_OUTSIDE = re.compile(r"\]\((\.\./[^)#]*\.md)(?:#[^)]*)?\)")
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the headers where a page asks for them, and read links and docstrings as meant."""
     app.connect("source-read", _write_headers)
+    app.connect("source-read", _write_explorer)
     app.connect("source-read", _link_to_outside)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -69,6 +71,17 @@ def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(line, document_headers.reference(folder))
             for path in document_headers.headers(folder):
                 app.env.note_dependency(path)
+
+
+def _write_explorer(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the swizzle explorer, computed anew, where a page has its mark."""
+    if swizzle_explorer.MARK not in source[0]:
+        return
+    block = f"`````{{raw}} html\n{swizzle_explorer.fragment()}`````"
+    source[0] = source[0].replace(swizzle_explorer.MARK, block)
+    for path in swizzle_explorer.SOURCES.iterdir():
+        app.env.note_dependency(path)
+    del docname
 
 
 def _link_to_outside(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import xml.etree.ElementTree as ET
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import assert_refused, run, told
-
-_MASKS = {"none": 0, "32B": 1, "64B": 3, "128B": 7}
-_SPANS = {"32B": 32, "64B": 64, "128B": 128}
+from swizzle_sums import MASKS, passes, place
 
 
-def place(mode: str, row: int, byte: int, rows: int, row_bytes: int) -> int:
-    """Where a byte lies: boxes as wide as the span, and the XOR of address bits 7-9 into 4-6."""
-    span = _SPANS.get(mode, row_bytes)
-    linear = byte // span * rows * span + row * span + byte % span
-    return linear ^ ((linear >> 7 & _MASKS[mode]) << 4)
-
-
-def passes(addresses: Sequence[int], size: int) -> int:
-    """Phase by phase, the most words that are wanted of one bank."""
-    lanes = 32 if size <= 4 else 128 // size
-    total = 0
-    for start in range(0, len(addresses), lanes):
-        words = {
-            (address + byte) // 4
-            for address in addresses[start : start + lanes]
-            for byte in range(size)
-        }
-        total += max(Counter(word % 32 for word in words).values())
-    return total
-
-
-@pytest.mark.parametrize("mode", list(_MASKS))
+@pytest.mark.parametrize("mode", list(MASKS))
 @pytest.mark.parametrize(("rows", "chunks"), [(8, 8), (64, 16), (24, 24)])
 def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: int) -> None:
     document = told("swizzle", "--mode", mode, f"--rows={rows}", f"--columns={chunks * 8}")
@@ -51,7 +26,7 @@ def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: i
     assert sorted(found.values()) == [16 * index for index in range(rows * chunks)]
 
 
-@pytest.mark.parametrize("mode", list(_MASKS))
+@pytest.mark.parametrize("mode", list(MASKS))
 @pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
 def test_conflicts_of_a_column_are_those_that_one_counts(mode: str, dtype: str, size: int) -> None:
     rows, row_bytes = 64, 128

@@ -183,6 +183,13 @@ def test_an_example_compiles(
     up_to_the_launch(lambda: runpy.run_path(str(path), run_name="__main__"))
 
 
+def test_the_first_program_of_the_readme_has_at_most_fifteen_lines() -> None:
+    first = blocks(ROOT / "README.md", "python")[0].text
+
+    assert "__global__" in first
+    assert sum(bool(line.strip()) for line in first.splitlines()) <= 15
+
+
 @pytest.mark.parametrize("path", named(EXAMPLES))
 def test_an_example_fits_a_screen_or_two(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 80
@@ -258,7 +265,7 @@ _RESULTS = """
 
 
 def test_the_pictures_are_those_the_script_draws() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "pictures"))
 
     stale = [
         name
@@ -266,4 +273,4 @@ def test_the_pictures_are_those_the_script_draws() -> None:
         if (script["FOLDER"] / name).read_text() != draw().svg()
     ]
 
-    assert stale == [], "run python docs/images/draw.py"
+    assert stale == [], "run python tools/pictures"

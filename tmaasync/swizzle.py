@@ -17,7 +17,14 @@ import numpy.typing as npt
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 
-__all__ = ["bank_conflicts", "linear_offset", "render", "shared_offset", "tile_offset"]
+__all__ = [
+    "bank_conflicts",
+    "bank_words",
+    "linear_offset",
+    "render",
+    "shared_offset",
+    "tile_offset",
+]
 
 _Offset = TypeVar("_Offset", int, npt.NDArray[np.int64])
 
@@ -130,6 +137,28 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
     >>> bank_conflicts(rows, 16), bank_conflicts(shared_offset(rows, Swizzle.B128), 16)
     (7, 0)
     """
+    return int((bank_words(addresses_bytes, access_bytes).max(axis=1) - 1).sum())
+
+
+def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray[np.int64]:
+    """How many words one access of a warp wants of each bank, phase by phase.
+
+    A phase takes as many passes over the banks as the busiest of them has words to give;
+    `bank_conflicts` says which lanes make a phase.
+
+    Args:
+        addresses_bytes: As in `bank_conflicts`.
+        access_bytes: As in `bank_conflicts`.
+
+    Returns:
+        Numbers of different words, (phases, 32).
+
+    Raises:
+        ArgumentError: As `bank_conflicts`.
+
+    >>> bank_words(np.arange(8) * 128, 16)[0, :8]
+    array([8, 8, 8, 8, 0, 0, 0, 0])
+    """
     addresses = np.asarray(addresses_bytes, dtype=np.int64).ravel()
     if access_bytes not in (1, 2, 4, 8, 16):
         raise ArgumentError(f"access_bytes is {access_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes.")
@@ -140,14 +169,13 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
         )
     lanes = _BANKS * _BANK_BYTES // max(access_bytes, _BANK_BYTES)
     phases = (addresses[start : start + lanes] for start in range(0, addresses.size, lanes))
-    return sum(_passes(phase, access_bytes) - 1 for phase in phases)
+    return np.stack([_words_of_a_phase(phase, access_bytes) for phase in phases])
 
 
-def _passes(addresses: npt.NDArray[np.int64], access_bytes: int) -> int:
-    """How often the busiest bank is needed: the number of different words wanted of it."""
+def _words_of_a_phase(addresses: npt.NDArray[np.int64], access_bytes: int) -> npt.NDArray[np.int64]:
     words_each = max(access_bytes // _BANK_BYTES, 1)
     words = np.unique(addresses[:, None] // _BANK_BYTES + np.arange(words_each))
-    return int(np.bincount(words % _BANKS).max())
+    return np.bincount(words % _BANKS, minlength=_BANKS)
 
 
 def render(

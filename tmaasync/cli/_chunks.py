@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from tmaasync.modes import Swizzle
-from tmaasync.swizzle import bank_conflicts, tile_offset
+from tmaasync.swizzle import bank_words, tile_offset
 from tmaasync.tile.cut import default_box
 
 __all__ = ["CHUNKS_PER_LINE", "CHUNK_BYTES", "Access", "Chunk", "Cost", "Layout"]
@@ -18,7 +19,6 @@ CHUNK_BYTES = 16
 CHUNKS_PER_LINE = 8  # 128 bytes, all banks once
 _LANES = 32
 _MATRIX_ROWS = 8
-_BANK_BYTES = 4
 
 
 class Access(StrEnum):
@@ -27,11 +27,30 @@ class Access(StrEnum):
     ROW = "row"
     """Every lane a chunk, along the rows."""
 
+    ROW_ELEMENTS = "row-elements"
+    """Every lane an element, along the rows."""
+
     COLUMN = "column"
     """Every lane an element, down a column."""
 
+    COLUMN_CHUNKS = "column-chunks"
+    """Every lane a chunk, down a column of them."""
+
     LDMATRIX = "ldmatrix"
     """Four matrices of 8 rows of a chunk."""
+
+    CORE_MATRIX = "core-matrix"
+    """One such matrix, as an operand of wgmma is made of them."""
+
+    @property
+    def by_elements(self) -> bool:
+        """Whether a lane reads an element and not 16 bytes."""
+        return self in (Access.ROW_ELEMENTS, Access.COLUMN)
+
+    @property
+    def by_matrices(self) -> bool:
+        """Whether it reads eight rows at a time."""
+        return self in (Access.LDMATRIX, Access.CORE_MATRIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,50 +98,52 @@ class Layout:
     itemsize: int
     swizzle: Swizzle
 
-    def offset(self, row: int, column: int) -> int:
-        """Where an element lies, in bytes."""
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where every element lies, in bytes: (rows, columns)."""
         shape = (self.rows, self.columns)
         box = default_box(shape, self.itemsize, self.swizzle)
-        return tile_offset((row, column), shape, box, self.itemsize, self.swizzle)
+        return tile_offset((*np.indices(shape),), shape, box, self.itemsize, self.swizzle)
+
+    def chunk_offsets(self) -> npt.NDArray[np.int64]:
+        """Where every chunk starts: (rows, chunks of a row)."""
+        return self.offsets()[:, :: CHUNK_BYTES // self.itemsize]
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, row by row."""
-        step = CHUNK_BYTES // self.itemsize
-        for row in range(self.rows):
-            for number in range(self.columns // step):
-                yield Chunk(row, number, self.offset(row, number * step))
+        for (row, number), offset in np.ndenumerate(self.chunk_offsets()):
+            yield Chunk(row, number, int(offset))
 
     def accesses(self, how: Access) -> Iterator[list[int]]:
         """The addresses of the lanes, access by access."""
-        if how is Access.ROW:
-            yield from _groups([chunk.offset for chunk in self.chunks()])
-        elif how is Access.COLUMN:
-            for column in range(self.columns):
-                yield from _groups([self.offset(row, column) for row in range(self.rows)])
+        places = self.offsets() if how.by_elements else self.chunk_offsets()
+        if how in (Access.COLUMN, Access.COLUMN_CHUNKS):
+            for column in places.T:
+                yield from _groups(column, _LANES)
+        elif how.by_matrices:
+            matrices = places.reshape(-1, _MATRIX_ROWS, places.shape[1]).swapaxes(1, 2)
+            yield from _groups(matrices, _LANES if how is Access.LDMATRIX else _MATRIX_ROWS)
         else:
-            yield from _groups(list(self._matrix_rows()))
+            yield from _groups(places, _LANES)
 
-    def _matrix_rows(self) -> Iterator[int]:
-        for first in range(0, self.rows, _MATRIX_ROWS):
-            for column in range(0, self.columns, CHUNK_BYTES // self.itemsize):
-                yield from (self.offset(first + row, column) for row in range(_MATRIX_ROWS))
+    def lane_bytes(self, how: Access) -> int:
+        """What a lane reads at once."""
+        return self.itemsize if how.by_elements else CHUNK_BYTES
 
     def cost(self, how: Access) -> Cost:
         """What reading the whole tile takes."""
-        lane_bytes = self.itemsize if how is Access.COLUMN else CHUNK_BYTES
-        accesses = list(self.accesses(how))
-        conflicts = [bank_conflicts(np.array(lanes), lane_bytes) for lanes in accesses]
-        at_once = _LANES * _BANK_BYTES // max(lane_bytes, _BANK_BYTES)
-        least = sum(-(-len(lanes) // at_once) for lanes in accesses)
+        words = [bank_words(lanes, self.lane_bytes(how)) for lanes in self.accesses(how)]
+        passes = [phases.max(axis=1) for phases in words]
+        conflicts = [int((each - 1).sum()) for each in passes]
         return Cost(
-            lane_bytes=lane_bytes,
-            accesses=len(accesses),
-            passes=least + sum(conflicts),
+            lane_bytes=self.lane_bytes(how),
+            accesses=len(words),
+            passes=int(sum(each.sum() for each in passes)),
             conflicts=sum(conflicts),
             worst=max(conflicts),
         )
 
 
-def _groups(addresses: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(addresses), _LANES):
-        yield list(addresses[start : start + _LANES])
+def _groups(places: npt.NDArray[np.int64], size: int) -> Iterator[list[int]]:
+    addresses = places.ravel().tolist()
+    for start in range(0, len(addresses), size):
+        yield addresses[start : start + size]

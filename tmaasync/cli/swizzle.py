@@ -27,8 +27,11 @@ _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
 _WORDS = {
     Access.ROW: "32 lanes read 16 bytes each along the rows",
+    Access.ROW_ELEMENTS: "32 lanes read an element each along the rows",
     Access.COLUMN: "32 lanes read an element each down a column",
+    Access.COLUMN_CHUNKS: "32 lanes read 16 bytes each, in 32 rows",
     Access.LDMATRIX: "ldmatrix reads four matrices of eight rows of 16 bytes",
+    Access.CORE_MATRIX: "a core matrix of wgmma is eight rows of 16 bytes",
 }
 
 
@@ -46,9 +49,9 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
-    if access is Access.LDMATRIX and rows % _MATRIX_ROWS:
+    if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
-            f"rows is {rows}; ldmatrix reads eight at a time. Pass a multiple of 8, or another "
+            f"rows is {rows}; {access} reads eight at a time. Pass a multiple of 8, or another "
             "--access."
         )
     chunks, cost = list(layout.chunks()), layout.cost(access)
