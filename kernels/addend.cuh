@@ -12,6 +12,7 @@ constexpr int kGroupChunks = kParts * kChunks;
 constexpr int kChunksPerStage = sizeof(SharedMemory::Stage) / (CONSUMERS * sizeof(Chunk));
 constexpr int kAddendStages = kChunksPerStage == 0 ? 0 : ceil_div(kGroupChunks, kChunksPerStage);
 
+static_assert(!HAS_ADDEND || SPLIT_K == 1, "the ring has no place for it beside partial sums");
 static_assert(!HAS_ADDEND || kChunksPerStage > 0, "a stage holds a chunk for every consumer");
 
 __device__ Chunk& addend_chunk(SharedMemory& shared, u32 stage, int consumer, int index) {
@@ -124,7 +125,7 @@ __device__ void release_read_stage(SharedMemory& shared, u32 stage) {
 
 // Adds the addend times `factor`, chunk by chunk as load_addend puts them into the ring.
 __device__ void add_addend(
-    SharedMemory& shared, Ring& place, Sums& sums, int consumer, float factor
+    SharedMemory& shared, Ring& place, Share& sums, int consumer, float factor
 ) {
 #pragma unroll
     for (int first = 0; first < kGroupChunks; first += kChunksPerStage) {

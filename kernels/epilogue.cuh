@@ -15,11 +15,11 @@ enum class BiasSide { kNone, kColumns, kRows };
 
 constexpr BiasSide kBiasSide = static_cast<BiasSide>(BIAS);
 
-__device__ void scale_sums(Sums& sums, float factor) {
+__device__ void scale_sums(Share& sums, float factor) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll
-        for (int i = 0; i < BLOCK_N / 2; ++i) {
+        for (int i = 0; i < kShareColumns / 2; ++i) {
             sums[part][i] *= factor;
         }
     }
@@ -38,10 +38,10 @@ __device__ float2 bias_of(const Bias* bias, int column, int columns) {
 }
 
 // `n` is the first column of the tile.
-__device__ void add_bias(Sums& sums, const Bias* bias, int n, int columns) {
+__device__ void add_bias(Share& sums, const Bias* bias, int n, int columns) {
     const int first = n + static_cast<int>(lane_index()) % 4 * 2;
 #pragma unroll
-    for (int eight = 0; eight < BLOCK_N / 8; ++eight) {
+    for (int eight = 0; eight < kShareColumns / 8; ++eight) {
         const float2 more = bias_of(bias, first + eight * 8, columns);
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
@@ -55,7 +55,7 @@ __device__ void add_bias(Sums& sums, const Bias* bias, int n, int columns) {
 }
 
 // `m` is the first row of the group's sums; what is beyond the last row is not stored.
-__device__ void add_bias_of_rows(Sums& sums, const Bias* bias, int m, int rows) {
+__device__ void add_bias_of_rows(Share& sums, const Bias* bias, int m, int rows) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll
@@ -64,7 +64,7 @@ __device__ void add_bias_of_rows(Sums& sums, const Bias* bias, int m, int rows) 
                 m + part * kInstructionRows + accumulator_row(thread_in_warpgroup(), 2 * half);
             const float more = row < rows ? static_cast<float>(bias[row]) : 0.0f;
 #pragma unroll
-            for (int i = 2 * half; i < BLOCK_N / 2; i += 4) {
+            for (int i = 2 * half; i < kShareColumns / 2; i += 4) {
                 sums[part][i] += more;
                 sums[part][i + 1] += more;
             }

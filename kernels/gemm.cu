@@ -12,10 +12,12 @@
 //   STAGES          buffers in the operand ring
 //   CLUSTER         CTAs along M that share B by multicast; with SHARES_A, which is not for this
 //                   kernel, CTAs along N that share A
+//   SPLIT_K         CTAs of a cluster that share K: see split_k.cuh; then CLUSTER is 1
 //   GROUP_M         clusters along M that are walked before the next column of tiles
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //
-// Grid: a multiple of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the output.
+// Grid: a multiple of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the output,
+// but where K is split, SPLIT_K CTAs for every tile.
 // Rows and columns beyond the arrays are TMA's zero fill on loads and its clipping on stores.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
@@ -37,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     run_roles(
         [&](SharedMemory& shared) { load_tiles(shared, a, b, walk, [](auto&, const auto&) {}); },
         [&](SharedMemory& shared, int consumer) {
-            multiply_tiles(shared, c, walk, consumer, Untouched{});
+            multiply_whole_or_split(shared, c, walk, consumer, Untouched{});
         },
         a, b, c
     );

@@ -13,6 +13,8 @@ struct StageExtras {};
 
 #include "product.cuh"
 
+#include "split_k.cuh"
+
 __device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
     const int m = start.m;
     return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, start.batch);
@@ -28,17 +30,19 @@ template <typename LoadMore>
 __device__ void load_tiles(
     SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk, LoadMore load_more
 ) {
+    const KBlocks blocks(walk.k_blocks);
     auto place = Ring::for_producer();
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
-        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
+        for (int block = 0; block < blocks.count; ++block, place.step()) {
             auto& stage = shared.stages[place.index];
             auto& full = shared.full[place.index];
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, a_start(start, block * kBlockK));
-            load_b(stage.b, full, b, b_start(start, block * kBlockK));
+            const int k = (blocks.first + block) * kBlockK;
+            a.async_copy(stage.a, full, a_start(start, k));
+            load_b(stage.b, full, b, b_start(start, k));
         }
         load_more(place, start);
     }

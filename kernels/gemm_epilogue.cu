@@ -28,7 +28,7 @@ struct Finish {
     int n;
     int consumer;
 
-    __device__ void tile(Sums& sums, Ring& place, const TileWalk::Start& start) const {
+    __device__ void tile(Share& sums, Ring& place, const TileWalk::Start& start) const {
         if constexpr (IS_SCALED) scale_sums(sums, scale);
         if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, n);
         if constexpr (kBiasSide == BiasSide::kRows) {
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const Finish finish{shared, bias, scale, beta, m, n, consumer};
-            multiply_tiles(shared, c, walk, consumer, finish);
+            multiply_whole_or_split(shared, c, walk, consumer, finish);
         },
         a, b, c
     );

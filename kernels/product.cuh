@@ -24,6 +24,7 @@ constexpr int kBlockM = CONSUMERS * ROWS;
 // A cluster's CTAs lie along the side whose other operand they share.
 constexpr int kClusterM = SHARES_A ? 1 : CLUSTER;
 constexpr int kClusterN = SHARES_A ? CLUSTER : 1;
+constexpr int kClusterCtas = CLUSTER * SPLIT_K;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
@@ -33,7 +34,18 @@ constexpr int kEpilogueBuffers = 2;
 constexpr int kLines = CTile::kRank - 2;
 constexpr int kInLine = CTile::kRank - 1;
 constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? kInLine : kLines);
-constexpr int kChunks = BLOCK_N / kChunkColumns;
+
+// How many of the CTAs that split K each store a share of the tile's columns: as many as there are
+// whole chunks for.
+__device__ constexpr int count_shares() {
+    int shares = SPLIT_K;
+    while (BLOCK_N % (shares * kChunkColumns) != 0) shares /= 2;
+    return shares;
+}
+
+constexpr int kShares = count_shares();
+constexpr int kShareColumns = BLOCK_N / kShares;
+constexpr int kChunks = kShareColumns / kChunkColumns;
 constexpr int kLineBytes = CTile::box_side(kInLine) * static_cast<int>(sizeof(Output));
 
 // Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki.
@@ -64,6 +76,8 @@ struct SharedMemory {
 // What a thread holds of its group's rows: of each 64 the two neighbouring columns of every eight,
 // in rows lane / 4 and lane / 4 + 8 of the warp's 16.
 using Sums = Sum[kParts][BLOCK_N / 2];
+// The same of the columns that this CTA stores.
+using Share = Sum[kParts][kShareColumns / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
@@ -148,10 +162,10 @@ struct TileWalk {
           n_tiles(ceil_div(n, BLOCK_N * kClusterN)),
           k_blocks(ceil_div(k, kBlockK)),
           batches(batches),
-          index(blockIdx.x / CLUSTER) {}
+          index(blockIdx.x / kClusterCtas) {}
 
     __device__ bool done() const { return index >= m_tiles * n_tiles * batches; }
-    __device__ void step() { index += gridDim.x / CLUSTER; }
+    __device__ void step() { index += gridDim.x / kClusterCtas; }
 
     struct Start {
         int m;
@@ -261,7 +275,7 @@ __device__ u32 unit_address(const typename CTile::Shared& chunk, int line, int u
 // 16-bit output: four 8x8 matrices a time. A lane gives the address of one row of one matrix.
 template <typename T>
 __device__ void write_rows_16bit(
-    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[kShareColumns / 2], int first
 ) {
     const int lane = lane_index();
     const int row = threadIdx.x % kGroupThreads / 32 * 16 + lane % 16;
@@ -277,7 +291,7 @@ __device__ void write_rows_16bit(
 
 // 32-bit output: a lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
 __device__ void write_rows_32bit(
-    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[kShareColumns / 2], int first
 ) {
     struct alignas(8) Pair {
         Sum low, high;
@@ -300,7 +314,7 @@ __device__ void write_rows_32bit(
 // of a warp are transposed on the way.
 template <typename T>
 __device__ void write_columns_16bit(
-    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[kShareColumns / 2], int first
 ) {
     const int lane = lane_index();
     const int unit = threadIdx.x % kGroupThreads / 32 * 2 + lane / 8 % 2;
@@ -316,7 +330,7 @@ __device__ void write_columns_16bit(
 
 // 32-bit output whose columns are contiguous: 32 rows to a line, the other 32 in the second box.
 __device__ void write_columns_32bit(
-    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[kShareColumns / 2], int first
 ) {
     const int lane = lane_index();
 #pragma unroll
@@ -330,7 +344,7 @@ __device__ void write_columns_32bit(
 }
 
 __device__ void write_chunk(
-    typename CTile::Shared& chunk, const Sum (&sums)[BLOCK_N / 2], int first
+    typename CTile::Shared& chunk, const Sum (&sums)[kShareColumns / 2], int first
 ) {
     constexpr bool kIs16Bit = sizeof(Output) == 2;
     if constexpr (C_IS_N_MAJOR && kIs16Bit) {
@@ -348,7 +362,7 @@ __device__ void write_chunk(
 // columns start there, may take from the ring what the producer put behind the tile's operands.
 struct Untouched {
     template <typename Start>
-    __device__ void tile(Sums&, Ring&, const Start&) const {}
+    __device__ void tile(Share&, Ring&, const Start&) const {}
     // The sums of the columns of one chunk.
     __device__ void chunk(Sum*) const {}
 };
@@ -359,7 +373,7 @@ template <typename Finish, typename Start>
 __device__ void store_part(
     SharedMemory& shared,
     u32& turn,
-    Sum (&sums)[BLOCK_N / 2],
+    Sum (&sums)[kShareColumns / 2],
     const Finish& finish,
     const CTile& c,
     int consumer,
@@ -390,7 +404,7 @@ template <typename Finish, typename Start>
 __device__ void store_sums(
     SharedMemory& shared,
     u32& turn,
-    Sums& sums,
+    Share& sums,
     const Finish& finish,
     const CTile& c,
     int consumer,
@@ -400,6 +414,11 @@ __device__ void store_sums(
     for (int part = 0; part < kParts; ++part) {
         store_part(shared, turn, sums[part], finish, c, consumer, part, start);
     }
+}
+
+// What the group stored has been read.
+__device__ void end_stores() {
+    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }
 
 // `walk` has the interface of TileWalk, `finish` that of Untouched.
@@ -416,7 +435,7 @@ __device__ void multiply_tiles(
         finish.tile(sums, place, start);
         store_sums(shared, turn, sums, finish, c, consumer, start);
     }
-    if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
+    end_stores();
 }
 
 // The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
@@ -444,6 +463,11 @@ __device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Ti
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
             load(shared);
+        }
+        // The consumers meet those of the other CTAs: see split_k.cuh.
+        if constexpr (SPLIT_K > 1) {
+            cluster_sync();
+            cluster_sync();
         }
     } else {
         claim_registers<kConsumerRegisters>();

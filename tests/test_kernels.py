@@ -44,8 +44,8 @@ def gemm_with(
     b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
     line_bytes = 128 if blocking.by_columns else blocking.chunk_bytes
     columns = line_bytes // element(output).itemsize
-    rows = n if blocking.by_columns else 64
-    sides = (n, 64) if blocking.by_columns else (64, columns)
+    rows = blocking.stored_columns if blocking.by_columns else 64
+    sides = (rows, 64) if blocking.by_columns else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
     return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking, epilogue)
 

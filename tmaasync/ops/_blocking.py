@@ -31,6 +31,9 @@ _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
 _LARGEST_OUTPUT = 4
+_SUM_BYTES = 4
+_LEAST_COLUMNS = 8  # that a thread block stores, of a block by columns
+_LEAST_CHUNK_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
 
 
@@ -41,7 +44,8 @@ class Blocking:
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
     walked before the next column of blocks. With ``shares_a``, where a kernel can do that, they lie
     along N and share the rows of A. With ``by_columns`` the output's columns are what is
-    contiguous.
+    contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
+    blocks of a cluster, each of them a part of K; then ``cluster`` is 1.
     """
 
     consumers: int
@@ -52,6 +56,7 @@ class Blocking:
     by_columns: bool = False
     most_stages: int = 16
     shares_a: bool = False
+    split: int = 1
 
     @property
     def block_m(self) -> int:
@@ -69,6 +74,23 @@ class Blocking:
         return self.block_n * (self.cluster if self.shares_a else 1)
 
     @property
+    def cluster_size(self) -> int:
+        """Thread blocks of a cluster."""
+        return self.cluster * self.split
+
+    @property
+    def stored_columns(self) -> int:
+        """Columns that one thread block stores: of a split block a share, if that is wide enough.
+
+        The kernel has the same rule, `count_shares`.
+        """
+        least = _LEAST_COLUMNS if self.by_columns else _LEAST_CHUNK_BYTES // 2
+        shares = self.split
+        while self.block_n % (shares * least) != 0:
+            shares //= 2
+        return self.block_n // shares
+
+    @property
     def threads(self) -> int:
         """Of a block: a warpgroup for every consumer, and one that loads."""
         return 128 * (1 + self.consumers)
@@ -76,12 +98,18 @@ class Blocking:
     @property
     def chunk_bytes(self) -> int:
         """Width of what one store writes: whole chunks make up a block."""
-        return next(width for width in _SWIZZLES if self.block_n % (width // 2) == 0)
+        return next(width for width in _SWIZZLES if self.stored_columns % (width // 2) == 0)
 
     @property
     def stage_bytes(self) -> int:
         """What one buffer of the ring holds."""
         return (self.block_m + self.block_n) * BLOCK_K_BYTES
+
+    @property
+    def holds_partials(self) -> bool:
+        """Whether the operand buffers hold what the other thread blocks of a split block send."""
+        partials = (self.split - 1) * self.block_m * self.stored_columns * _SUM_BYTES
+        return partials <= self.stages * self.stage_bytes
 
     def holds_addend(self, itemsize: int) -> bool:
         """Whether an operand buffer holds a chunk like the output's for every consumer."""
@@ -94,7 +122,7 @@ class Blocking:
         return self._epilogue_bytes(_LARGEST_OUTPUT)
 
     def _epilogue_bytes(self, itemsize: int) -> int:
-        row_bytes = self.block_n * itemsize if self.by_columns else self.chunk_bytes
+        row_bytes = self.stored_columns * itemsize if self.by_columns else self.chunk_bytes
         return self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
 
     def shared_bytes(self, itemsize: int) -> int:
@@ -119,6 +147,7 @@ class Blocking:
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
             "SHARES_A": self.shares_a,
+            "SPLIT_K": self.split,
             "C_IS_N_MAJOR": not self.by_columns,
         }
 
@@ -171,6 +200,6 @@ def output_tile(out: ArrayView, blocking: Blocking) -> TMATensorTile:
 def output_chunk(element: Element, blocking: Blocking) -> tuple[tuple[int, int], Swizzle]:
     """What the kernels store at once of a matrix, and how it lies in shared memory."""
     if blocking.by_columns:
-        return (blocking.block_n, _CHUNK_ROWS), Swizzle.B128
+        return (blocking.stored_columns, _CHUNK_ROWS), Swizzle.B128
     columns = blocking.chunk_bytes // element.itemsize
     return (_CHUNK_ROWS, columns), _SWIZZLES[blocking.chunk_bytes]

@@ -52,6 +52,8 @@ class ProductEpilogue(Epilogue):
 
         The widths are those that compile without spills, whatever else is asked for.
         """
+        if self.has_addend and blocking.split > 1:
+            return False
         if blocking.by_columns:
             return not self.has_addend or blocking.holds_addend(output_bytes)
         widest = _WIDEST_DIVIDING if self.activation in _DIVIDING else _WIDEST

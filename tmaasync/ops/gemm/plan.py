@@ -299,12 +299,14 @@ class Plan:
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = batches * blocking.clusters(m, n)
-        at_once = multiprocessors // blocking.cluster
+        at_once = multiprocessors // blocking.cluster_size
+        # What is split has no place for the loads of another tile while its sums are added up.
+        running = clusters if blocking.split > 1 else min(clusters, at_once)
         launch = kernel.prepare(
-            min(clusters, at_once) * blocking.cluster,
+            running * blocking.cluster_size,
             blocking.threads,
             (*tiles, *beside, m, n, depth, batches),
-            cluster=blocking.cluster if blocking.cluster > 1 else None,
+            cluster=blocking.cluster_size if blocking.cluster_size > 1 else None,
             pdl=blocking.starts_early(clusters, at_once),
         )
         launch.release()

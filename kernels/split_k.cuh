@@ -1,0 +1,151 @@
+#pragma once
+
+// K split over the SPLIT_K CTAs of a cluster: each multiplies its own blocks of K, all columns of
+// the tile; then each of the first kShares adds up a share of the columns and stores it. A kernel
+// includes this behind product.cuh, and its grid has SPLIT_K CTAs for every tile: what is sent lies
+// in the ring, which no tile to come is loaded into.
+namespace tmaasync {
+
+static_assert(SPLIT_K == 1 || CLUSTER == 1, "the CTAs of a cluster share loads, or K");
+static_assert(SPLIT_K <= 8, "a cluster has at most eight CTAs");
+
+// The blocks of K that this CTA multiplies: all, or a share of them, which may be none.
+struct KBlocks {
+    int first;
+    int count;
+
+    __device__ explicit KBlocks(int all) : first(0), count(all) {
+        if constexpr (SPLIT_K > 1) {
+            const int rank = block_rank_in_cluster();
+            first = all * rank / SPLIT_K;
+            count = all * (rank + 1) / SPLIT_K - first;
+        }
+    }
+};
+
+// Four of a thread's sums.
+struct alignas(16) Quad {
+    Sum values[4];
+};
+
+constexpr int kShareQuads = kShareColumns / 8;
+
+// What one CTA sends another. Every thread reads what the thread of its number wrote: so a warp's
+// accesses are of one piece.
+struct Partials {
+    Quad quads[kParts][kShareQuads][CONSUMERS * kGroupThreads];
+};
+static_assert(
+    (SPLIT_K - 1) * sizeof(Partials) <= sizeof(SharedMemory::stages), "the ring holds what is sent"
+);
+
+// What the peer of this number sent: all but this CTA itself are numbered, by rank.
+__device__ Partials& partials_from(SharedMemory& shared, u32 peer) {
+    return reinterpret_cast<Partials*>(shared.stages)[peer];
+}
+
+__device__ int consumer_thread() {
+    return static_cast<int>(threadIdx.x) - kGroupThreads;
+}
+
+__device__ void write_partials(Partials& partials, const Sums& sums, int first) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < kShareQuads; ++i) {
+            const Sum* s = sums[part] + first + 4 * i;
+            partials.quads[part][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
+        }
+    }
+}
+
+__device__ void add_partials(Share& share, const Partials& partials) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < kShareQuads; ++i) {
+            const Quad more = partials.quads[part][i][consumer_thread()];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                share[part][4 * i + j] += more.values[j];
+            }
+        }
+    }
+}
+
+__device__ void copy_share(Share& share, const Sums& sums, int first) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < kShareColumns / 2; ++i) {
+            share[part][i] = sums[part][first + i];
+        }
+    }
+}
+
+// Each share goes to the CTA that stores it; this CTA's own into `share`.
+__device__ void send_shares(SharedMemory& shared, Share& share, const Sums& sums, u32 rank) {
+#pragma unroll
+    for (u32 owner = 0; owner < kShares; ++owner) {
+        const int first = owner * (kShareColumns / 2);
+        if (owner == rank) {
+            copy_share(share, sums, first);
+        } else {
+            auto& partials = partials_from(shared, rank < owner ? rank : rank - 1);
+            write_partials(*map_shared_rank(&partials, owner), sums, first);
+        }
+    }
+}
+
+// In the order of the ranks behind the CTA's own sums, the same in every run.
+__device__ void add_peers(SharedMemory& shared, Share& share) {
+    for (u32 peer = 0; peer < SPLIT_K - 1; ++peer) {
+        add_partials(share, partials_from(shared, peer));
+    }
+}
+
+// The whole tile's sums of the columns that this CTA stores, if it stores any.
+__device__ void multiply_share(
+    SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
+) {
+    const u32 rank = block_rank_in_cluster();
+    Sums sums = {};
+    if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks);
+    // Every CTA has read its ring for the last time: sums may lie there.
+    cluster_sync();
+    send_shares(shared, share, sums, rank);
+    // They have arrived, and no CTA touches another one's memory any more.
+    cluster_sync();
+    if (rank < kShares) add_peers(shared, share);
+}
+
+template <typename Finish>
+__device__ void multiply_split_tile(
+    SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
+) {
+    auto place = Ring::for_consumer();
+    u32 turn = 0;
+    const u32 rank = block_rank_in_cluster();
+    Share share;
+    multiply_share(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
+    if (rank >= kShares) return;
+    auto start = walk.start();
+    start.n += rank * kShareColumns;
+    finish.tile(share, place, start);
+    store_sums(shared, turn, share, finish, c, consumer, start);
+    end_stores();
+}
+
+// The consumers of a kernel that may be built with K split.
+template <typename Finish>
+__device__ void multiply_whole_or_split(
+    SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
+) {
+    if constexpr (SPLIT_K == 1) {
+        multiply_tiles(shared, c, walk, consumer, finish);
+    } else {
+        multiply_split_tile(shared, c, walk, consumer, finish);
+    }
+}
+
+}  // namespace tmaasync
