@@ -1,8 +1,9 @@
 """Contestants timed side by side: interleaved rounds, one stream, clocks recorded, results kept.
 
 The protocol: warm every contestant up, then rounds in which each one runs in turn, so that whatever
-the clocks and the neighbours do, they do to all. The number that counts is the median over rounds
-of the ratio within a round.
+the clocks and the neighbours do, they do to all. A turn begins with calls that are not timed: work
+that follows something lighter would else run at its higher clock. The number that counts is the
+median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations

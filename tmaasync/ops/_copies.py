@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync.ops._results import empty
@@ -41,7 +41,18 @@ def _torch_stream(device: int, stream: int) -> Any:
 def _cupy_stream(cupy: Any, stream: int) -> Any:
     if int(cupy.cuda.get_current_stream().ptr) == stream:
         return contextlib.nullcontext()
-    return cupy.cuda.ExternalStream(stream)
+    wrap = getattr(cupy.cuda.Stream, "from_external", None)  # new in CuPy 14
+    return cupy.cuda.ExternalStream(stream) if wrap is None else wrap(_StreamHandle(stream))
+
+
+class _StreamHandle(NamedTuple):
+    """A handle that CuPy takes for a stream."""
+
+    value: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version and handle."""
+        return 0, self.value
 
 
 def contiguous_copy(view: ArrayView) -> Any:
