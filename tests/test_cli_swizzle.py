@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import assert_refused, run, told
 from swizzle_sums import MASKS, passes, place
+
+from tmaasync.cli import _swizzle_probe
+
+command = importlib.import_module("tmaasync.cli.swizzle")  # the package has the function there
+
 
 
 @pytest.mark.parametrize("mode", list(MASKS))
@@ -111,6 +119,71 @@ def test_a_png_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert_refused("png is a.png; it is drawn with matplotlib", "swizzle", "--png", "a.png")
 
 
+def test_the_emulator_puts_chunks_where_they_are_drawn() -> None:
+    document = told("swizzle", "--rows", "16", "--columns", "128", "--probe", "--emulate")
+
+    assert document["probe"] == {"on": "the emulator", "chunks": 16 * 16, "wrong": []}
+
+
+def test_chunks_that_lie_elsewhere_are_listed_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chip that swaps the first two chunks, loses the third, and garbles the fourth."""
+
+    def dump(_: object, source: Any, *, on_gpu: bool) -> Any:
+        assert not on_gpu
+        lines = source.view(np.uint8).reshape(8, 8, 16)
+        drawn = np.zeros((64, 16), np.uint8)
+        for row in range(8):
+            for chunk in range(8):
+                drawn[place("128B", row, chunk * 16, 8, 128) // 16] = lines[row, chunk]
+        drawn[[0, 1]] = drawn[[1, 0]]
+        drawn[2] = drawn[5]
+        drawn[3] = drawn[3][::-1]
+        return drawn.reshape(-1)
+
+    monkeypatch.setattr(_swizzle_probe, "_dump", dump)
+
+    ran = run("swizzle", "--probe", "--emulate", "--json")
+    shown = run("swizzle", "--probe", "--emulate")
+
+    assert (ran.exit_code, shown.exit_code) == (1, 1)
+    assert json.loads(ran.stdout)["probe"]["wrong"] == [
+        {"row": 0, "number": 0, "offset": 0, "found": 16},
+        {"row": 0, "number": 1, "offset": 16, "found": 0},
+        {"row": 0, "number": 2, "offset": 32, "found": None},
+        {"row": 0, "number": 3, "offset": 48, "found": None},
+        {"row": 0, "number": 5, "offset": 80, "found": None},
+    ]
+    assert "On the emulator 59 of 64 chunks lie where they are drawn." in shown.output
+    assert ["0.2", "32", "-"] in [line.split() for line in shown.output.splitlines()]
+
+
+def test_without_a_gpu_a_probe_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "why_not", lambda: "there is none")
+
+    assert_refused("there is nothing to probe: there is none. Pass --emulate", "swizzle", "--probe")
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+@pytest.mark.parametrize("mode", list(MASKS))
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("int8", 1), ("bfloat16", 2), ("float32", 4), ("float64", 8)]
+)
+@pytest.mark.parametrize(("rows", "row_bytes"), [(8, 128), (24, 256), (250, 128)])
+def test_the_chip_puts_chunks_where_they_are_drawn(
+    mode: str, dtype: str, size: int, rows: int, row_bytes: int
+) -> None:
+    pytest.importorskip("cupy")
+
+    document = told(
+        "swizzle", "--mode", mode, "--dtype", dtype, f"--rows={rows}",
+        f"--columns={row_bytes // size}", "--access=row", "--probe",
+    )  # fmt: skip
+
+    assert document["probe"]["wrong"] == []
+    assert document["probe"]["chunks"] == rows * row_bytes // 16
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -123,6 +196,7 @@ def test_a_png_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
+        (("--emulate",), "emulate is set; it says on what to probe. Pass --probe too"),
         (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
     ],
 )

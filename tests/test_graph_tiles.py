@@ -58,22 +58,26 @@ class Driver:
         self.grids: list[int] = []
         self.refusals: list[int] = []
         self.bindings = SimpleNamespace(
-            CUgraph=int,
-            CUgraphExec=int,
-            CUgraphNodeType=KINDS,
+            CUfunction=bindings.CUfunction,
+            CUkernel=bindings.CUkernel,
             cuGraphGetNodes=lambda graph, count=0: (0, self.nodes[:count], len(self.nodes)),
             cuGraphNodeGetType=lambda node: (0, node.kind),
             cuGraphKernelNodeGetParams=self.get,
             cuGraphMemcpyNodeGetParams=lambda node: (0, SimpleNamespace(**node.facts)),
             cuGraphMemsetNodeGetParams=lambda node: (0, SimpleNamespace(**node.facts)),
             cuFuncGetParamInfo=self.info,
+            cuKernelGetParamInfo=self.info,
             cuGraphExecKernelNodeSetParams=self.set,
             cuGetErrorString=lambda _: (0, b"words"),
         )
 
     def get(self, node: Node) -> tuple[int, Any]:
         native = bindings.CUDA_KERNEL_NODE_PARAMS()
-        native.func = bindings.CUfunction(1 + self.nodes.index(node))
+        number = 1 + self.nodes.index(node)
+        if number % 2:
+            native.func = bindings.CUfunction(number)
+        else:
+            native.kern = bindings.CUkernel(number)
         native.gridDimX = 12
         if not node.facts.get("in_one_buffer"):
             native.kernelParams = ctypes.addressof(node.table)

@@ -61,11 +61,16 @@ def _driver() -> Any:
 
 def _call(name: str, *arguments: Any) -> Any:
     """Call the driver; returns the first of what it returns besides the status."""
-    values = _several(name, *arguments)
+    values = results(name, *arguments)
     return values[0] if values else None
 
 
-def _several(name: str, *arguments: Any) -> list[Any]:
+def results(name: str, *arguments: Any) -> list[Any]:
+    """Call the driver; returns all that it returns besides the status.
+
+    Raises:
+        DriverError: The status is none of success.
+    """
     values: list[Any]
     result, *values = getattr(_driver(), name)(*arguments)
     if int(result) != 0:
@@ -500,106 +505,28 @@ def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
     _call("cuMemcpyDtoDAsync", target, source, size_bytes, _driver().CUstream(stream))
 
 
-def parameter_sizes(function: int) -> tuple[int, ...]:
-    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4)."""
+def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:
+    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
+
+    Args:
+        function: The address of a ``CUfunction``.
+        is_kernel: Whether it is that of a ``CUkernel``.
+    """
     driver = _driver()
-    return _sizes(driver.cuFuncGetParamInfo, driver.CUfunction(function))
-
-
-def _sizes(info: Any, handle: Any) -> tuple[int, ...]:
+    kind, info = (
+        (driver.CUkernel, driver.cuKernelGetParamInfo)
+        if is_kernel
+        else (driver.CUfunction, driver.cuFuncGetParamInfo)
+    )
+    handle = kind(function)
     sizes: list[int] = []
     while True:
         result, _, size = info(handle, len(sizes))
-        if int(result) != 0:
+        if int(result) == _INVALID_VALUE:  # there are no more
             return tuple(sizes)
+        if int(result) != 0:
+            raise _fatal(result) or DriverError(f"a function is unknown: {_said(result)}")
         sizes.append(int(size))
 
 
-# --- captured graphs --------------------------------------------------------------------------
-
-
-class KernelNode:
-    """A kernel of a captured graph, and the bytes of its parameters as they were captured.
-
-    Attributes:
-        parameters: One per parameter; None where the launch passed all in one buffer.
-    """
-
-    __slots__ = ("_native", "_node", "parameters")
-
-    def __init__(self, node: Any) -> None:
-        """Read the node."""
-        self._node = node
-        self._native = _call("cuGraphKernelNodeGetParams", node)
-        self.parameters = self._read()
-
-    def _read(self) -> tuple[bytes, ...] | None:
-        driver, native = _driver(), self._native
-        if int(native.func):
-            sizes = _sizes(driver.cuFuncGetParamInfo, native.func)
-        else:
-            sizes = _sizes(driver.cuKernelGetParamInfo, native.kern)
-        if not sizes:
-            return ()
-        if not native.kernelParams:
-            return None
-        table = (ctypes.c_void_p * len(sizes)).from_address(int(native.kernelParams))
-        return tuple(
-            ctypes.string_at(place or 0, size) for place, size in zip(table, sizes, strict=True)
-        )
-
-    def set_parameters(self, graph_exec: int, parameters: Sequence[bytes]) -> None:
-        """Have launches of the executable graph from now on pass these, and nothing else change.
-
-        Raises:
-            DriverError: The driver refuses.
-        """
-        # The driver copies them during the call.
-        places = [ctypes.create_string_buffer(data, len(data)) for data in parameters]
-        table = array("Q", map(ctypes.addressof, places))
-        self._native.kernelParams, _ = table.buffer_info()
-        _call(
-            "cuGraphExecKernelNodeSetParams",
-            _driver().CUgraphExec(graph_exec),
-            self._node,
-            self._native,
-        )
-
-
-class GraphNodes(NamedTuple):
-    """What a captured graph is made of."""
-
-    kernels: list[KernelNode]
-    copied: list[int]
-    """Device addresses that copies and fills of the driver read or write."""
-    nested: int
-    """How many nodes are graphs themselves."""
-
-
-def graph_nodes(graph: int) -> GraphNodes:
-    """Look at every node of a captured graph.
-
-    Raises:
-        DriverError: It is no graph.
-    """
-    driver = _driver()
-    kinds = driver.CUgraphNodeType
-    found = GraphNodes([], [], 0)
-    for node in _nodes(driver.CUgraph(graph)):
-        kind = _call("cuGraphNodeGetType", node)
-        if kind == kinds.CU_GRAPH_NODE_TYPE_KERNEL:
-            found.kernels.append(KernelNode(node))
-        elif kind == kinds.CU_GRAPH_NODE_TYPE_MEMCPY:
-            copy = _call("cuGraphMemcpyNodeGetParams", node)
-            found.copied.extend((int(copy.srcDevice), int(copy.dstDevice)))
-        elif kind == kinds.CU_GRAPH_NODE_TYPE_MEMSET:
-            found.copied.append(int(_call("cuGraphMemsetNodeGetParams", node).dst))
-        elif kind in (kinds.CU_GRAPH_NODE_TYPE_GRAPH, kinds.CU_GRAPH_NODE_TYPE_CONDITIONAL):
-            found = found._replace(nested=found.nested + 1)
-    return found
-
-
-def _nodes(graph: Any) -> list[Any]:
-    _, count = _several("cuGraphGetNodes", graph)
-    nodes, _ = _several("cuGraphGetNodes", graph, count)
-    return list(nodes)[:count]
+_INVALID_VALUE = 1

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._graph_nodes import GraphNodes, graph_nodes
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -67,7 +68,7 @@ class GraphTiles:
     def __init__(self, graph: object) -> None:
         """Read the parameters of every kernel; nothing is changed."""
         captured, self._executable = _handles(graph)
-        nodes = _driver.graph_nodes(captured)
+        nodes = graph_nodes(captured)
         found = list(_unreadable(nodes))
         if found:
             raise ArgumentError("\n".join(map(str, found)))
@@ -189,7 +190,7 @@ def _handles(graph: Any) -> tuple[int, int]:
         ) from None
 
 
-def _unreadable(nodes: _driver.GraphNodes) -> Iterator[Violation]:
+def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
     if nodes.nested:
         yield Violation(
             "graph",

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import tmaasync
+from tmaasync.cli.bench import bench
 from tmaasync.cli.cache import cache
 from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
@@ -67,7 +68,7 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, explain, lint, plan, swizzle, tune, cache):
+for _command in (doctor, demo, decode, explain, lint, plan, swizzle, tune, bench, cache):
     app.command()(_command)
 
 

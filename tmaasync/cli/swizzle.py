@@ -11,11 +11,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tmaasync import _driver
 from tmaasync._elements import element
 from tmaasync.cli import _chunk_pictures
 from tmaasync.cli._arguments import SWIZZLES, mode
 from tmaasync.cli._chunks import CHUNK_BYTES, CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
-from tmaasync.cli._tables import AsJson, print_json
+from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._swizzle_probe import found_offsets
+from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
@@ -25,6 +28,7 @@ __all__ = ["swizzle"]
 _LINE_BYTES = 128
 _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
+_MISPLACED_SHOWN = 32
 _WORDS = {
     Access.ROW: "32 lanes read 16 bytes each along the rows",
     Access.ROW_ELEMENTS: "32 lanes read an element each along the rows",
@@ -45,9 +49,15 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     access: Annotated[Access, typer.Option(help="How a warp reads the tile.")] = Access.LDMATRIX,
     svg: Annotated[Path | None, typer.Option(help="A file for the picture.")] = None,
     png: Annotated[Path | None, typer.Option(help="The same, drawn by matplotlib.")] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Load such a tile on the GPU and see where it lies.")
+    ] = False,
+    emulate: Annotated[bool, typer.Option("--emulate", help="Probe the emulator instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
+    if emulate and not probe:
+        raise ArgumentError("emulate is set; it says on what to probe. Pass --probe too.")
     layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
@@ -57,13 +67,19 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     chunks, cost = list(layout.chunks()), layout.cost(access)
     first = {place // CHUNK_BYTES for place in next(layout.accesses(access))}
     marked = {chunk for chunk in chunks if chunk.offset // CHUNK_BYTES in first}
+    probed = _probe(layout, chunks, emulate=emulate) if probe else None
     files = _save(layout, chunks, marked, {"svg": svg, "png": png})
     if as_json:
-        print_json(_facts(layout, chunks, access, cost) | {"files": files})
+        told = _facts(layout, chunks, access, cost) | {"files": files}
+        print_json(told if probed is None else told | {"probe": dataclasses.asdict(probed)})
     else:
         _show(layout, chunks, marked, access, cost)
+        if probed is not None:
+            _show_probed(probed)
         for file in files:
             typer.echo(f"Written: {file}")
+    if probed is not None and probed.wrong:
+        raise typer.Exit(1)
 
 
 def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> Layout:
@@ -81,6 +97,59 @@ def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> 
             f"pass 1 to {max(MAX_SHARED_BYTES // (wanted * itemsize), 1)}."
         )
     return Layout(rows, wanted, itemsize, swizzle)
+
+
+# --- what the chip does -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Misplaced:
+    """A chunk, where the drawing has it, and where it is: None is nowhere, or in several places."""
+
+    row: int
+    number: int
+    offset: int
+    found: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Probed:
+    """Where a tile was loaded, how many chunks it has, and which of them lie elsewhere."""
+
+    on: str
+    chunks: int
+    wrong: tuple[_Misplaced, ...]
+
+
+def _probe(layout: Layout, chunks: Sequence[Chunk], *, emulate: bool) -> _Probed:
+    if not emulate and (reason := why_not()) is not None:
+        typer.echo(
+            f"error: there is nothing to probe: {reason}. Pass --emulate for the emulator.",
+            err=True,
+        )
+        raise typer.Exit(2)
+    found = found_offsets(layout, on_gpu=not emulate)
+    wrong = tuple(
+        _Misplaced(chunk.row, chunk.number, chunk.offset, offset)
+        for chunk, offset in zip(chunks, found, strict=True)
+        if chunk.offset != offset
+    )
+    where = "the emulator" if emulate else _driver.device_limits(0).name
+    return _Probed(where, len(found), wrong)
+
+
+def _show_probed(probed: _Probed) -> None:
+    right = probed.chunks - len(probed.wrong)
+    typer.echo(f"On {probed.on} {right} of {probed.chunks} chunks lie where they are drawn.")
+    if not probed.wrong:
+        return
+    shown = table("Elsewhere", ("row.chunk",), ("drawn at byte", "found at byte"))
+    for one in probed.wrong[:_MISPLACED_SHOWN]:
+        found = "-" if one.found is None else str(one.found)
+        shown.add_row(f"{one.row}.{one.number}", str(one.offset), found)
+    Console(highlight=False).print(shown)
+    if len(probed.wrong) > _MISPLACED_SHOWN:
+        typer.echo(f"... and {len(probed.wrong) - _MISPLACED_SHOWN} more; --json has all")
 
 
 # --- what is said -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -133,7 +133,7 @@ class EmulatedLaunch:
         config: LaunchConfig,
         arguments: Sequence[bytes],
         keep: object,
-        arrays: Sequence[Sequence[Extent]] | None = None,
+        arrays: Sequence[Iterable[Extent]] | None = None,
     ) -> None:
         """Pack the arguments; nothing runs.
 
@@ -211,9 +211,9 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
-            if self._arrays is not None and self._arrays[index]:
-                first, *others = self._arrays[index]
-                self._arrays[index] = (first._replace(address=address), *others)
+            behind = () if self._arrays is None else tuple(self._arrays[index])
+            if self._arrays is not None and behind:
+                self._arrays[index] = (behind[0]._replace(address=address), *behind[1:])
 
 
 class Extent(NamedTuple):
@@ -283,7 +283,7 @@ def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
     workers: int,
-    extents: Sequence[Sequence[Extent]] | None,
+    extents: Sequence[Iterable[Extent]] | None,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
     known = [extent for behind in extents or () for extent in behind]

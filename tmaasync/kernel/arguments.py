@@ -83,7 +83,7 @@ def common_device(places: Iterable[Placed]) -> int | None:
     return 0 if current is None else current
 
 
-def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[tuple[Extent, ...]] | None:
+def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Extent]] | None:
     """Where each argument's arrays lie; None if an argument may hide pointers to others."""
     hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
@@ -93,9 +93,18 @@ def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[tuple[Exten
     return [() if view is None else _extents_behind(view) for view in seen]
 
 
-def _extents_behind(view: Placed) -> tuple[Extent, ...]:
-    tiles = view if isinstance(view, TMATensorTileArray) else ()
-    return tuple(map(_extent, (view, *tiles)))
+class _ExtentsBehindTiles:
+    """Asked at each launch: the host may write other tiles between two of a prepared one."""
+
+    def __init__(self, tiles: TMATensorTileArray) -> None:
+        self._tiles = tiles
+
+    def __iter__(self) -> Iterator[Extent]:
+        return map(_extent, (self._tiles, *self._tiles))
+
+
+def _extents_behind(view: Placed) -> Iterable[Extent]:
+    return _ExtentsBehindTiles(view) if isinstance(view, TMATensorTileArray) else (_extent(view),)
 
 
 def _extent(view: Placed) -> Extent:

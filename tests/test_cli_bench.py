@@ -1,0 +1,174 @@
+"""``tmaasync bench``: what takes turns, and how the figures are told; the clock is the test's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import assert_refused, run, told
+
+from tmaasync._elements import element
+from tmaasync.cli import _bench_jobs
+from tmaasync.cli._bench_jobs import Job, Operation, Request
+from tmaasync.ops._clocks import Clocks
+
+command = importlib.import_module("tmaasync.cli.bench")  # the package has the function there
+
+MICROSECONDS = {"tmaasync": 200.0, "torch": 220.0, "cupy": 300.0}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One on which every contestant takes the time above, more and more as the clocks drop."""
+    turns: list[str] = []
+
+    def clock(run: Callable[[], Any], calls: int) -> float:
+        name = run()
+        turns.append(name)
+        return MICROSECONDS[name] * (1 + len(turns) / 1000)
+
+    @contextlib.contextmanager
+    def clocks() -> Any:
+        yield Clocks([1755, 1700, 1760], [600.0, 640.0, 650.0])
+
+    def prepare(request: Request) -> Job:
+        runs: dict[str, Callable[[], Any]] = {
+            name: functools.partial(str, name) for name in MICROSECONDS
+        }
+        return Job(runs, {"jax": "it is slow"})
+
+    limits = type("Limits", (), {"name": "NVIDIA H200"})
+    monkeypatch.setattr(command, "why_not", lambda: None)
+    monkeypatch.setattr(command, "prepare", prepare)
+    monkeypatch.setattr(command, "device_microseconds", clock)
+    monkeypatch.setattr(command, "clocks_recorded", clocks)
+    monkeypatch.setattr(command._driver, "device_limits", lambda _: limits)
+    return turns
+
+
+def test_ratios_are_those_within_a_round_and_rates_those_of_the_median(gpu: list[str]) -> None:
+    document = told("bench", "matmul", "1000", "2000", "3000", "--rounds", "5")
+
+    found = document["contestants"]
+    assert list(found) == ["tmaasync", "torch", "cupy"]
+    assert gpu[-15:] == [*MICROSECONDS] * 5
+    middle = 200 * (1 + 13 / 1000)  # six warm-up calls, then turns 7, 10, 13, 16 and 19
+    assert found["tmaasync"]["microseconds"] == pytest.approx(middle)
+    assert found["tmaasync"]["rate"] == pytest.approx(12e9 / middle / 1e6, abs=1e-3)
+    assert found["tmaasync"]["calls_per_turn"] == pytest.approx(50_000 / 200, abs=2)
+    ratios = [1.1 * (1000 + turn + 1) / (1000 + turn) for turn in (7, 10, 13, 16, 19)]
+    assert found["torch"]["tmaasync_is_faster"] == {
+        "median": round(ratios[2], 4),
+        "min": round(min(ratios), 4),
+        "max": round(max(ratios), 4),
+    }
+    assert document["clocks"] == {
+        "sm_mhz_median": 1755,
+        "sm_mhz_min": 1700,
+        "power_w_median": 640,
+    }
+    assert (document["gpu"], document["unit"]) == ("NVIDIA H200", "TFLOP/s")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_table_has_a_line_for_each_and_says_who_is_absent() -> None:
+    lines = run("bench", "attention", "--causal").output.splitlines()
+
+    assert lines[0].rstrip() == "attention causal 4 x 4096 x 16 x 128 bfloat16 on NVIDIA H200"
+    ours = next(line for line in lines if line.split()[:1] == ["tmaasync"])
+    torch = next(line for line in lines if line.split()[:1] == ["torch"])
+    assert ours.split()[1:] == ["203.2", "us", "1353", "TFLOP/s"]  # 200 us, 16 turns on
+    assert torch.split()[3:5] == ["1229", "TFLOP/s"]
+    assert torch.split()[5:] == ["1.101", "x", "1.101", "x", "1.101", "x"]
+    assert "Without jax: it is slow." in lines
+    assert "SM clock 1755 MHz, never below 1700; 640 W." in lines
+
+
+@pytest.mark.parametrize(
+    ("operation", "sides", "dtype", "is_causal", "work"),
+    [
+        ("matmul", (3, 5, 7), "float16", False, 2 * 3 * 5 * 7),
+        ("attention", (2, 3, 5, 64), "bfloat16", False, 4 * 2 * 5 * 64 * 9),
+        ("attention", (2, 3, 5, 64), "bfloat16", True, 4 * 2 * 5 * 64 * 6),
+        ("copy", (3, 5), "float32", False, 2 * 60),
+        ("copy", (7,), "float8_e4m3fn", False, 2 * 7),
+    ],
+)
+def test_work_is_what_one_counts(
+    operation: str, sides: tuple[int, ...], dtype: str, is_causal: bool, work: float
+) -> None:
+    request = Request.of(Operation(operation), sides, element(dtype), is_causal)
+
+    assert request.work == work
+
+
+def test_contestants_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On arrays of NumPy's, where CuPy's would be."""
+    monkeypatch.setattr(_bench_jobs, "_cupy", lambda: np)
+    monkeypatch.setattr(_bench_jobs, "_torch", lambda: (None, {"torch": "not asked"}))
+    request = Request.of(Operation.MATMUL, (24, 16, 32), element("float16"), False)
+
+    job = _bench_jobs._matmul(request)
+    ours = job.contestants["tmaasync"]().copy()
+    out = job.contestants["tmaasync"]()
+    out.fill(np.nan)
+    theirs = job.contestants["cupy"]()
+
+    assert theirs is out
+    assert job.absent == {"torch": "not asked"}
+    assert np.allclose(ours.astype(float), theirs.astype(float), rtol=1e-3, atol=1e-3)
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "why_not", lambda: "there is none")
+
+    assert_refused("there is nothing to measure on: there is none.", "bench", "copy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("matmul", "3", "4"), "2 sides are given; matmul has 3. Pass M N K, or none for 4096"),
+        (("attention", "3"), "1 sides are given; attention has 4. Pass BATCH POSITIONS HEADS"),
+        (("copy", "3", "0"), "sides are 3 0; each must be 1 or more"),
+        (("matmul", "--dtype", "float32"), "dtype is float32; matmul is compared in bfloat16 and"),
+        (("copy", "--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
+        (("sort",), "Invalid value for 'OPERATION'"),
+        (("copy", "--rounds", "0"), "Invalid value for '--rounds'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    ran = run("bench", *arguments)
+
+    assert ran.exit_code == 2
+    assert ran.stderr.lower().startswith(f"error: {sentence}".lower()), ran.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("matmul", "1024", "512", "768"),
+        ("matmul", "512", "512", "512", "--dtype", "float16"),
+        ("attention", "1", "1024", "4", "64", "--causal"),
+        ("copy", "1000", "1000", "--dtype", "float8_e4m3fn"),
+    ],
+)
+def test_all_contestants_run_on_a_gpu(arguments: tuple[str, ...]) -> None:
+    pytest.importorskip("cupy")
+
+    document = told("bench", *arguments, "--rounds", "2", "--seconds", "0.002")
+
+    found = document["contestants"]
+    assert "tmaasync" in found
+    assert set(found) | set(document["absent"]) == {"tmaasync", "torch", "cupy"}
+    assert all(facts["microseconds"] > 0 and facts["rate"] > 0 for facts in found.values())
+    assert document["clocks"]["sm_mhz_median"] > 100

@@ -1,0 +1,92 @@
+"""The nodes of a captured CUDA graph, and what its kernels are given."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tmaasync import _driver
+
+__all__ = ["GraphNodes", "KernelNode", "graph_nodes"]
+
+
+class KernelNode:
+    """A kernel of a captured graph, and the bytes of its parameters as they were captured.
+
+    Attributes:
+        parameters: One per parameter; None where the launch passed all in one buffer.
+    """
+
+    __slots__ = ("_native", "_node", "parameters")
+
+    def __init__(self, node: Any) -> None:
+        """Read the node."""
+        self._node = node
+        (self._native,) = _driver.results("cuGraphKernelNodeGetParams", node)
+        self.parameters = _parameters_of(self._native)
+
+    def set_parameters(self, executable: int, parameters: Sequence[bytes]) -> None:
+        """Have launches of the executable graph from now on pass these, and nothing else change.
+
+        Raises:
+            DriverError: The driver refuses.
+        """
+        # The driver copies them during the call.
+        places = [ctypes.create_string_buffer(data, len(data)) for data in parameters]
+        table = array("Q", map(ctypes.addressof, places))
+        self._native.kernelParams, _ = table.buffer_info()
+        _driver.results("cuGraphExecKernelNodeSetParams", executable, self._node, self._native)
+
+
+def _parameters_of(native: Any) -> tuple[bytes, ...] | None:
+    function = int(native.func)
+    sizes = _driver.parameter_sizes(function or int(native.kern), is_kernel=not function)
+    if not sizes:
+        return ()
+    if not native.kernelParams:
+        return None
+    table = (ctypes.c_uint64 * len(sizes)).from_address(int(native.kernelParams))
+    return tuple(ctypes.string_at(at, size) for at, size in zip(table, sizes, strict=True))
+
+
+@dataclass(slots=True)
+class GraphNodes:
+    """What a captured graph is made of.
+
+    Attributes:
+        kernels: Its kernels.
+        copied: Device addresses from and to which the driver copies, and which it fills.
+        nested: How many nodes are graphs themselves.
+    """
+
+    kernels: list[KernelNode] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    nested: int = 0
+
+
+def graph_nodes(graph: int) -> GraphNodes:
+    """Look at every node of a captured graph.
+
+    Raises:
+        DriverError: It is no graph.
+    """
+    found = GraphNodes()
+    _, count = _driver.results("cuGraphGetNodes", graph)
+    nodes, _ = _driver.results("cuGraphGetNodes", graph, count)
+    for node in nodes[:count]:
+        (kind,) = _driver.results("cuGraphNodeGetType", node)
+        match kind.name.removeprefix("CU_GRAPH_NODE_TYPE_"):
+            case "KERNEL":
+                found.kernels.append(KernelNode(node))
+            case "MEMCPY":
+                (copy,) = _driver.results("cuGraphMemcpyNodeGetParams", node)
+                found.copied += [int(copy.srcDevice), int(copy.dstDevice)]
+            case "MEMSET":
+                (fill,) = _driver.results("cuGraphMemsetNodeGetParams", node)
+                found.copied.append(int(fill.dst))
+            case "GRAPH" | "CONDITIONAL":
+                found.nested += 1
+    return found

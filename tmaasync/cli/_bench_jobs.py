@@ -1,0 +1,207 @@
+"""What ``tmaasync bench`` runs: an operation, and the same by torch and CuPy on the same arrays."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from tmaasync import ops
+from tmaasync._elements import Element
+from tmaasync.errors import ArgumentError
+
+__all__ = ["Job", "Operation", "Request", "prepare"]
+
+
+class Operation(StrEnum):
+    """Which of `tmaasync.ops`."""
+
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    COPY = "copy"
+
+
+_SIDES = {
+    Operation.MATMUL: ("M N K", (4096, 4096, 4096)),
+    Operation.ATTENTION: ("BATCH POSITIONS HEADS HEAD_DIM", (4, 4096, 16, 128)),
+    Operation.COPY: ("the sides of an array", (16384, 16384)),
+}
+_TENSOR_CORE_TYPES = ("bfloat16", "float16")
+_LARGEST_SIDE = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An operation on arrays of these sides and this type."""
+
+    operation: Operation
+    sides: tuple[int, ...]
+    element: Element
+    is_causal: bool
+
+    @classmethod
+    def of(
+        cls, operation: Operation, sides: Sequence[int], element: Element, is_causal: bool
+    ) -> Request:
+        """With the sides of the operation where none are given.
+
+        Raises:
+            ArgumentError: The operation has other sides, or not this type.
+        """
+        what, usual = _SIDES[operation]
+        given = tuple(sides) or usual
+        is_fixed = operation is not Operation.COPY
+        if is_fixed and len(given) != len(usual):
+            raise ArgumentError(
+                f"{len(given)} sides are given; {operation} has {len(usual)}. Pass {what}, or none "
+                f"for {' '.join(map(str, usual))}."
+            )
+        if not all(0 < side < _LARGEST_SIDE for side in given):
+            raise ArgumentError(
+                f"sides are {' '.join(map(str, given))}; each must be 1 or more, and below 2**31. "
+                f"Pass {what}."
+            )
+        if is_fixed and element.name not in _TENSOR_CORE_TYPES:
+            raise ArgumentError(
+                f"dtype is {element.name}; {operation} is compared in "
+                f"{' and '.join(_TENSOR_CORE_TYPES)}. Pass one."
+            )
+        return cls(operation, given, element, is_causal)
+
+    @property
+    def work(self) -> float:
+        """Operations of a product or of attention; bytes read and written by a copy."""
+        if self.operation is Operation.COPY:
+            return 2.0 * math.prod(self.sides) * self.element.itemsize
+        if self.operation is Operation.MATMUL:
+            return 2.0 * math.prod(self.sides)
+        batch, positions, heads, head_dim = self.sides
+        seen = positions * (positions + 1) // 2 if self.is_causal else positions**2
+        return 4.0 * batch * heads * head_dim * seen
+
+    @property
+    def unit(self) -> str:
+        """Of a million million units of work a second."""
+        return "TB/s" if self.operation is Operation.COPY else "TFLOP/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What takes turns, by name, ours first; and why others do not take part."""
+
+    contestants: dict[str, Callable[[], Any]]
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def prepare(request: Request) -> Job:
+    """Make the arrays on CuPy's current device, and run every contestant once.
+
+    Raises:
+        ArgumentError: The arrays do not fit into the device's memory.
+    """
+    try:
+        job = _PREPARE[request.operation](request)
+        for run in job.contestants.values():
+            run()
+    except _cupy().cuda.memory.OutOfMemoryError:
+        raise ArgumentError(
+            f"sides are {' '.join(map(str, request.sides))}; the device has no memory for arrays "
+            "of that size. Pass smaller ones."
+        ) from None
+    return job
+
+
+def _copy(request: Request) -> Job:
+    # CuPy and torch copy bits of every size, but do not have every type.
+    whole = _normal((-(-math.prod(request.sides) * request.element.itemsize // 4),))
+    bits = whole.view(f"u{request.element.itemsize}")
+    source = bits[: math.prod(request.sides)].reshape(request.sides)
+    target = _cupy().empty_like(source)
+    contestants = {"tmaasync": lambda: ops.copy(source, target)}
+    torch, absent = _torch()
+    if torch is not None:
+        theirs = [torch.from_dlpack(array.view(np.uint8)) for array in (target, source)]
+        contestants["torch"] = lambda: theirs[0].copy_(theirs[1])
+    contestants["cupy"] = lambda: _cupy().copyto(target, source)
+    return Job(contestants, absent)
+
+
+def _matmul(request: Request) -> Job:
+    """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
+    m, n, k = request.sides
+    kind = request.element.dtype
+    a, b = _normal((m, k)).astype(kind), _normal((n, k), seed=1).astype(kind)
+    out = _cupy().empty((m, n), kind)
+    contestants = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
+    torch, absent = _torch()
+    if torch is not None:
+        left, right, theirs = (_as_torch(torch, array, request) for array in (a, b, out))
+        contestants["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
+    if _runs(lambda: _cupy().matmul(a, b.T, out=out)):
+        contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=out)
+    else:
+        absent["cupy"] = f"it has no product of {request.element.name}"
+    return Job(contestants, absent)
+
+
+def _attention(request: Request) -> Job:
+    kind = request.element.dtype
+    q, k, v = (_normal(request.sides, seed).astype(kind) for seed in range(3))
+    out = _cupy().empty_like(q)
+    is_causal = request.is_causal
+    contestants = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
+    torch, absent = _torch()
+    if torch is not None:
+        theirs = [_as_torch(torch, array, request).transpose(1, 2) for array in (q, k, v)]
+        attend = torch.nn.functional.scaled_dot_product_attention
+        contestants["torch"] = lambda: attend(*theirs, is_causal=is_causal)
+    return Job(contestants, absent | {"cupy": "it has no attention"})
+
+
+_PREPARE = {
+    Operation.MATMUL: _matmul,
+    Operation.ATTENTION: _attention,
+    Operation.COPY: _copy,
+}
+
+
+# --- arrays -----------------------------------------------------------------------------------
+
+
+def _normal(shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Normally distributed numbers; on zeros the chip would clock higher."""
+    return _cupy().random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def _cupy() -> Any:
+    """CuPy, for the arrays of a user: the command is one."""
+    return importlib.import_module("cupy")
+
+
+def _torch() -> tuple[Any, dict[str, str]]:
+    """Torch, or why it does not take part."""
+    if importlib.util.find_spec("torch") is None:
+        return None, {"torch": "it is not installed"}
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        return None, {"torch": "it was built without CUDA, or finds no device"}
+    return torch, {}
+
+
+def _as_torch(torch: Any, array: Any, request: Request) -> Any:
+    """The same memory; handed over as integers, which every version of both exchanges."""
+    return torch.from_dlpack(array.view(np.int16)).view(getattr(torch, request.element.name))
+
+
+def _runs(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except Exception:  # TypeError, ValueError or cuBLAS's own, by CuPy's version
+        return False
+    return True

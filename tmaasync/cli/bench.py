@@ -1,0 +1,105 @@
+"""``bench``: how fast an operation is on this GPU, beside torch and CuPy."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tmaasync import _driver
+from tmaasync._elements import element
+from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
+from tmaasync.cli._demo_gpu import why_not
+from tmaasync.cli._tables import AsJson, print_json, table
+from tmaasync.ops._clocks import clocks_recorded
+from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
+
+__all__ = ["bench"]
+
+_OURS = "tmaasync"
+
+
+def bench(
+    operation: Annotated[Operation, typer.Argument(help="What to time.")],
+    sides: Annotated[
+        list[int] | None,
+        typer.Argument(help="matmul M N K, attention BATCH POSITIONS HEADS HEAD_DIM, copy SIDES."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="The element type.")] = "bfloat16",
+    causal: Annotated[
+        bool, typer.Option("--causal", help="Of attention: see no later keys.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each has its turn.")] = 7,
+    seconds: Annotated[float, typer.Option(min=0.001, help="How long a turn lasts.")] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Time an operation on this GPU, in turns with torch and CuPy on the same arrays."""
+    request = Request.of(operation, sides or (), element(dtype), causal)
+    if (reason := why_not()) is not None:
+        typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
+        raise typer.Exit(2)
+    job = prepare(request)
+    calls = calls_per_turn(job.contestants, seconds, device_microseconds)
+    with clocks_recorded() as clocks:
+        turns = take_turns(job.contestants, calls, rounds=rounds, microseconds=device_microseconds)
+    told = _facts(request, job, turns) | {"rounds": rounds, "clocks": clocks.summary()}
+    if as_json:
+        print_json(told)
+    else:
+        _show(told)
+
+
+def _facts(request: Request, job: Job, turns: Turns[str]) -> dict[str, Any]:
+    medians = turns.medians()
+    return {
+        "operation": request.operation,
+        "sides": request.sides,
+        "dtype": request.element.name,
+        "causal": request.is_causal,
+        "gpu": _driver.device_limits(0).name,
+        "unit": request.unit,
+        "contestants": {
+            name: {
+                "microseconds": round(medians[name], 3),
+                "rate": round(request.work / medians[name] / 1e6, 3),
+                "calls_per_turn": turns.calls[name],
+                "tmaasync_is_faster": _spread(turns.speeds(_OURS, name)),
+            }
+            for name in job.contestants
+        },
+        "absent": job.absent,
+    }
+
+
+def _spread(ratios: list[float]) -> dict[str, float]:
+    """Of the ratios within a round."""
+    spread = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    return {name: round(ratio, 4) for name, ratio in spread.items()}
+
+
+def _show(told: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    causal = " causal" if told["causal"] else ""
+    sides = " x ".join(map(str, told["sides"]))
+    title = f"{told['operation']}{causal} {sides} {told['dtype']} on {told['gpu']}"
+    shown = table(title, ("",), ("time", "rate", "tmaasync is faster by", "least", "most"))
+    for name, facts in told["contestants"].items():
+        ratios = facts["tmaasync_is_faster"].values() if name != _OURS else ()
+        shown.add_row(
+            name,
+            f"{facts['microseconds']:.1f} us",
+            f"{facts['rate']:.4g} {told['unit']}",
+            *(f"{ratio:.3f} x" for ratio in ratios),
+        )
+    console.print(shown)
+    for name, reason in told["absent"].items():
+        console.print(f"Without {name}: {reason}.")
+    console.print(f"Medians of {told['rounds']} rounds in which each had its turn.")
+    if told["clocks"]:
+        clocks = told["clocks"]
+        console.print(
+            f"SM clock {clocks['sm_mhz_median']:.0f} MHz, never below {clocks['sm_mhz_min']}; "
+            f"{clocks['power_w_median']:.0f} W."
+        )
