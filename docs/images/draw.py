@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import PipelineState, SharedMemBarrier, Swizzle, emulate
+from tmaasync import PipelineState, SharedMemBarrier, Swizzle, emulate, trace
 from tmaasync.cli._demo_emulated import PIPELINED
 from tmaasync.swizzle import bank_conflicts, shared_offset
 
@@ -213,9 +213,9 @@ PICTURES: dict[str, Callable[[], Drawing]] = {"swizzle.svg": swizzle, "ring.svg"
 
 def timeline() -> None:
     """The demo's product of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
-    with emulate.scheduled("random", seed=0), emulate.trace() as trace:
+    with emulate.scheduled("random", seed=0), trace.record() as kept:
         PIPELINED.run(*PIPELINED.inputs())
-    emulate.plot(trace, FOLDER / "timeline.png")
+    trace.plot(kept, FOLDER / "timeline.png")
 
 
 def main() -> None:
