@@ -21,7 +21,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tmaasync import emulate, ops
+from tmaasync import emulate, ops, trace
 
 RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
@@ -64,13 +64,13 @@ def measure_checked(run: Callable[[], Any]) -> dict[str, float]:
     with emulate.scheduled(races=True):
         first = seconds(run)
         races = measure(run, "round_robin")
-    with emulate.trace() as trace:
+    with trace.record() as kept:
         traced = measure(run, "round_robin")
     return {
         "first_races_seconds": round(first, 3),
         "races": races,
         "trace": traced,
-        "events": len(trace.launches[0]),
+        "events": len(kept.launches[0]),
     }
 
 

@@ -1,6 +1,6 @@
 """Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
 
-from tmaasync import emulate, ops
+from tmaasync import emulate, ops, trace
 from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.copy_plan import CopyPlan, plan_copy
@@ -119,4 +119,5 @@ __all__ = [
     "gather4_tile_bytes",
     "ops",
     "plan_copy",
+    "trace",
 ]

@@ -11,9 +11,9 @@ import ctypes
 import functools
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tmaasync.errors import BackendError, DriverError, LaunchError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -22,6 +22,7 @@ __all__ = [
     "DeviceLimits",
     "LaunchConfig",
     "PreparedLaunch",
+    "Tracer",
     "current_device",
     "device_count",
     "device_limits",
@@ -140,6 +141,14 @@ class DeviceLimits:
     multiprocessors: int
     shared_bytes: int
     threads_per_block: int
+
+
+@functools.cache
+def cycle_ns(device: int) -> float:
+    """A cycle of the device's multiprocessors in nanoseconds, at its highest usual clock."""
+    which = _driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
+    kilohertz = int(_call("cuDeviceGetAttribute", which, _call("cuDeviceGet", device)))
+    return 1e6 / kilohertz
 
 
 @functools.cache
@@ -284,6 +293,16 @@ class LaunchConfig(NamedTuple):
     stream: int
 
 
+class Tracer(Protocol):
+    """Who launches another build of a kernel in its place, while somebody wants traces."""
+
+    def is_on(self) -> bool:
+        """Whether somebody does, here and now."""
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Launch a function of the same parameters, in a configuration much like this one."""
+
+
 class PreparedLaunch:
     """A launch whose arguments are packed: calling it is one driver call.
 
@@ -304,6 +323,7 @@ class PreparedLaunch:
         "_stream",
         "_stride",
         "_table",
+        "_tracer",
         "_words",
     )
 
@@ -314,8 +334,10 @@ class PreparedLaunch:
         arguments: Sequence[bytes],
         keep: object,
         device: int,
+        tracer: Tracer | None = None,
     ) -> None:
         """Pack the arguments; nothing is launched."""
+        self._tracer = tracer
         self._stride, self._words = _packed_apart(arguments)
         start, _ = self._words.buffer_info()
         step_bytes = self._stride * _WORD_BYTES
@@ -339,6 +361,9 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
+        if self._tracer is not None and self._tracer.is_on():
+            self._launch_traced(self._tracer)
+            return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
             self._launch_on_device(result)
@@ -357,7 +382,9 @@ class PreparedLaunch:
             if stream != self._stream:
                 self._stream = stream
                 self._native = _native(self._config._replace(stream=stream))
-            if self._is_only_device:
+            if self._tracer is not None and self._tracer.is_on():
+                self._launch_traced(self._tracer)
+            elif self._is_only_device:
                 (result,) = self._launch(self._native, self._function, self._pointers, 0)
                 if result:
                     self._launch_on_device(result)
@@ -372,6 +399,16 @@ class PreparedLaunch:
                 (refusal,) = self._launch(self._native, self._function, self._pointers, 0)
         if refusal:
             raise _fatal(refusal) or LaunchError(f"the driver refused the launch: {_said(refusal)}")
+
+    def _launch_traced(self, tracer: Tracer) -> None:
+        with on_device(self._device):
+            tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
+
+    def _launch_instead(self, function: Any, config: LaunchConfig) -> None:
+        """Launch another function with the same arguments; the device's context is current."""
+        (result,) = self._launch(_native(config), function, self._pointers, 0)
+        if result:
+            raise _fatal(result) or LaunchError(f"the driver refused the launch: {_said(result)}")
 
     def release(self) -> None:
         """Keep nothing alive any longer, for a launch that is aimed before each call."""
@@ -456,6 +493,21 @@ def wait_for(stream: int, other: int) -> None:
         _call("cuEventDestroy", event)
 
 
+def synchronize(stream: int) -> None:
+    """Wait for the work of a stream of the current context.
+
+    Raises:
+        DriverError: A kernel died, and the CUDA context with it.
+    """
+    _call("cuStreamSynchronize", _driver().CUstream(stream))
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether work that is submitted to a stream goes into a CUDA graph."""
+    status = _call("cuStreamIsCapturing", _driver().CUstream(stream))
+    return int(status) != 0
+
+
 # --- memory of our own ------------------------------------------------------------------------
 
 
@@ -482,6 +534,13 @@ def free(device: int, address: int) -> None:
     """Give memory back, once everything on the device that was submitted before has ended."""
     with on_device(device):
         _call("cuMemFree", address)
+
+
+def clear(device: int, address: int, size_bytes: int) -> None:
+    """Write zeros to a device; they are there, for every stream, when this returns."""
+    with on_device(device):
+        _call("cuMemsetD8", address, 0, size_bytes)
+        _call("cuStreamSynchronize", _driver().CUstream(0))
 
 
 def upload(device: int, address: int, data: bytes) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync.emulate.trace import (
+from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.trace import (
     EVENT_DTYPE,
     NOBODY,
     NOTHING,
@@ -27,7 +28,6 @@ from tmaasync.emulate.trace import (
     plot,
     record,
 )
-from tmaasync.errors import ArgumentError, BackendError
 
 FULL, EMPTY, A, B = 4096, 4128, 0, 512
 NAMES = {

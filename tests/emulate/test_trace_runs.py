@@ -12,8 +12,18 @@ import numpy as np
 import pytest
 
 from tmaasync import EmulatedDeadlock, Kernel, Swizzle, create_tma_tile, emulate
-from tmaasync.emulate.trace import NOBODY, NOTHING, Event, StageState, Trace, find_lanes, find_rings
 from tmaasync.ops.gemm import Blocking, gemm_kernel
+from tmaasync.trace import (
+    NOBODY,
+    NOTHING,
+    Event,
+    StageState,
+    Trace,
+    find_lanes,
+    find_rings,
+    plot,
+    record,
+)
 
 EVERY_POLICY = pytest.mark.parametrize("policy", ["round_robin", "random", "adversarial"])
 
@@ -100,7 +110,7 @@ def multicast() -> None:
 
 
 def recorded(launch: Any, policy: Any = "round_robin", **schedule: Any) -> Trace:
-    with emulate.scheduled(policy, **schedule), emulate.trace() as kept:
+    with emulate.scheduled(policy, **schedule), record() as kept:
         launch()
     return only(kept)
 
@@ -274,7 +284,7 @@ def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
 
 
 def test_a_deadlock_leaves_its_log_with_the_wait_that_never_ends() -> None:
-    with emulate.trace() as kept, pytest.raises(EmulatedDeadlock):
+    with record() as kept, pytest.raises(EmulatedDeadlock):
         stuck()
 
     trace = only(kept)
@@ -316,7 +326,7 @@ def test_neither_trace_nor_races_change_a_result(launch: Any) -> None:
     plain = launch()
     results = []
     for races in (False, True):
-        with emulate.scheduled(races=races), emulate.trace():
+        with emulate.scheduled(races=races), record():
             results.append(launch())
 
     assert all((plain == result).all() for result in results)
@@ -331,7 +341,7 @@ def test_clusters_of_several_workers_keep_their_own_clocks() -> None:
 
 
 def test_a_launch_outside_of_the_with_is_not_kept() -> None:
-    with emulate.trace() as kept:
+    with record() as kept:
         pass
     copy()
 
@@ -360,7 +370,7 @@ def test_pictures_and_files_come_out(launch: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     trace = recorded(launch)
 
-    emulate.plot(trace, tmp_path / "launch.png")
+    plot(trace, tmp_path / "launch.png")
     trace.save(tmp_path / "launch.json")
 
     assert (tmp_path / "launch.png").read_bytes().startswith(b"\x89PNG")

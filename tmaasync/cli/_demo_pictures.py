@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tmaasync import emulate
+from tmaasync import emulate, trace
 from tmaasync.cli._chunk_pictures import svg
 from tmaasync.cli._chunks import Layout
 from tmaasync.cli._demo_emulated import PIPELINED
@@ -27,19 +27,19 @@ def save(folder: Path) -> Pictures:
     """Run the pipelined product once more, traced, and write everything into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     # In this order of threads and copies the loads run ahead, and the ring is seen at work.
-    with emulate.scheduled("random", seed=0), emulate.trace() as trace:
+    with emulate.scheduled("random", seed=0), trace.record() as kept:
         PIPELINED.run(*PIPELINED.inputs())
     timeline, perfetto, chunks = (
         folder / name for name in ("timeline.png", "timeline.json", "swizzle.svg")
     )
-    trace.save(perfetto)
+    kept.save(perfetto)
     chunks.write_text(_swizzle_svg())
     files = {
         str(perfetto): "the same for https://ui.perfetto.dev",
         str(chunks): "where the 128-byte swizzle puts the 16-byte chunks of eight rows",
     }
     try:
-        emulate.plot(trace, timeline)
+        trace.plot(kept, timeline)
     except BackendError as error:
         return Pictures(files=files, missing=str(error))
     shown = f"warps and stages of {PIPELINED.name}, {PIPELINED.size}"

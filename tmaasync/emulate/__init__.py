@@ -6,10 +6,7 @@ compiler. `scheduled` chooses how threads and asynchronous copies are interleave
 >>> with scheduled("random", seed=7):
 ...     pass  # launches in here replay the same interleaving every time
 
-`trace` keeps what launches do, event by event; `plot` draws it.
-
->>> with trace() as kept:
-...     pass  # ops.matmul(a, b), then kept.save("gemm.json") and plot(kept, "gemm.png")
+What they do, event by event, `tmaasync.trace` keeps and draws, as it does for launches on a GPU.
 """
 
 from tmaasync.emulate.build import EmulatedProgram, build
@@ -21,8 +18,6 @@ from tmaasync.emulate.run import (
     Schedule,
     scheduled,
 )
-from tmaasync.emulate.trace import Trace, plot
-from tmaasync.emulate.trace import record as trace
 
 __all__ = [
     "LIMITS",
@@ -31,9 +26,6 @@ __all__ = [
     "EmulatedRun",
     "Extent",
     "Schedule",
-    "Trace",
     "build",
-    "plot",
     "scheduled",
-    "trace",
 ]

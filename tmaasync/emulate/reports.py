@@ -12,7 +12,6 @@ from tmaasync._driver import LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
-from tmaasync.emulate.trace.events import NameOf, offset_name
 from tmaasync.errors import (
     EmulatedAccess,
     EmulatedDeadlock,
@@ -23,6 +22,7 @@ from tmaasync.errors import (
     TMAError,
     WaitingThreads,
 )
+from tmaasync.trace.events import NameOf, offset_name
 
 __all__ = ["error_of", "shared_names"]
 

@@ -18,9 +18,9 @@ from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
-from tmaasync.emulate.trace.events import EVENT_DTYPE
-from tmaasync.emulate.trace.launches import Collector, current_collector
 from tmaasync.errors import ArgumentError, LaunchError
+from tmaasync.trace.events import EVENT_DTYPE
+from tmaasync.trace.launches import Collector, CollectorOf, current_collector
 
 __all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Extent", "Schedule", "scheduled"]
 
@@ -123,8 +123,8 @@ class EmulatedLaunch:
     """A launch on host memory whose arguments are packed; the twin of `PreparedLaunch`."""
 
     __slots__ = (
-        "_arrays", "_buffer", "_config", "_keep", "_lock", "_offsets", "_pointers", "_program",
-        "last_run",
+        "_arrays", "_buffer", "_collector_of", "_config", "_keep", "_lock", "_offsets",
+        "_pointers", "_program", "last_run",
     )  # fmt: skip
 
     def __init__(
@@ -134,12 +134,15 @@ class EmulatedLaunch:
         arguments: Sequence[bytes],
         keep: object,
         arrays: Sequence[Iterable[Extent]] | None = None,
+        collector_of: CollectorOf = current_collector,
     ) -> None:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
-        too, so that accesses outside cannot be told.
+        too, so that accesses outside cannot be told. ``collector_of`` is asked at each call who
+        wants its trace.
         """
+        self._collector_of = collector_of
         self._program = program
         self._config = config
         self._keep = keep
@@ -161,7 +164,7 @@ class EmulatedLaunch:
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
             LaunchError: The launch is too large for this machine or for the schedule.
         """
-        schedule, collector = _SCHEDULE.get(), current_collector()
+        schedule, collector = _SCHEDULE.get(), self._collector_of()
         size = self._size(schedule)
         program = self._program.with_races if schedule.races else self._program
         log = None if collector is None else _EventLog()

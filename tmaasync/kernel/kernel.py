@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from tmaasync.kernel.launch import (
     wait_for_producers,
 )
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
+from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
+from tmaasync.trace import Collector, Trace, current_collector
 
 __all__ = ["Kernel"]
 
@@ -45,6 +49,9 @@ class Kernel:
             then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
             stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. By default
             what the environment's ``TMAASYNC_DEBUG`` says, which is off unless set and not ``0``.
+        trace: Whether launches leave a trace. By default those inside ``with trace.record()`` do;
+            with True all do, and `last_trace` has that of the last one outside of it; with False
+            none does.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -65,6 +72,7 @@ class Kernel:
         options: Iterable[str] = (),
         arch: str | None = None,
         debug: bool | None = None,
+        trace: bool | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
         self._source = source_of(
@@ -76,11 +84,22 @@ class Kernel:
         )
         self.name = name if name is not None else Path(self._source.name).stem
         self._arch = arch
-        self._loaded: dict[int, Loaded] = {}
+        self._trace = trace
+        self._own_traces = Collector(latest=1)
+        self._loaded: dict[tuple[int, bool], Loaded] = {}
         self._emulated: EmulatedProgram | None = None
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} of {self._source.name}>"
+
+    @property
+    def last_trace(self) -> Trace | None:
+        """Of the last launch outside of ``with trace.record()``, if the kernel has ``trace=True``.
+
+        The other launches of a traced kernel are in what ``record`` gives.
+        """
+        launches = self._own_traces.launches
+        return launches[-1] if launches else None
 
     def __call__(
         self,
@@ -162,7 +181,8 @@ class Kernel:
             packed = pack(self.name, loaded.entry.parameters, args, seen)
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(places, config.stream)
-            return PreparedLaunch(loaded.function, config, packed, tuple(args), device)
+            tracer = self._tracer(device, limits.compute_capability)
+            return PreparedLaunch(loaded.function, config, packed, tuple(args), device, tracer)
 
     def _prepare_on_host(
         self,
@@ -188,10 +208,14 @@ class Kernel:
         )
         check_extents(config, limits.threads_per_block)
         packed = pack(self.name, program.parameters, args, seen)
-        return EmulatedLaunch(program, config, packed, tuple(args), extents_of(args, seen))
+        return EmulatedLaunch(
+            program, config, packed, tuple(args), extents_of(args, seen), self._collector
+        )
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
+
+        With ``trace=True`` the build is the one that leaves a trace on a GPU.
 
         Args:
             arch: By default the kernel's own, else ``sm_90`` or ``sm_90a`` as the source needs.
@@ -200,12 +224,32 @@ class Kernel:
             CompileError: The source does not compile, or has no function of this name.
             BackendError: There is no NVRTC.
         """
-        return self._program(arch or self._arch or arch_for(self._source, (9, 0)))
+        arch = arch or self._arch or arch_for(self._source, (9, 0))
+        return self._program(arch, is_traced=bool(self._trace))
+
+    # --- who wants traces ---------------------------------------------------------------------
+
+    def _collector(self) -> Collector | None:
+        """Who takes the trace of a launch made here and now."""
+        if self._trace is False:
+            return None
+        outer = current_collector()
+        return self._own_traces if outer is None and self._trace else outer
+
+    def _tracer(self, device: int, capability: tuple[int, int]) -> ChipTracer | None:
+        if self._trace is False:
+            return None
+        collector_of = self._collector if self._trace else current_collector
+        load = functools.partial(self._load, device, capability, is_traced=True)
+        return ChipTracer(self._source, self.name, device, load, collector_of)
 
     # --- from source to function --------------------------------------------------------------
 
-    def _program(self, arch: str) -> Program:
-        program = compile_source(self._source, arch)
+    def _program(self, arch: str, *, is_traced: bool = False) -> Program:
+        source = self._source
+        if is_traced:
+            source = replace(source, options=(*source.options, *TRACE_OPTIONS))
+        program = compile_source(source, arch)
         if self.name not in program.entries:
             known = ", ".join(program.entries) or "none"
             raise ArgumentError(
@@ -214,16 +258,17 @@ class Kernel:
             )
         return program
 
-    def _load(self, device: int, capability: tuple[int, int]) -> Loaded:
+    def _load(self, device: int, capability: tuple[int, int], *, is_traced: bool = False) -> Loaded:
         """The function on this device, whose context is current."""
-        loaded = self._loaded.get(device)
+        loaded = self._loaded.get((device, is_traced))
         if loaded is None:
-            program = self._program(self._arch or arch_for(self._source, capability))
+            arch = self._arch or arch_for(self._source, capability)
+            program = self._program(arch, is_traced=is_traced)
             module = _cupy().RawModule(path=str(program.path))
             with _cupy().cuda.Device(device):
                 function = int(module.get_function(self.name).kernel.ptr)
             loaded = Loaded(program.entries[self.name], function, module)
-            self._loaded[device] = loaded
+            self._loaded[device, is_traced] = loaded
         return loaded
 
 

@@ -42,6 +42,11 @@ class Loaded:
         self._shared_bytes = _STATIC_SHARED_BYTES
         self._checked: set[LaunchConfig] = set()
 
+    def global_address(self, name: str) -> int:
+        """Where the module has this variable."""
+        module: Any = self._module
+        return int(module.get_global(name).ptr)
+
     def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
         """Check the extents, and opt in to large shared memory and large clusters, once each."""
         if config in self._checked:

@@ -17,7 +17,7 @@ from ring_picture import ring
 from swizzle_picture import swizzle
 from timeline_picture import timeline
 
-from tmaasync import emulate
+from tmaasync import emulate, trace
 from tmaasync.cli._demo_emulated import PIPELINED
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
@@ -32,9 +32,9 @@ PICTURES: dict[str, Callable[[], Drawing]] = {
 
 def product() -> None:
     """The demo's product of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
-    with emulate.scheduled("random", seed=0), emulate.trace() as trace:
+    with emulate.scheduled("random", seed=0), trace.record() as kept:
         PIPELINED.run(*PIPELINED.inputs())
-    emulate.plot(trace, FOLDER / "timeline.png")
+    trace.plot(kept, FOLDER / "timeline.png")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from drawing import COLOURS, Drawing
 
-from tmaasync import Kernel, create_tma_tile, emulate
+from tmaasync import Kernel, create_tma_tile, emulate, trace
 
 SOURCE = Path(__file__).resolve().parents[2] / "examples" / "04_ring.cu"
 STAGES, TILES, ROWS, COLUMNS = 3, 9, 16, 128
@@ -61,9 +61,9 @@ def _events() -> list[Any]:
     source = create_tma_tile(x, (ROWS, COLUMNS))
     types, constants = {"Tile": source}, {"STAGES": STAGES}
     kernel = Kernel(SOURCE, "column_energies", types=types, constants=constants)
-    with emulate.scheduled("random", seed=1), emulate.trace() as trace:
+    with emulate.scheduled("random", seed=1), trace.record() as kept:
         kernel(1, 32 * (CONSUMERS + 1), (source, energies, *x.shape))
-    return list(trace.launches[0].of(block=0))
+    return list(kept.launches[0].of(block=0))
 
 
 def _bars(events: list[Any]) -> Iterator[Bar]:

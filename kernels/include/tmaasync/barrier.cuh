@@ -4,6 +4,7 @@
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/fence.cuh>
 #include <tmaasync/ptx/mbarrier.cuh>
+#include <tmaasync/trace.cuh>
 
 namespace tmaasync {
 
@@ -96,12 +97,14 @@ struct alignas(8) SharedMemBarrier {
     // Returns once the phase of this parity has completed. Never gives up.
     __device__ __forceinline__ void wait(u32 phase) const {
         check_phase(phase);
+        const TracedWait traced(address(), phase);
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
     // The same, where each look suspends the thread for about this many nanoseconds at most.
     __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns) const {
         check_phase(phase);
+        const TracedWait traced(address(), phase);
         while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
     }
 
@@ -111,6 +114,7 @@ struct alignas(8) SharedMemBarrier {
         if constexpr (kScope == Scope::kCta) {
             wait(phase);
         } else {
+            const TracedWait traced(address(), phase);
             while (!ptx::mbarrier_try_wait_parity_cluster(address(), phase)) {}
         }
     }
@@ -119,6 +123,7 @@ struct alignas(8) SharedMemBarrier {
     template <Scope kScope>
     __device__ __forceinline__ void wait_relaxed(u32 phase) const {
         check_phase(phase);
+        const TracedWait traced(address(), phase);
         if constexpr (kScope == Scope::kCta) {
             while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
         } else {

@@ -17,4 +17,5 @@
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
 #include <tmaasync/tma.cuh>
+#include <tmaasync/trace.cuh>
 #include <tmaasync/warp.cuh>

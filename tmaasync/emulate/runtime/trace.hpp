@@ -1,4 +1,4 @@
-// What a launch did, event by event, for tmaasync.emulate.trace.
+// What a launch did, event by event, for tmaasync.trace.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.async", without bulk. Every thread copies for itself. It is a copy of the generic
 // proxy: unordered with whatever else the thread does until it was waited for, and then like
@@ -58,6 +59,7 @@ __device__ __forceinline__ void cp_async_mbarrier_arrive(u32 barrier) {
 
 // Arrives once this thread's copies have landed: an arrival that mbarrier.init counted.
 __device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(u32 barrier) {
+    trace_arrive(barrier);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.async.bulk". Addresses and sizes are multiples of 16 bytes. One thread issues.
 namespace tmaasync::ptx {
@@ -9,6 +10,7 @@ namespace tmaasync::ptx {
 __device__ __forceinline__ void cp_async_bulk_load(
     u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
 ) {
+    trace_load(shared, barrier, bytes);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
@@ -22,6 +24,7 @@ __device__ __forceinline__ void cp_async_bulk_load(
 __device__ __forceinline__ void cp_async_bulk_load_multicast(
     u32 shared, const void* global, u32 bytes, u32 barrier, u16 cta_mask, u64 policy
 ) {
+    trace_load(shared, barrier, bytes, cta_mask);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::"
         "cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(shared),
@@ -54,6 +57,7 @@ __device__ __forceinline__ void cp_async_bulk_push(
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
+    trace_store(shared, bytes);
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
             global
@@ -66,18 +70,23 @@ __device__ __forceinline__ void cp_async_bulk_store(
 // Closes the bulk group of the stores this thread issued.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    trace_store_commit();
 }
 
 // Waits until at most kPending of this thread's groups are incomplete: written, and visible to it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
+    const u32 began = trace_clock();
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+    trace_wait(TraceKind::kStoreWait, began, 0, trace_number(kPending));
 }
 
 // Waits until at most kPending groups still read shared memory. Says nothing of global memory.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+    const u32 began = trace_clock();
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+    trace_wait(TraceKind::kStoreWaitRead, began, 0, trace_number(kPending));
 }
 
 }  // namespace tmaasync::ptx

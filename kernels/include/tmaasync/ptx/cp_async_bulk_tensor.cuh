@@ -3,6 +3,7 @@
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.prefetch.tensor".
 // One thread issues. Shared addresses are multiples of 128 bytes; coordinates run innermost first,
@@ -15,6 +16,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
+    trace_load(shared, barrier);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 1) {
@@ -68,6 +70,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u32 barrier,
     u64 policy
 ) {
+    trace_load(shared, barrier);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 3) {
@@ -102,6 +105,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
+    trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 1) {
@@ -155,6 +159,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
+    trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 1) {
@@ -262,6 +267,7 @@ template <ReduceOp kOp, int kRank>
 __device__ __forceinline__ void cp_reduce_async_bulk_tensor(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
+    trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kOp == ReduceOp::kAdd) {

@@ -2,6 +2,7 @@
 
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.async.bulk.tensor" and "cp.async.bulk.prefetch.tensor" in im2col mode, besides the
 // plain load. Offsets move the column, one per spatial dimension, innermost first.
@@ -19,6 +20,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_multicast(
     u16 cta_mask,
     u64 policy
 ) {
+    trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
     const i32* c = at.values;
     if constexpr (kRank == 3) {

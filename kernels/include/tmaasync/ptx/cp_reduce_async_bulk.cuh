@@ -2,6 +2,7 @@
 
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.reduce.async.bulk". Addresses and sizes are multiples of 16 bytes. One thread
 // issues.
@@ -49,6 +50,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
     static_assert(reduces_in_global(kOp, kType), "sm_90 has no such reduction into global memory");
+    trace_store(shared, bytes);
     TMAASYNC_REDUCE_BY_OP(TMAASYNC_REDUCE_TO_GLOBAL)
 }
 

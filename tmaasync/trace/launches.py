@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from tmaasync.emulate.trace.events import (
+from tmaasync.errors import ArgumentError
+from tmaasync.trace.events import (
     EVENT_DTYPE,
     NOBODY,
     Event,
@@ -21,12 +22,12 @@ from tmaasync.emulate.trace.events import (
     offset_name,
     readable,
 )
-from tmaasync.emulate.trace.perfetto import trace_document
-from tmaasync.errors import ArgumentError
+from tmaasync.trace.perfetto import trace_document
 
-__all__ = ["Collector", "Trace", "current_collector", "record"]
+__all__ = ["Collector", "CollectorOf", "Trace", "current_collector", "record"]
 
 _Extents = tuple[int, int, int]
+_NOTES_PER_WARP = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,6 +37,12 @@ class Trace:
     ``events`` is an array of `EVENT_DTYPE`, cluster by cluster and each in the order of its clock;
     iterating gives `Event` objects instead. ``grid``, ``block`` and ``cluster`` run x, y, z.
     ``name_of`` gives an offset in shared memory its name.
+
+    On the emulator ``unit`` is ``"step"``: times count the steps of the cluster's scheduler, and
+    clusters do not share a clock. On the chip it is ``"ns"``, and all blocks share one, within the
+    step of the chip's clock. What warps did there is noted in memory of bounded size: ``dropped``
+    is how many notes were left out, all of them later than what is there of the same cluster, and
+    ``blocks_left_out`` how many blocks, the last of the grid, were not noted at all.
     """
 
     kernel_name: str
@@ -44,6 +51,9 @@ class Trace:
     cluster: _Extents
     events: np.ndarray[Any, Any]
     name_of: NameOf = offset_name
+    unit: Literal["step", "ns"] = "step"
+    dropped: int = 0
+    blocks_left_out: int = 0
     end: int = field(init=False)
     """The time of the last event."""
 
@@ -181,8 +191,14 @@ def _json(traces: Sequence[Trace]) -> str:
 
 @dataclass(slots=True, eq=False)
 class Collector:
-    """The traces of the launches inside a ``with record()``, in their order."""
+    """The traces of the launches inside a ``with record()``, in their order.
 
+    ``notes_per_warp`` is how much is kept of a warp on the chip; ``latest`` how many launches are,
+    by default all.
+    """
+
+    notes_per_warp: int = _NOTES_PER_WARP
+    latest: int | None = None
     _launches: list[Trace] = field(default_factory=list)
 
     @property
@@ -224,8 +240,14 @@ class Collector:
             events=np.frombuffer(raw, EVENT_DTYPE),
             name_of=name_of or offset_name,
         )
-        self._launches.append(trace)
+        self.take(trace)
         return trace
+
+    def take(self, trace: Trace) -> None:
+        """Keep the trace of one more launch."""
+        self._launches.append(trace)
+        if self.latest is not None:
+            del self._launches[: -self.latest]
 
     def to_json(self) -> str:
         """As `Trace.to_json`, the launches one after the other."""
@@ -240,20 +262,39 @@ _COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", defa
 
 
 @contextlib.contextmanager
-def record() -> Iterator[Collector]:
-    """Keep the events of the launches inside the ``with``.
+def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
+    """Keep the events of the launches inside the ``with``, on the CPU and on a GPU.
+
+    On a GPU a launch is built once more for it, takes longer, and is over when it returns. Launches
+    that other threads make, or that a CUDA graph replays, are not kept.
+
+    Args:
+        notes_per_warp: How much each warp on a GPU has room for, 16 bytes each: a wait, an arrival
+            or a copy is one. Traces say how many were left out.
 
     >>> with record() as trace:
-    ...     pass  # launches on NumPy arrays
+    ...     pass  # launches
     >>> len(trace.events), trace.launches
     (0, ())
+
+    Raises:
+        ArgumentError: There is room for nothing.
     """
-    collector = Collector()
+    if notes_per_warp < 1:
+        raise ArgumentError(
+            f"notes_per_warp is {notes_per_warp}; it must be 1 or more. Leave it out for "
+            f"{_NOTES_PER_WARP}."
+        )
+    collector = Collector(notes_per_warp)
     token = _COLLECTOR.set(collector)
     try:
         yield collector
     finally:
         _COLLECTOR.reset(token)
+
+
+CollectorOf = Callable[[], Collector | None]
+"""Who takes the events of a launch made here and now; None if nobody wants any."""
 
 
 def current_collector() -> Collector | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tmaasync.emulate.trace.events import NOBODY, NOTHING, EventKind, barrier_name
-from tmaasync.emulate.trace.rings import Ring, find_rings
+from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
+from tmaasync.trace.rings import Ring, find_rings
 
 if TYPE_CHECKING:
-    from tmaasync.emulate.trace.launches import Trace
+    from tmaasync.trace.launches import Trace
 
 __all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed"]
 

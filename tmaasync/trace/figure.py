@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
-from tmaasync.emulate.trace.events import EventKind
-from tmaasync.emulate.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.emulate.trace.launches import Trace
-from tmaasync.emulate.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.events import EventKind
+from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
+from tmaasync.trace.launches import Trace
+from tmaasync.trace.rings import Ring, StageState, find_rings
 
 __all__ = ["draw"]
 
@@ -38,10 +38,12 @@ _ACTIVITY_COLOURS = {
 }
 _STATE_COLOURS = {
     StageState.FILLING: _ORANGE,
+    StageState.LOADED: "#a8c6dc",
     StageState.FULL: _BLUE,
     StageState.READING: _GREEN,
     StageState.EMPTY: _PAPER,
 }
+_CLOCKS = {"step": "steps of the cluster's scheduler", "ns": "nanoseconds"}
 _ON_DARK = {_BLUE, _GREEN, _VERMILION}
 _WIDTH_INCHES, _DPI = 16.0, 100
 _LEFT, _RIGHT = 0.085, 0.985
@@ -54,10 +56,15 @@ _MAX_ARROWS = 64
 _MAX_LABELS = 600
 
 
-def draw(trace: Trace, block: tuple[int, int, int], path: Path | None) -> Figure:
-    """The figure of one block, written if there is a path."""
+def draw(
+    trace: Trace,
+    block: tuple[int, int, int],
+    path: Path | None,
+    between: tuple[int, int] | None = None,
+) -> Figure:
+    """The figure of one block, or of a part of its time, written if there is a path."""
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
-        picture = _Picture.of(trace, block)
+        picture = _Picture.of(trace, block, between)
         figure = picture.figure()
         if path is not None:
             # Neither the date nor the version: the same trace gives the same bytes.
@@ -65,6 +72,11 @@ def draw(trace: Trace, block: tuple[int, int, int], path: Path | None) -> Figure
             metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
             figure.savefig(path, dpi=_DPI, metadata=metadata)
     return figure
+
+
+def _extent(cluster: Trace) -> tuple[int, int]:
+    """When a cluster begins and ends. Each has an emulator's clock of its own."""
+    return 0 if cluster.unit == "step" else int(cluster.events["time"].min()), cluster.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +99,13 @@ class _Picture:
     block: tuple[int, int, int]
     lanes: tuple[Lane, ...]
     stages: tuple[tuple[Ring, int], ...]
+    begin: int
     end: int
 
     @classmethod
-    def of(cls, trace: Trace, block: tuple[int, int, int]) -> _Picture:
+    def of(
+        cls, trace: Trace, block: tuple[int, int, int], between: tuple[int, int] | None
+    ) -> _Picture:
         rings = find_rings(trace, block=block)
         lanes = find_lanes(trace, block=block, rings=rings)
         # Next to the stages, so that arrows are short.
@@ -101,8 +116,8 @@ class _Picture:
             )
         )
         stages = tuple((ring, index) for ring in rings for index in range(len(ring.stages)))
-        end = trace.of(cluster=trace.cluster_of(block)).end
-        return cls(trace, block, lanes, stages, max(end, 1))
+        begin, end = between or _extent(trace.of(cluster=trace.cluster_of(block)))
+        return cls(trace, block, lanes, stages, begin, max(end, begin + 1))
 
     def figure(self) -> Figure:
         """Both halves and what ties them."""
@@ -137,7 +152,12 @@ class _Picture:
             for activity, colour in _ACTIVITY_COLOURS.items()
             if activity in used
         ]
-        marks = [(time, place) for place, lane in enumerate(self.lanes) for time, _ in lane.loads]
+        marks = [
+            (time, place)
+            for place, lane in enumerate(self.lanes)
+            for time, _ in lane.loads
+            if self.begin <= time < self.end
+        ]
         handles: list[Artist] = [Patch(color=colour, label=label) for label, colour in keys]
         if marks:
             times, places = zip(*marks, strict=True)
@@ -151,22 +171,33 @@ class _Picture:
         bars = [
             bar
             for place, (ring, index) in enumerate(self.stages)
-            for bar in _stage_bars(place, ring, index, self.end)
+            for bar in _stage_bars(place, ring, index, self.begin, self.end)
         ]
         self._draw_bars(axes, bars)
-        axes.set_xlim(0, self.end)
-        axes.set_xlabel("steps of the cluster's scheduler", color=_INK)
+        axes.set_xlim(self.begin, self.end)
+        axes.set_xlabel(_CLOCKS[self.trace.unit], color=_INK)
+        # What only one of the chip and the emulator tells is in the legend if it is there.
+        told = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
+        shown = told | {StageState.FILLING, StageState.READING, StageState.EMPTY}
+        if self.trace.unit == "step":
+            shown |= {StageState.FULL}
         _legend(
             axes,
             [
                 Patch(facecolor=colour, edgecolor=_FAINT, linewidth=0.5, label=state.value)
                 for state, colour in _STATE_COLOURS.items()
+                if state in shown
             ]
             if self.stages
             else [],
         )
 
-    def _draw_bars(self, axes: Axes, bars: Sequence[_Bar]) -> None:
+    def _draw_bars(self, axes: Axes, bars: Iterable[_Bar]) -> None:
+        bars = [
+            replace(bar, begin=max(bar.begin, self.begin), end=min(bar.end, self.end))
+            for bar in bars
+            if bar.begin < self.end and bar.end > self.begin
+        ]
         for colour in dict.fromkeys(bar.colour for bar in bars):
             for middle, height in dict.fromkeys((bar.middle, bar.height) for bar in bars):
                 spans = [
@@ -193,7 +224,7 @@ class _Picture:
             )
 
     def _pixels_per_step(self, axes: Axes) -> float:
-        return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / self.end
+        return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / (self.end - self.begin)
 
     def _draw_arrows(self, figure: Figure, warps: Axes, stages: Axes) -> None:
         """From the issue of each load to where it lands, unless there are too many."""
@@ -225,7 +256,7 @@ class _Picture:
         for landing in self.trace.of(block=self.block, kind=EventKind.LOAD_LANDED).events:
             issue = issues.get(int(landing["sequence"]))
             place = places.get(int(landing["barrier"]))
-            if issue is not None and place is not None:
+            if issue is not None and place is not None and self.begin <= issue[0] < self.end:
                 yield issue, (int(landing["time"]), place - _STAGE_HEIGHT / 2)
 
 
@@ -256,10 +287,10 @@ def _labels(span: LaneSpan) -> tuple[str, ...]:
     return (span.name, bracket + element) if bracket else (span.name,)
 
 
-def _stage_bars(place: int, ring: Ring, index: int, end: int) -> Iterator[_Bar]:
-    yield _Bar(0, end, float(place), _STAGE_HEIGHT, _STATE_COLOURS[StageState.EMPTY])
+def _stage_bars(place: int, ring: Ring, index: int, begin: int, end: int) -> Iterator[_Bar]:
+    yield _Bar(begin, end, float(place), _STAGE_HEIGHT, _STATE_COLOURS[StageState.EMPTY])
     for span in ring.stages[index].spans:
-        filling = span.state is StageState.FILLING
+        filling = span.state in (StageState.FILLING, StageState.LOADED)
         labels = (f"phase {span.phase}", str(span.phase)) if filling else ()
         colour = _STATE_COLOURS[span.state]
         yield _Bar(span.begin, span.end, float(place), _STAGE_HEIGHT, colour, labels)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tmaasync.emulate.trace.launches import Collector, Trace
 from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.trace.launches import Collector, Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +23,7 @@ def plot(
     path: str | Path | None = None,
     *,
     block: int | Sequence[int] | None = None,
+    between: tuple[int, int] | None = None,
 ) -> Figure:
     """Draw one block over time: above what its warps do, below what the stages of its rings hold.
 
@@ -31,12 +32,18 @@ def plot(
         path: Where to write the picture, as PNG or SVG by its suffix. The same trace always gives
             the same bytes.
         block: Which block, as x, y, z or its number; by default the first into which TMA loads.
+        between: From when to when, in the trace's unit; by default from beginning to end.
 
     Raises:
         BackendError: matplotlib is missing.
-        ArgumentError: There is nothing to draw, no such block, or another suffix.
+        ArgumentError: There is nothing to draw, no such block, an empty time, or another suffix.
     """
     _check(path)
+    if between is not None and not 0 <= between[0] < between[1]:
+        raise ArgumentError(
+            f"between is {between}; it must be two times, of which the first is 0 or more and "
+            "below the second. Pass (0, 1000)."
+        )
     launch = _one_launch(trace)
     index = _first_block(launch) if block is None else launch.block_index(block)
     if not len(launch.of(block=index)):
@@ -45,9 +52,10 @@ def plot(
             f"It has those of {', '.join(map(str, launch.blocks[:8]))}."
         )
     # matplotlib is an optional extra: only a picture needs it.
-    from tmaasync.emulate.trace import figure  # noqa: PLC0415
+    from tmaasync.trace import figure  # noqa: PLC0415
 
-    return figure.draw(launch, launch.block_at_index(index), None if path is None else Path(path))
+    target = None if path is None else Path(path)
+    return figure.draw(launch, launch.block_at_index(index), target, between)
 
 
 def _check(path: str | Path | None) -> None:
@@ -67,7 +75,7 @@ def _one_launch(trace: Trace | Collector) -> Trace:
     if len(launches) != 1:
         raise ArgumentError(
             f"trace has {len(launches)} launches; a picture shows one. "
-            + ("Pass one of trace.launches." if launches else "Launch a kernel on NumPy arrays.")
+            + ("Pass one of trace.launches." if launches else "Launch a kernel inside the with.")
         )
     if not len(launches[0]):
         raise ArgumentError(

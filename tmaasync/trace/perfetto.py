@@ -1,7 +1,8 @@
 """Traces in the trace-event format that Chrome and Perfetto open.
 
 A process is a block. Its threads are the warps, then the stages of its rings; what overlaps on one
-warp goes on a second row of that warp. A step of the scheduler is a microsecond.
+warp goes on a second row of that warp. A step of the emulator's scheduler is a microsecond, a
+nanosecond of the chip is one.
 """
 
 from __future__ import annotations
@@ -11,37 +12,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tmaasync.emulate.trace.events import NOTHING, EventKind
-from tmaasync.emulate.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
-from tmaasync.emulate.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.events import NOTHING, EventKind
+from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
+from tmaasync.trace.rings import Ring, StageState, find_rings
 
 if TYPE_CHECKING:
-    from tmaasync.emulate.trace.launches import Trace
+    from tmaasync.trace.launches import Trace
 
 __all__ = ["trace_document"]
 
 _Record = dict[str, Any]
 _Track = tuple[int, int]  # pid, tid
 _Block = tuple[int, int, int]
+_MICROSECONDS = {"step": 1, "ns": 1e-3}
 
 
 def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
     """The JSON object of the launches, one after the other in time."""
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
-    began = 0
+    began: float = 0
     for trace in traces:
         records += _launch(trace, began, pids, flows)
-        began += trace.end + 1
+        began += (trace.end + 1) * _MICROSECONDS[trace.unit]
     return {
         "traceEvents": records,
-        "displayTimeUnit": "ms",
+        "displayTimeUnit": "ns" if any(trace.unit == "ns" for trace in traces) else "ms",
         "otherData": {"kernels": [trace.kernel_name for trace in traces]},
     }
 
 
 def _launch(
-    trace: Trace, began: int, pids: Iterator[int], flows: Iterator[int]
+    trace: Trace, began: float, pids: Iterator[int], flows: Iterator[int]
 ) -> Iterator[_Record]:
     for cluster in trace.by_cluster():
         loads: dict[int, _Place] = {}
@@ -67,7 +69,7 @@ class _Process:
     trace: Trace
     block: _Block
     pid: int
-    began: int
+    began: float
     loads: dict[int, _Place] = field(default_factory=dict)
     stages: dict[tuple[_Block, int], _Track] = field(default_factory=dict)
     _tids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -128,12 +130,12 @@ class _Process:
         yield self._record("E", track, end, name=name, cat=category)
 
     def _record(self, phase: str, track: _Track, time: int, **more: Any) -> _Record:
-        return _timed(phase, track, self.began + time, **more)
+        return _timed(phase, track, self.began + time * _MICROSECONDS[self.trace.unit], **more)
 
 
 def _flows(
     trace: Trace,
-    began: int,
+    began: float,
     loads: dict[int, _Place],
     stages: dict[tuple[_Block, int], _Track],
     numbers: Iterator[int],
@@ -147,11 +149,12 @@ def _flows(
         if issue is None or track is None or told["sequence"] == NOTHING:
             continue
         names = {"name": "load", "cat": "load", "id": next(numbers)}
-        yield _timed("s", issue.track, began + issue.time, **names)
-        yield _timed("f", track, began + told["time"], bp="e", **names)
+        unit = _MICROSECONDS[trace.unit]
+        yield _timed("s", issue.track, began + issue.time * unit, **names)
+        yield _timed("f", track, began + told["time"] * unit, bp="e", **names)
 
 
-def _timed(phase: str, track: _Track, time: int, **more: Any) -> _Record:
+def _timed(phase: str, track: _Track, time: float, **more: Any) -> _Record:
     return {"ph": phase, "pid": track[0], "tid": track[1], "ts": time, **more}
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tmaasync.emulate.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
+from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 
 if TYPE_CHECKING:
-    from tmaasync.emulate.trace.launches import Trace
+    from tmaasync.trace.launches import Trace
 
 __all__ = ["Ring", "Stage", "StageSpan", "StageState", "find_rings"]
 
@@ -30,11 +30,14 @@ class StageState(enum.Enum):
 
     ``FILLING`` from the announcement of the bytes, or the first load, to the completion of the full
     barrier's phase; ``FULL`` until the first consumer passes its wait; ``READING`` until the phase
-    of the empty barrier completes, or TMA has read the buffers for a store.
+    of the empty barrier completes, or TMA has read the buffers for a store. On the chip nobody sees
+    the phase complete unless somebody waits: ``LOADED`` is both, filling and then full, until the
+    first consumer passes.
     """
 
     EMPTY = "empty"
     FILLING = "filling"
+    LOADED = "filling, then full"
     FULL = "full"
     READING = "being read"
 
@@ -125,11 +128,13 @@ class _History:
         """Every phase as filling, full, being read."""
         begins = self._begins(end)
         for (phase, begin), (_, following) in zip(begins, (*begins[1:], (0, end)), strict=True):
-            full = self.completed.get(phase, following)
+            is_unseen = phase in self.waited and phase not in self.completed
+            full = self.waited[phase] if is_unseen else self.completed.get(phase, following)
             read = max(full, self.waited.get(phase, following))
             over = self._emptied(read if phase in self.waited else full, following)
+            filling = StageState.LOADED if is_unseen else StageState.FILLING
             yield from _without_nothing(
-                StageSpan(StageState.FILLING, begin, min(full, following), phase),
+                StageSpan(filling, begin, min(full, following), phase),
                 StageSpan(StageState.FULL, full, min(read, over), phase),
                 StageSpan(StageState.READING, read, over, phase),
             )

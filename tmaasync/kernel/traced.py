@@ -1,0 +1,119 @@
+"""Launches on a GPU while somebody wants traces: another build, whose warps note what they do."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tmaasync import _driver, emulate
+from tmaasync._compile import Source
+from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync.emulate.reports import shared_names
+from tmaasync.errors import LaunchError, TMAError
+from tmaasync.kernel.launch import Loaded
+from tmaasync.trace.chip import ChipLaunch, Layout, decode
+from tmaasync.trace.events import NameOf, offset_name
+from tmaasync.trace.launches import CollectorOf
+
+__all__ = ["TRACE_OPTIONS", "ChipTracer"]
+
+TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
+_SYMBOL = "tmaasync_trace"
+# A module has one place that tells its warps where to note.
+_LOCK = threading.Lock()
+
+
+class ChipTracer:
+    """The traced build of one kernel on one device, built when it is first needed."""
+
+    def __init__(
+        self,
+        source: Source,
+        name: str,
+        device: int,
+        load: Callable[[], Loaded],
+        collector_of: CollectorOf,
+    ) -> None:
+        self._source = source
+        self._name = name
+        self._device = device
+        self._load = load
+        self._collector_of = collector_of
+
+    def is_on(self) -> bool:
+        """Whether somebody wants a trace of a launch made here and now."""
+        return self._collector_of() is not None
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Launch the traced build, wait for its end, and hand over its trace.
+
+        Raises:
+            LaunchError: The stream is being captured, or there is no room for the trace.
+        """
+        collector = self._collector_of()
+        if collector is None:
+            return
+        if _driver.is_capturing(config.stream):
+            raise LaunchError(
+                f"{self._name} is launched into a CUDA graph inside trace.record(); a traced "
+                "launch waits for its end. Capture the graph outside, and trace an eager launch."
+            )
+        layout = Layout.of(config.grid, config.block, collector.notes_per_warp)
+        traced = config._replace(shared_bytes=layout.shared_bytes(config.shared_bytes))
+        limits = _driver.device_limits(self._device)
+        _check_room(self._name, traced, config, limits)
+        loaded = self._load()
+        loaded.allow(traced, limits.threads_per_block)
+        with _LOCK:
+            raw = self._noted(loaded, layout, lambda: launch(loaded.function, traced), config)
+        launched = ChipLaunch(
+            kernel_name=self._name,
+            grid=config.grid,
+            block=config.block,
+            cluster=config.cluster or (1, 1, 1),
+            shared_bytes=config.shared_bytes,
+            name_of=self._names(config.shared_bytes),
+        )
+        collector.take(decode(raw, layout, launched, _driver.cycle_ns(self._device)))
+
+    def _noted(
+        self, loaded: Loaded, layout: Layout, launch: Callable[[], None], config: LaunchConfig
+    ) -> bytes:
+        """What the warps of one launch leave behind."""
+        device = self._device
+        address = _driver.allocate(device, layout.size_bytes)
+        try:
+            _driver.clear(device, address, layout.size_bytes)
+            told = layout.buffer(address, secrets.randbits(32))
+            _driver.upload(device, loaded.global_address(_SYMBOL), told)
+            launch()
+            _driver.synchronize(config.stream)
+            return _driver.download(device, address, layout.size_bytes)
+        finally:
+            _driver.free(device, address)
+
+    def _names(self, shared_bytes: int) -> NameOf:
+        """Names of shared memory, which only the emulator's build of the source knows."""
+
+        @functools.cache
+        def names() -> NameOf:
+            try:
+                return shared_names(emulate.build(self._source, self._name), shared_bytes)
+            except TMAError:  # no C++ compiler, say
+                return offset_name
+
+        return lambda offset: names()(offset)
+
+
+def _check_room(
+    name: str, traced: LaunchConfig, config: LaunchConfig, limits: DeviceLimits
+) -> None:
+    if traced.shared_bytes > limits.shared_bytes:
+        raise LaunchError(
+            f"shared_mem is {config.shared_bytes} bytes; to trace {name}, "
+            f"{traced.shared_bytes - config.shared_bytes} more are needed, and a block of this "
+            f"device has {limits.shared_bytes}. Use smaller tiles, or fewer stages."
+        )

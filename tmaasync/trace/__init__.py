@@ -1,0 +1,41 @@
+"""What launches did, event by event, on the CPU and on a GPU, and their pictures.
+
+>>> from tmaasync import trace
+>>> with trace.record() as kept:
+...     pass  # launches: ops.matmul(a, b)
+>>> len(kept)
+0
+
+``kept.save("gemm.json")`` is for https://ui.perfetto.dev, ``trace.plot(kept, "gemm.svg")`` for
+people; `find_rings` and `find_lanes` tell what both show.
+"""
+
+from tmaasync.trace import chip
+from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, Event, EventKind
+from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
+from tmaasync.trace.launches import Collector, Trace, current_collector, record
+from tmaasync.trace.plot import plot
+from tmaasync.trace.rings import Ring, Stage, StageSpan, StageState, find_rings
+
+__all__ = [
+    "EVENT_DTYPE",
+    "NOBODY",
+    "NOTHING",
+    "Activity",
+    "Collector",
+    "Event",
+    "EventKind",
+    "Lane",
+    "LaneSpan",
+    "Ring",
+    "Stage",
+    "StageSpan",
+    "StageState",
+    "Trace",
+    "chip",
+    "current_collector",
+    "find_lanes",
+    "find_rings",
+    "plot",
+    "record",
+]

@@ -1,0 +1,52 @@
+"""From the bytes of device memory to a trace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tmaasync.trace.chip.events import events_of
+from tmaasync.trace.chip.layout import Layout
+from tmaasync.trace.chip.notes import Places, read
+from tmaasync.trace.events import NameOf, offset_name
+from tmaasync.trace.launches import Trace
+
+__all__ = ["ChipLaunch", "decode"]
+
+_Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipLaunch:
+    """What was launched. Extents run x, y, z; dynamic shared memory is that of a plain launch."""
+
+    kernel_name: str
+    grid: _Extents
+    block: _Extents
+    cluster: _Extents
+    shared_bytes: int
+    name_of: NameOf = offset_name
+
+
+def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float) -> Trace:
+    """The trace of a launch on the chip.
+
+    Args:
+        raw: All of the device memory that ``layout`` describes.
+        layout: The same that the launch had.
+        launch: What was launched.
+        usual_cycle_ns: A cycle of a multiprocessor in nanoseconds, at its usual clock.
+    """
+    places = Places.of(launch.grid, launch.cluster, layout.blocks)
+    notes, dropped = read(raw, layout, places, launch.shared_bytes, usual_cycle_ns)
+    return Trace(
+        kernel_name=launch.kernel_name,
+        grid=launch.grid,
+        block=launch.block,
+        cluster=launch.cluster,
+        events=events_of(notes),
+        name_of=launch.name_of,
+        unit="ns",
+        dropped=dropped,
+        blocks_left_out=math.prod(launch.grid) - layout.blocks,
+    )

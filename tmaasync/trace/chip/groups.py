@@ -1,0 +1,130 @@
+"""Copies and wgmma of threads, by groups: which one a wait is for, and when it is known to be over.
+
+Groups are over in the order in which they were committed: a wait that leaves so many pending is for
+all before those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tmaasync.trace.chip.layout import RecordKind
+from tmaasync.trace.chip.notes import Notes
+
+__all__ = ["Done", "GroupLog", "follow_mmas", "follow_stores"]
+
+_STORES = (
+    RecordKind.STORE,
+    RecordKind.STORE_COMMIT,
+    RecordKind.STORE_WAIT_READ,
+    RecordKind.STORE_WAIT,
+)
+_MMAS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
+_WARP, _WARPGROUP = 32, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A note after which the work of this sequence is known to be over."""
+
+    note: int
+    sequence: int
+    shared: int
+
+
+@dataclass(slots=True)
+class GroupLog:
+    """What came of following threads through their groups; notes are indices."""
+
+    sequences: dict[int, int] = field(default_factory=dict)
+    """Of what was issued, and of every wait that was for something."""
+    committed: list[Done] = field(default_factory=list)
+    read: list[Done] = field(default_factory=list)
+    over: list[Done] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The groups of one thread; of each whether TMA has read it, and whether it is over."""
+
+    open: list[int] = field(default_factory=list)
+    groups: list[list[int]] = field(default_factory=list)
+    read: int = 0
+    over: int = 0
+
+
+def follow_stores(notes: Notes, first_sequence: int) -> GroupLog:
+    """The stores and reductions of every thread."""
+    log, threads = GroupLog(), dict[tuple[int, int, int], _Thread]()
+    sequence = first_sequence
+    for note, key, kind, number in _walk(notes, _STORES):
+        thread = threads.setdefault(key, _Thread())
+        if kind == RecordKind.STORE:
+            log.sequences[note] = sequence
+            thread.open.append(note)
+            sequence += 1
+        elif kind == RecordKind.STORE_COMMIT:
+            log.committed += _done(log, notes, note, thread.open)
+            thread.groups.append(thread.open)
+            thread.open = []
+        else:
+            _wait_for_stores(log, notes, thread, note, number, kind == RecordKind.STORE_WAIT)
+    return log
+
+
+def _wait_for_stores(
+    log: GroupLog, notes: Notes, thread: _Thread, note: int, pending: int, are_writes: bool
+) -> None:
+    end = max(len(thread.groups) - pending, 0)
+    awaited = [store for group in thread.groups[:end] for store in group][-1:]
+    if awaited:
+        log.sequences[note] = log.sequences[awaited[0]]
+    for group in thread.groups[thread.read : end]:
+        log.read += _done(log, notes, note, group)
+    thread.read = max(thread.read, end)
+    if are_writes:
+        for group in thread.groups[thread.over : end]:
+            log.over += _done(log, notes, note, group)
+        thread.over = max(thread.over, end)
+
+
+def _done(log: GroupLog, notes: Notes, note: int, group: list[int]) -> Iterator[Done]:
+    return (Done(note, log.sequences[store], int(notes.shared[store])) for store in group)
+
+
+def follow_mmas(notes: Notes, first_sequence: int) -> GroupLog:
+    """The groups of wgmma of every warpgroup, each with one sequence for its four warps."""
+    log = GroupLog()
+    sequences: dict[tuple[int, int, int, int], int] = {}
+    committed: dict[tuple[int, int, int], list[int]] = {}
+    over: dict[tuple[int, int, int], int] = {}
+    for note, (cluster, rank, thread), kind, number in _walk(notes, _MMAS):
+        warp = cluster, rank, thread // _WARP
+        groups = committed.setdefault(warp, [])
+        if kind == RecordKind.MMA_COMMIT:
+            group = cluster, rank, thread // _WARPGROUP, len(groups)
+            log.sequences[note] = sequences.setdefault(group, first_sequence + len(sequences))
+            groups.append(log.sequences[note])
+        elif len(groups) > number:
+            end = len(groups) - number
+            log.sequences[note] = groups[end - 1]
+            log.over += (Done(note, group, 0) for group in groups[over.get(warp, 0) : end])
+            over[warp] = end
+    return log
+
+
+def _walk(
+    notes: Notes, kinds: tuple[RecordKind, ...]
+) -> Iterator[tuple[int, tuple[int, int, int], int, int]]:
+    """Index, thread, kind and number of notes of these kinds, as they were written."""
+    chosen = np.flatnonzero(np.isin(notes.kind, kinds))
+    columns: list[list[Any]] = [
+        getattr(notes, name)[chosen].tolist()
+        for name in ("cluster", "rank", "thread", "kind", "number")
+    ]
+    for note, cluster, rank, thread, kind, number in zip(chosen.tolist(), *columns, strict=True):
+        yield note, (cluster, rank, thread), kind, number

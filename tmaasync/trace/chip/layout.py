@@ -1,0 +1,123 @@
+"""What warps of the chip leave in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = [
+    "BUFFER_DTYPE",
+    "CLOCKS_DTYPE",
+    "RECORD_DTYPE",
+    "WARP_DTYPE",
+    "Layout",
+    "RecordKind",
+]
+
+RECORD_DTYPE = np.dtype([(name, "<u4") for name in ("time", "what", "where", "more")])
+"""``struct TraceRecord``: 16 bytes."""
+
+CLOCKS_DTYPE = np.dtype([("global_ns", "<u8"), ("cycles", "<u8")])
+"""``struct TraceClocks``: both clocks, read at once."""
+
+WARP_DTYPE = np.dtype(
+    [
+        ("clocks", CLOCKS_DTYPE, (16,)),
+        ("dropped", "<u4"),
+        ("processor", "<u4"),
+        ("dynamic_shared", "<u4"),
+        ("unused", "<u4"),
+    ]
+)
+"""``struct TraceWarp``: 272 bytes. Clocks that were never read are 0."""
+
+BUFFER_DTYPE = np.dtype(
+    [
+        ("warps", "<u8"),
+        ("records", "<u8"),
+        ("records_per_warp", "<u4"),
+        ("blocks", "<u4"),
+        ("launch", "<u4"),
+        ("unused", "<u4"),
+    ]
+)
+"""``struct TraceBuffer``: 32 bytes."""
+
+_MAX_BYTES = 1 << 28
+_WORD_BYTES = 8
+_WARP_THREADS = 32
+
+
+class RecordKind(enum.IntEnum):
+    """``enum class TraceKind``. A zero is a record that nobody wrote."""
+
+    INIT = 1
+    EXPECT = 2
+    ARRIVE = 3
+    WAIT = 4
+    LOAD = 5
+    STORE = 6
+    STORE_COMMIT = 7
+    STORE_WAIT_READ = 8
+    STORE_WAIT = 9
+    MMA_COMMIT = 10
+    MMA_WAIT = 11
+    NAMED_ARRIVE = 12
+    NAMED_WAIT = 13
+    CLUSTER_ARRIVE = 14
+    CLUSTER_WAIT = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How much is kept of a launch: so many records of each warp of the first blocks."""
+
+    blocks: int
+    warps_per_block: int
+    records_per_warp: int
+
+    @classmethod
+    def of(
+        cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
+    ) -> Layout:
+        """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
+        warps = -(-math.prod(block) // _WARP_THREADS)
+        block_bytes = warps * (WARP_DTYPE.itemsize + records_per_warp * RECORD_DTYPE.itemsize)
+        blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
+        return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
+
+    @property
+    def warps(self) -> int:
+        """Of all blocks that are kept."""
+        return self.blocks * self.warps_per_block
+
+    @property
+    def records_offset(self) -> int:
+        """Where the records begin, behind what is kept of each warp."""
+        return self.warps * WARP_DTYPE.itemsize
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the device memory."""
+        return self.records_offset + self.warps * self.records_per_warp * RECORD_DTYPE.itemsize
+
+    def shared_bytes(self, asked: int) -> int:
+        """Dynamic shared memory with a word per warp at its end."""
+        return -(-asked // _WORD_BYTES) * _WORD_BYTES + self.warps_per_block * _WORD_BYTES
+
+    def buffer(self, address: int, launch: int) -> bytes:
+        """What the kernel is told of device memory at this address; ``launch`` tells launches."""
+        return np.array(
+            (
+                address,
+                address + self.records_offset,
+                self.records_per_warp,
+                self.blocks,
+                launch % 2**32,
+                0,
+            ),
+            BUFFER_DTYPE,
+        ).tobytes()

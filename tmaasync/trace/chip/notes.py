@@ -1,0 +1,165 @@
+"""What was noted, as columns: one element per record, in the order of warps and of each warp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from tmaasync.trace.chip.clock import ChipClock, cycles_of
+from tmaasync.trace.chip.layout import RECORD_DTYPE, WARP_DTYPE, Layout, RecordKind
+
+__all__ = ["Notes", "Places", "read"]
+
+_Array = np.ndarray[Any, Any]
+_ALIGNMENT = 1024
+_RESERVED_BYTES = 1024  # of every block, below its static variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Which cluster and which rank in it the blocks of a launch have, by their number."""
+
+    clusters: _Array
+    ranks: _Array
+
+    @classmethod
+    def of(cls, grid: tuple[int, int, int], cluster: tuple[int, int, int], blocks: int) -> Places:
+        """Of the first blocks of a grid."""
+        index = np.arange(blocks)
+        at = (index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1])
+        sides = [whole // part for whole, part in zip(grid, cluster, strict=True)]
+        x, y, z = (i // size for i, size in zip(at, cluster, strict=True))
+        rx, ry, rz = (i % size for i, size in zip(at, cluster, strict=True))
+        return cls(
+            clusters=x + sides[0] * (y + sides[1] * z),
+            ranks=rx + cluster[0] * (ry + cluster[1] * rz),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Columns. Times are nanoseconds; ``began`` is that of a wait, for others the same as ``end``.
+
+    ``barrier`` and ``shared`` are offsets in shared memory, those of static variables behind the
+    dynamic ones. ``home`` is the rank of the block whose barrier it is.
+    """
+
+    kind: _Array
+    cluster: _Array
+    rank: _Array
+    thread: _Array
+    began: _Array
+    end: _Array
+    barrier: _Array
+    shared: _Array
+    home: _Array
+    parity: _Array
+    is_ready: _Array
+    number: _Array
+    amount: _Array
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def where(self, chosen: _Array) -> Notes:
+        """Some of them."""
+        return Notes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+
+
+_WAITS = (
+    RecordKind.WAIT,
+    RecordKind.STORE_WAIT_READ,
+    RecordKind.STORE_WAIT,
+    RecordKind.MMA_WAIT,
+    RecordKind.NAMED_WAIT,
+    RecordKind.CLUSTER_WAIT,
+)
+_NAMED = (RecordKind.NAMED_ARRIVE, RecordKind.NAMED_WAIT)
+
+
+def read(
+    raw: bytes, layout: Layout, places: Places, shared_bytes: int, usual_cycle_ns: float
+) -> tuple[Notes, int]:
+    """The notes of a launch, and how many are left out.
+
+    Where a warp had no room for more, what the rest of its cluster did afterwards is left out too:
+    it would not fit together. Times start at the first note.
+    """
+    warps = np.frombuffer(raw, WARP_DTYPE, layout.warps)
+    shape = (layout.warps, layout.records_per_warp)
+    records = np.frombuffer(raw, RECORD_DTYPE, offset=layout.records_offset).reshape(shape)
+    used = np.flatnonzero(records["what"][:, 0])
+    if not len(used):
+        return _nothing(), 0
+    notes = _columns(records[used], warps[used], used, layout, places, shared_bytes, usual_cycle_ns)
+    is_cut = _is_cut(notes, np.flatnonzero(warps["dropped"]), layout, places)
+    return notes.where(~is_cut), int(warps["dropped"].sum()) + int(is_cut.sum())
+
+
+def _columns(
+    records: _Array,
+    warps: _Array,
+    numbers: _Array,
+    layout: Layout,
+    places: Places,
+    shared_bytes: int,
+    usual_cycle_ns: float,
+) -> Notes:
+    noted = records["what"] != 0
+    row = np.nonzero(noted)[0]
+    what, where, more = (
+        records[name][noted].astype(np.int64) for name in ("what", "where", "more")
+    )
+    kind = what & 31
+    cycles = cycles_of(records, warps)[noted]
+    waited = np.where(np.isin(kind, _WAITS), (cycles - more) & 0xFFFFFFFF, 0)
+    clock = ChipClock.of(warps, usual_cycle_ns)
+    end = clock.times_ns(cycles, warps["processor"][row])
+    first = (end - waited * clock.cycle_ns).min()
+    block = numbers[row] // layout.warps_per_block
+    barrier, shared = (where & 0xFFFF) * 8, (where >> 16) * 16
+    base = warps["dynamic_shared"][row].astype(np.int64)
+    return Notes(
+        kind=kind,
+        cluster=places.clusters[block],
+        rank=places.ranks[block],
+        thread=numbers[row] % layout.warps_per_block * 32 + (what >> 5 & 31),
+        began=end - waited * clock.cycle_ns - first,
+        end=end - first,
+        barrier=np.where(
+            np.isin(kind, _NAMED), where & 0xFFFF, _offsets(barrier, base, shared_bytes)
+        ),
+        shared=_offsets(shared, base, shared_bytes),
+        home=what >> 12 & 15,
+        parity=what >> 10 & 1,
+        is_ready=what >> 11 & 1 != 0,
+        number=what >> 16,
+        amount=more,
+    )
+
+
+def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
+    """Offsets as the emulator counts them: static variables lie behind the dynamic memory."""
+    behind = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
+    offsets: _Array = np.where(
+        addresses >= base, addresses - base, behind + addresses - _RESERVED_BYTES
+    )
+    return offsets
+
+
+def _is_cut(notes: Notes, full: _Array, layout: Layout, places: Places) -> _Array:
+    """What comes behind the last note of a full warp in the same cluster."""
+    whole = np.full(int(places.clusters.max()) + 1, np.inf)
+    blocks, warps = np.divmod(full, layout.warps_per_block)
+    of_warps = zip(places.clusters[blocks], places.ranks[blocks], warps, strict=True)
+    for cluster, rank, warp in of_warps:
+        mine = (notes.cluster == cluster) & (notes.rank == rank) & (notes.thread // 32 == warp)
+        whole[cluster] = min(whole[cluster], notes.end[mine].max())
+    cut: _Array = notes.end > whole[notes.cluster]
+    return cut
+
+
+def _nothing() -> Notes:
+    return Notes(**{each.name: np.empty(0, np.int64) for each in fields(Notes)})
