@@ -22,6 +22,7 @@ from tmaasync.kernel.launch import (
     wait_for_producers,
 )
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
+from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch, budget_of
 
 __all__ = ["Kernel"]
 
@@ -43,8 +44,12 @@ class Kernel:
             tensor maps.
         debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
             then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
-            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. By default
-            what the environment's ``TMAASYNC_DEBUG`` says, which is off unless set and not ``0``.
+            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU a
+            launch then waits for the kernel's end, and a wait on a barrier that takes too long
+            becomes a `HangError`. By default what the environment's ``TMAASYNC_DEBUG`` says, which
+            is off unless set and not ``0``.
+        budget_seconds: How long a wait may take in a debug build on a GPU. By default what the
+            environment's ``TMAASYNC_BUDGET_SECONDS`` says, else 1.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -65,17 +70,20 @@ class Kernel:
         options: Iterable[str] = (),
         arch: str | None = None,
         debug: bool | None = None,
+        budget_seconds: float | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
+        watches = is_debug(debug)
         self._source = source_of(
             source,
             types=types,
             constants=constants,
             include_dirs=include_dirs,
-            options=(*options, *(DEBUG_OPTIONS if is_debug(debug) else ())),
+            options=(*options, *(DEBUG_OPTIONS if watches else ())),
         )
         self.name = name if name is not None else Path(self._source.name).stem
         self._arch = arch
+        self._budget_seconds = budget_of(budget_seconds) if watches else None
         self._loaded: dict[int, Loaded] = {}
         self._emulated: EmulatedProgram | None = None
 
@@ -112,6 +120,7 @@ class Kernel:
             StaleTileError: The array behind a tile was freed or moved.
             BackendError: No driver, no device, or a device older than sm_90.
             CompileError: The source does not compile.
+            HangError: In a debug build, on a GPU: a wait took too long, and the kernel was stopped.
         """
         self.prepare(
             grid,
@@ -136,8 +145,8 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        Takes and raises what a call does. The result keeps the arrays alive; it does not look again
-        whether they were moved.
+        In a debug build it waits for the kernel's end besides. Takes and raises what a call does.
+        The result keeps the arrays alive; it does not look again whether they were moved.
         """
         seen = views(args)
         places = list(placed(seen))
@@ -162,7 +171,10 @@ class Kernel:
             packed = pack(self.name, loaded.entry.parameters, args, seen)
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(places, config.stream)
-            return PreparedLaunch(loaded.function, config, packed, tuple(args), device)
+            parts = (loaded.function, config, packed, tuple(args), device)
+            if loaded.watch is None:
+                return PreparedLaunch(*parts)
+            return WatchedLaunch(loaded.watch, *parts)
 
     def _prepare_on_host(
         self,
@@ -222,9 +234,20 @@ class Kernel:
             module = _cupy().RawModule(path=str(program.path))
             with _cupy().cuda.Device(device):
                 function = int(module.get_function(self.name).kernel.ptr)
-            loaded = Loaded(program.entries[self.name], function, module)
+                watch = self._watch(module, device)
+            loaded = Loaded(program.entries[self.name], function, module, watch)
             self._loaded[device] = loaded
         return loaded
+
+    def _watch(self, module: Any, device: int) -> HangWatch | None:
+        """Of a debug build whose kernel has waits."""
+        if self._budget_seconds is None:
+            return None
+        try:
+            state = int(module.get_global(STATE_NAME).ptr)
+        except _cupy().cuda.driver.CUDADriverError:
+            return None
+        return HangWatch(self._source, self.name, state, device, self._budget_seconds)
 
 
 def _cupy() -> Any:

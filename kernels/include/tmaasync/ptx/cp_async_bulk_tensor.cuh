@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
@@ -16,6 +17,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -69,6 +71,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
@@ -103,6 +106,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -156,6 +160,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -201,6 +206,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
     const TensorMap* map, Coordinates<kRank> at, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -263,6 +269,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk_tensor(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kOp == ReduceOp::kAdd) {
         TMAASYNC_REDUCE("add")

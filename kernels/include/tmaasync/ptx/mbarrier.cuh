@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 
 // PTX ISA: "Parallel Synchronization and Communication Instructions: mbarrier".
@@ -16,6 +17,7 @@ __device__ __forceinline__ void mbarrier_inval(u32 barrier) {
 
 // Returns the state token that mbarrier.test_wait accepts.
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
+    if (is_draining()) return 0;
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1];"
                  : "=l"(state)
@@ -25,6 +27,7 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
+    if (is_draining()) return 0;
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -35,6 +38,7 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
 
 // The barrier may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
+    if (is_draining()) return;
     asm volatile(
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -44,6 +48,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 
 
 // The same without release: publishes nothing that the thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barrier, u32 count) {
+    if (is_draining()) return;
     asm volatile(
         "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -53,6 +58,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barri
 
 // Adds to the bytes the phase waits for, and arrives once.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
         "r"(bytes)
@@ -61,6 +67,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u32 bytes) {
+    if (is_draining()) return 0;
     u64 state;
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -70,6 +77,7 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u3
 }
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -80,6 +88,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
     u32 remote_barrier, u32 bytes
 ) {
+    if (is_draining()) return;
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -89,6 +98,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
 
 // Adds to the bytes the phase waits for. Does not arrive.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                  "r"(bytes)
                  : "memory");
@@ -96,6 +106,7 @@ __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
 
 // Credits bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
 __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile(
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote_barrier),
         "r"(bytes)
