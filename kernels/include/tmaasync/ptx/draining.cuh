@@ -15,7 +15,7 @@ constexpr int kNameBytes = 96;
 
 // Threads of a warp that waited in vain, and what they waited for.
 struct WaitRecord {
-    u32 is_written;
+    volatile u32 is_written;
     u32 block[3];
     u32 cta_rank;
     u32 warp;
@@ -39,9 +39,11 @@ constexpr u32 kRecordsOfOthers = 16;
 struct HangState {
     WaitRecord* records;  // in host memory: those of the first cluster, then others'
     u64 budget_ns;        // of one wait; 0 has them wait for ever
-    u64 first_cluster;    // 1 + the number of the cluster whose wait outlasted its budget first
-    u64 drains_since_ns;
-    u32 is_draining;
+    // What others write meanwhile, past this SM's cache.
+    volatile u64
+        first_cluster;  // 1 + the number of the cluster whose wait outlasted its budget first
+    volatile u64 drains_since_ns;
+    volatile u32 is_draining;
     u32 waits_of_cluster;
     u32 waits_of_others;
 };
@@ -52,7 +54,7 @@ __device__ HangState tmaasync_hang_state;
 }
 
 __device__ __forceinline__ bool is_draining() {
-    return *const_cast<volatile u32*>(&tmaasync_hang_state.is_draining) != 0;
+    return tmaasync_hang_state.is_draining != 0;
 }
 
 #else

@@ -68,10 +68,11 @@ __device__ __forceinline__ void copy_name(char (&target)[kNameBytes], const char
 }
 
 __device__ __forceinline__ void start_draining(HangState& state) {
-    if (atomicCAS(&state.first_cluster, 0, 1 + cluster_number()) != 0) return;
+    u64* const first = const_cast<u64*>(&state.first_cluster);
+    if (atomicCAS(first, 0, 1 + cluster_number()) != 0) return;
     state.drains_since_ns = globaltimer();
     __threadfence();
-    *const_cast<volatile u32*>(&state.is_draining) = 1;
+    state.is_draining = 1;
 }
 
 // Where to write what this warp waits for; null where there is no more room.
@@ -107,12 +108,12 @@ __device__ __forceinline__ void record_wait(
     copy_name(record->file, place.file);
     copy_name(record->function, place.function);
     __threadfence_system();
-    *const_cast<volatile u32*>(&record->is_written) = 1;
+    record->is_written = 1;
 }
 
 __device__ __forceinline__ void settle(const HangState& state) {
     __threadfence();
-    const u64 since = *const_cast<const volatile u64*>(&state.drains_since_ns);
+    const u64 since = state.drains_since_ns;
     while (globaltimer() < since + kSettleNs) __nanosleep(kLookEveryNs);
     if (globaltimer() > since + kDrainNs) exit_thread();
 }
