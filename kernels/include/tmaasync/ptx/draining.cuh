@@ -39,14 +39,15 @@ constexpr u32 kRecordsOfOthers = 16;
 struct HangState {
     WaitRecord* records;  // in host memory: those of the first cluster, then others'
     u64 budget_ns;        // of one wait; 0 has them wait for ever
-    // What others write meanwhile, past this SM's cache.
-    volatile u64
-        first_cluster;  // 1 + the number of the cluster whose wait outlasted its budget first
+    // What an SM must not keep in its cache: 1 + the number of the cluster whose wait outlasted its
+    // budget first, and when.
+    volatile u64 first_cluster;
     volatile u64 drains_since_ns;
     volatile u32 is_draining;
     u32 waits_of_cluster;
     u32 waits_of_others;
 };
+static_assert(sizeof(HangState) == 48, "the host writes it");
 
 // Of this module.
 extern "C" {
