@@ -98,12 +98,12 @@ _FATAL = {
 }
 
 
-def _fatal(result: Any) -> DriverError | None:
+def _fatal(result: Any, kernel: str = "an earlier kernel") -> DriverError | None:
     """The error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"an earlier kernel died, and the CUDA context with it: {_said(result)}. Start a new "
+        f"{kernel} died, and the CUDA context with it: {_said(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )
@@ -493,19 +493,31 @@ def wait_for(stream: int, other: int) -> None:
         _call("cuEventDestroy", event)
 
 
-def synchronize(stream: int) -> None:
-    """Wait for the work of a stream of the current context.
+def is_capturing(stream: int) -> bool:
+    """Whether launches on this stream are captured into a graph, and so cannot be waited for."""
+    driver = _driver()
+    result, status = driver.cuStreamIsCapturing(driver.CUstream(stream))
+    idle = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return int(result) != 0 or int(status) != int(idle)
+
+
+def is_busy(stream: int) -> bool:
+    """Whether work submitted to a stream is still under way, and no kernel of it has died."""
+    driver = _driver()
+    (result,) = driver.cuStreamQuery(driver.CUstream(stream))
+    return bool(result.name == "CUDA_ERROR_NOT_READY")
+
+
+def synchronize(stream: int, kernel: str) -> None:
+    """Wait for the work of a stream, which ends with a launch of this kernel.
 
     Raises:
-        DriverError: A kernel died, and the CUDA context with it.
+        DriverError: It died, and the CUDA context with it.
     """
-    _call("cuStreamSynchronize", _driver().CUstream(stream))
-
-
-def is_capturing(stream: int) -> bool:
-    """Whether work that is submitted to a stream goes into a CUDA graph."""
-    status = _call("cuStreamIsCapturing", _driver().CUstream(stream))
-    return int(status) != 0
+    driver = _driver()
+    (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
+    if int(result) != 0:
+        raise _fatal(result, kernel) or DriverError(f"{kernel} failed: {_said(result)}")
 
 
 # --- memory of our own ------------------------------------------------------------------------
@@ -515,6 +527,18 @@ def allocate(device: int, size_bytes: int) -> int:
     """Memory on a device: its address, a multiple of 256."""
     with on_device(device):
         return int(_call("cuMemAlloc", size_bytes))
+
+
+def allocate_pinned(device: int, size_bytes: int) -> int:
+    """Host memory that kernels write: its address, which is the same for both."""
+    with on_device(device):
+        return int(_call("cuMemHostAlloc", size_bytes, _driver().CU_MEMHOSTALLOC_DEVICEMAP))
+
+
+def free_pinned(device: int, address: int) -> None:
+    """Give such memory back."""
+    with on_device(device):
+        _call("cuMemFreeHost", address)
 
 
 BLANK_BYTES = 256

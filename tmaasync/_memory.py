@@ -1,14 +1,15 @@
-"""Bytes of our own that a kernel reads: on a device, or in host memory for the emulator."""
+"""Bytes of our own that a kernel reads or writes: on a device, or in host memory."""
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 
 import numpy as np
 
 from tmaasync import _driver
 
-__all__ = ["DeviceMemory", "HostMemory", "placed"]
+__all__ = ["DeviceMemory", "HostMemory", "PinnedMemory", "placed"]
 
 _ALIGNMENT = 128
 
@@ -59,3 +60,22 @@ class DeviceMemory:
     def read(self) -> bytes:
         """All of them."""
         return _driver.download(self._device, self.address, self._size)
+
+
+class PinnedMemory:
+    """Zeros in host memory, at an ``address`` that kernels write to."""
+
+    def __init__(self, device: int, size_bytes: int) -> None:
+        self._size = size_bytes
+        self.address = _driver.allocate_pinned(device, size_bytes)
+        freed = weakref.finalize(self, _driver.free_pinned, device, self.address)
+        freed.atexit = False  # as above
+        self.clear()
+
+    def clear(self) -> None:
+        """Make them zeros again."""
+        ctypes.memset(self.address, 0, self._size)
+
+    def read(self) -> bytes:
+        """All of them."""
+        return ctypes.string_at(self.address, self._size)

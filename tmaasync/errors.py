@@ -11,6 +11,7 @@ TMAError
 ├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` holds its words
 ├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
 ├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
+├── HangError (RuntimeError)          a kernel on the GPU, in a debug build: a wait took too long
 ├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is under way
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
@@ -37,6 +38,8 @@ __all__ = [
     "EmulatedFault",
     "EmulatedRace",
     "EmulatedTimeout",
+    "HangError",
+    "HungThreads",
     "LaunchError",
     "ProtocolError",
     "StaleTileError",
@@ -187,6 +190,88 @@ def _ranges(numbers: tuple[int, ...]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungThreads:
+    """Threads of one block that waited on the GPU for the same phase of an mbarrier, in vain.
+
+    ``source`` is the line of the wait, as in ``gemm.cuh:38``, ``code`` its text, and ``function``
+    the function that it is in. ``barrier_offset`` counts from the start of dynamic shared memory;
+    below zero lies what is static. ``phase`` is the parity that the wait names. Of the ``arrivals``
+    that end a phase, and of the bytes that it expects, some are missing; bytes below zero came in
+    beyond those expected. ``waited_seconds`` is how long, until the kernel was stopped.
+    """
+
+    block: _Block
+    cta_rank: int
+    threads: tuple[int, ...]
+    source: str
+    code: str | None
+    function: str
+    barrier_name: str | None
+    barrier_offset: int
+    phase: int
+    arrivals: int
+    missing_arrivals: int
+    missing_bytes: int
+    waited_seconds: float
+    cause: str
+
+    def __str__(self) -> str:
+        name = self.barrier_name or f"the mbarrier at shared offset {self.barrier_offset}"
+        code = "" if self.code is None else f": {self.code}"
+        return (
+            f"block {self.block}, {_named(self.threads)} in {self.function} at {self.source}{code}"
+            f"\n    {name}, phase {self.phase}: {self.missing_arrivals} of {self.arrivals} arrivals"
+            f" and {self.missing_bytes} bytes are missing after {self.waited_seconds:.2f} s; "
+            f"{self.cause}"
+        )
+
+
+class HangError(TMAError, RuntimeError):
+    """On the GPU, in a debug build: a wait took longer than its budget, and the kernel was stopped.
+
+    Attributes:
+        kernel: The kernel's name.
+        budget_seconds: How long a wait may take.
+        waits: Who waited for what; first the one that the kernel was stopped for.
+        others: How many warps' waits were not recorded.
+        has_ended: Whether the kernel has ended. Then the CUDA context is as before, the next launch
+            works, and what the kernel should have written is undefined. Otherwise it still runs.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        budget_seconds: float,
+        waits: tuple[HungThreads, ...],
+        *,
+        others: int = 0,
+        has_ended: bool = True,
+    ) -> None:
+        """Join what the threads waited for into one message."""
+        self.kernel = kernel
+        self.budget_seconds = budget_seconds
+        self.waits = waits
+        self.others = others
+        self.has_ended = has_ended
+        lines = "".join(f"\n  {wait}" for wait in waits)
+        more = f"\n  and {others} more" if others else ""
+        end = (
+            "the kernel was stopped"
+            if has_ended
+            else "the kernel does not stop: some of its threads are stuck elsewhere, at a named "
+            "barrier say. Start a new process"
+        )
+        super().__init__(
+            f"{kernel}: a wait took longer than budget_seconds={budget_seconds:g}, and {end}:"
+            f"{lines}{more}"
+        )
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        make = functools.partial(type(self), others=self.others, has_ended=self.has_ended)
+        return make, (self.kernel, self.budget_seconds, self.waits)
 
 
 class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind

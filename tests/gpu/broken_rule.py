@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from parity.backends import Cuda
 from parity.check_cases import break_rule
 
-from tmaasync import Kernel, TMAError
+from tmaasync import DriverError, Kernel, TMAError
 
 NOTHING = """
 extern "C" __global__ void nothing(int* where) {}
@@ -30,11 +30,11 @@ def main(case: str, build: str) -> None:
     where = cupy.zeros(1, cupy.int32)
     nothing = Kernel(NOTHING, "nothing")
     nothing(1, 1, (where,))
-    break_rule(Cuda(), case, debug=build == "debug")
     try:
+        break_rule(Cuda(), case, debug=build == "debug")
         cupy.cuda.Device().synchronize()
         outcome = "ok"
-    except cupy.cuda.runtime.CUDARuntimeError:
+    except (DriverError, cupy.cuda.runtime.CUDARuntimeError):
         outcome = "trapped"
     ctypes.CDLL(None).fflush(None)  # the kernel's lines go through C
     sys.stdout.write(f"{outcome}\n")

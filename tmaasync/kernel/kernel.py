@@ -26,6 +26,7 @@ from tmaasync.kernel.launch import (
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.trace import Collector, Trace, current_collector
+from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch, budget_of
 
 __all__ = ["Kernel"]
 
@@ -47,11 +48,15 @@ class Kernel:
             tensor maps.
         debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
             then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
-            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. By default
-            what the environment's ``TMAASYNC_DEBUG`` says, which is off unless set and not ``0``.
+            stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU a
+            launch then waits for the kernel's end, and a wait on a barrier that takes too long
+            becomes a `HangError`. By default what the environment's ``TMAASYNC_DEBUG`` says, which
+            is off unless set and not ``0``.
         trace: Whether launches leave a trace. By default those inside ``with trace.record()`` do;
             with True all do, and `last_trace` has that of the last one outside of it; with False
             none does.
+        budget_seconds: How long a wait may take in a debug build on a GPU. By default what the
+            environment's ``TMAASYNC_BUDGET_SECONDS`` says, else 1.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -73,19 +78,22 @@ class Kernel:
         arch: str | None = None,
         debug: bool | None = None,
         trace: bool | None = None,
+        budget_seconds: float | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
+        watches = is_debug(debug)
         self._source = source_of(
             source,
             types=types,
             constants=constants,
             include_dirs=include_dirs,
-            options=(*options, *(DEBUG_OPTIONS if is_debug(debug) else ())),
+            options=(*options, *(DEBUG_OPTIONS if watches else ())),
         )
         self.name = name if name is not None else Path(self._source.name).stem
         self._arch = arch
         self._trace = trace
         self._own_traces = Collector(latest=1)
+        self._budget_seconds = budget_of(budget_seconds) if watches else None
         self._loaded: dict[tuple[int, bool], Loaded] = {}
         self._emulated: EmulatedProgram | None = None
 
@@ -131,6 +139,7 @@ class Kernel:
             StaleTileError: The array behind a tile was freed or moved.
             BackendError: No driver, no device, or a device older than sm_90.
             CompileError: The source does not compile.
+            HangError: In a debug build, on a GPU: a wait took too long, and the kernel was stopped.
         """
         self.prepare(
             grid,
@@ -155,8 +164,8 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        Takes and raises what a call does. The result keeps the arrays alive; it does not look again
-        whether they were moved.
+        In a debug build it waits for the kernel's end besides. Takes and raises what a call does.
+        The result keeps the arrays alive; it does not look again whether they were moved.
         """
         seen = views(args)
         places = list(placed(seen))
@@ -182,7 +191,10 @@ class Kernel:
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(places, config.stream)
             tracer = self._tracer(device, limits.compute_capability)
-            return PreparedLaunch(loaded.function, config, packed, tuple(args), device, tracer)
+            parts = (loaded.function, config, packed, tuple(args), device, tracer)
+            if loaded.watch is None:
+                return PreparedLaunch(*parts)
+            return WatchedLaunch(loaded.watch, *parts)
 
     def _prepare_on_host(
         self,
@@ -267,9 +279,20 @@ class Kernel:
             module = _cupy().RawModule(path=str(program.path))
             with _cupy().cuda.Device(device):
                 function = int(module.get_function(self.name).kernel.ptr)
-            loaded = Loaded(program.entries[self.name], function, module)
+                watch = self._watch(module, device)
+            loaded = Loaded(program.entries[self.name], function, module, watch)
             self._loaded[device, is_traced] = loaded
         return loaded
+
+    def _watch(self, module: Any, device: int) -> HangWatch | None:
+        """Of a debug build whose kernel has waits."""
+        if self._budget_seconds is None:
+            return None
+        try:
+            state = int(module.get_global(STATE_NAME).ptr)
+        except _cupy().cuda.driver.CUDADriverError:
+            return None
+        return HangWatch(self._source, self.name, state, device, self._budget_seconds)
 
 
 def _cupy() -> Any:

@@ -12,6 +12,7 @@ from tmaasync._compile import Entry
 from tmaasync._driver import LaunchConfig
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
+from tmaasync.kernel.watch import HangWatch
 from tmaasync.tile import KernelArgument
 
 __all__ = [
@@ -33,10 +34,13 @@ Extents = int | Sequence[int]
 class Loaded:
     """A function on one device, and what it was already allowed to do."""
 
-    __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function")
+    __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function", "watch")
 
-    def __init__(self, entry: Entry, function: int, module: object) -> None:
+    def __init__(
+        self, entry: Entry, function: int, module: object, watch: HangWatch | None
+    ) -> None:
         self.entry = entry
+        self.watch = watch
         self.function = _driver.function_handle(function)
         self._module = module
         self._shared_bytes = _STATIC_SHARED_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
 import threading
@@ -89,8 +90,10 @@ class ChipTracer:
             _driver.clear(device, address, layout.size_bytes)
             told = layout.buffer(address, secrets.randbits(32))
             _driver.upload(device, loaded.global_address(_SYMBOL), told)
-            launch()
-            _driver.synchronize(config.stream)
+            watch = loaded.watch
+            with contextlib.nullcontext() if watch is None else watch.watching(config.stream):
+                launch()
+            _driver.synchronize(config.stream, self._name)
             return _driver.download(device, address, layout.size_bytes)
         finally:
             _driver.free(device, address)

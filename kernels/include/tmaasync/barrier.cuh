@@ -3,10 +3,14 @@
 #include <tmaasync/check.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/fence.cuh>
+#include <tmaasync/ptx/hang.cuh>
 #include <tmaasync/ptx/mbarrier.cuh>
 #include <tmaasync/trace.cuh>
 
 namespace tmaasync {
+
+// Where in the source a wait stands. Callers leave it out, and get their own line.
+using ptx::WaitPlace;
 
 // Who the acquire of a wait synchronises with.
 enum class Scope { kCta, kCluster };
@@ -94,36 +98,41 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_complete_tx_cluster(ptx::mapa(address(), cta_rank), bytes);
     }
 
-    // Returns once the phase of this parity has completed. Never gives up.
-    __device__ __forceinline__ void wait(u32 phase) const {
+    // Returns once the phase of this parity has completed. Never gives up; but a debug build ends a
+    // kernel of which a wait takes longer than the host's Kernel allows.
+    __device__ __forceinline__ void wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
+        if (ptx::gives_up_waiting(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
     // The same, where each look suspends the thread for about this many nanoseconds at most.
-    __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns) const {
+    __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
+        if (ptx::gives_up_waiting(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
     }
 
     template <Scope kScope>
-    __device__ __forceinline__ void wait_acquire(u32 phase) const {
+    __device__ __forceinline__ void wait_acquire(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
+        const TracedWait traced(address(), phase);
+        if (ptx::gives_up_waiting(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
-            wait(phase);
+            while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
         } else {
-            const TracedWait traced(address(), phase);
             while (!ptx::mbarrier_try_wait_parity_cluster(address(), phase)) {}
         }
     }
 
     // The same without acquire, for a wait after which only TMA or wgmma touch the data.
     template <Scope kScope>
-    __device__ __forceinline__ void wait_relaxed(u32 phase) const {
+    __device__ __forceinline__ void wait_relaxed(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
+        if (ptx::gives_up_waiting(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
             while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
         } else {
@@ -132,19 +141,22 @@ struct alignas(8) SharedMemBarrier {
     }
 
     // Whether the phase of this parity has completed. May suspend the thread for a bounded time.
-    __device__ __forceinline__ bool try_wait(u32 phase) const {
+    __device__ __forceinline__ bool try_wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
+        if (ptx::gives_up_looking(address(), phase, place)) return true;
         return ptx::mbarrier_try_wait_parity(address(), phase);
     }
 
     // Whether the phase of this parity has completed. Never suspends the thread.
-    __device__ __forceinline__ bool test_wait(u32 phase) const {
+    __device__ __forceinline__ bool test_wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
+        if (ptx::gives_up_looking(address(), phase, place)) return true;
         return ptx::mbarrier_test_wait_parity(address(), phase);
     }
 
     // Whether the phase of a state token has completed, which is the current one or the one before.
     __device__ __forceinline__ bool test_wait_state(u64 state) const {
+        if (ptx::is_draining()) return true;
         return ptx::mbarrier_test_wait(address(), state);
     }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/trace.cuh>
 
@@ -10,6 +11,7 @@ namespace tmaasync::ptx {
 __device__ __forceinline__ void cp_async_bulk_load(
     u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
 ) {
+    if (is_draining()) return;
     trace_load(shared, barrier, bytes);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
@@ -24,6 +26,7 @@ __device__ __forceinline__ void cp_async_bulk_load(
 __device__ __forceinline__ void cp_async_bulk_load_multicast(
     u32 shared, const void* global, u32 bytes, u32 barrier, u16 cta_mask, u64 policy
 ) {
+    if (is_draining()) return;
     trace_load(shared, barrier, bytes, cta_mask);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::"
@@ -35,6 +38,7 @@ __device__ __forceinline__ void cp_async_bulk_load_multicast(
 
 // Global to L2. Nothing waits for it.
 __device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 bytes, u64 policy) {
+    if (is_draining()) return;
     asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global),
                  "r"(bytes), "l"(policy)
                  : "memory");
@@ -45,6 +49,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 b
 __device__ __forceinline__ void cp_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
 ) {
+    if (is_draining()) return;
     asm volatile(
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
         "[%3];" ::"r"(remote_shared),
@@ -57,6 +62,7 @@ __device__ __forceinline__ void cp_async_bulk_push(
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
+    if (is_draining()) return;
     trace_store(shared, bytes);
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
@@ -18,6 +19,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load(
 ) {
     trace_load(shared, barrier);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -72,6 +74,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
 ) {
     trace_load(shared, barrier);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
@@ -107,6 +110,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
 ) {
     trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -161,6 +165,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(
 ) {
     trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -206,6 +211,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
     const TensorMap* map, Coordinates<kRank> at, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -269,6 +275,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk_tensor(
 ) {
     trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kOp == ReduceOp::kAdd) {
         TMAASYNC_REDUCE("add")

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/trace.cuh>
@@ -22,6 +23,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_multicast(
 ) {
     trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
@@ -60,6 +62,7 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_im2col(
     const TensorMap* map, Coordinates<kRank> at, const u16 (&offsets)[kRank - 2], u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
+    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(

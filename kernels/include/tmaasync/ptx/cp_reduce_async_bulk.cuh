@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/operands.cuh>
 #include <tmaasync/ptx/trace.cuh>
@@ -50,6 +51,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
     static_assert(reduces_in_global(kOp, kType), "sm_90 has no such reduction into global memory");
+    if (is_draining()) return;
     trace_store(shared, bytes);
     TMAASYNC_REDUCE_BY_OP(TMAASYNC_REDUCE_TO_GLOBAL)
 }
@@ -61,6 +63,7 @@ __device__ __forceinline__ void cp_reduce_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
 ) {
     static_assert(reduces_in_shared(kOp, kType), "sm_90 has no such reduction into shared memory");
+    if (is_draining()) return;
     TMAASYNC_REDUCE_BY_OP(TMAASYNC_REDUCE_TO_SHARED)
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/ptx/draining.cuh>
 #include <tmaasync/ptx/integers.cuh>
 #include <tmaasync/ptx/trace.cuh>
 
@@ -18,6 +19,7 @@ __device__ __forceinline__ void mbarrier_inval(u32 barrier) {
 
 // Returns the state token that mbarrier.test_wait accepts.
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
+    if (is_draining()) return 0;
     trace_arrive(barrier);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1];"
@@ -28,6 +30,7 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
+    if (is_draining()) return 0;
     trace_arrive(barrier, count);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
@@ -39,6 +42,7 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
 
 // The barrier may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
+    if (is_draining()) return;
     trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
@@ -49,6 +53,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 
 
 // The same without release: publishes nothing that the thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barrier, u32 count) {
+    if (is_draining()) return;
     trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
@@ -59,6 +64,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barri
 
 // Adds to the bytes the phase waits for, and arrives once.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+    if (is_draining()) return;
     trace_expect(barrier, bytes);
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
@@ -68,6 +74,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u32 bytes) {
+    if (is_draining()) return 0;
     trace_expect(barrier, bytes);
     u64 state;
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 %0, [%1], %2;"
@@ -78,6 +85,7 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u3
 }
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_barrier, u32 bytes) {
+    if (is_draining()) return;
     trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
@@ -89,6 +97,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
     u32 remote_barrier, u32 bytes
 ) {
+    if (is_draining()) return;
     trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
@@ -99,6 +108,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
 
 // Adds to the bytes the phase waits for. Does not arrive.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                  "r"(bytes)
                  : "memory");
@@ -106,6 +116,7 @@ __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
 
 // Credits bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
 __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier, u32 bytes) {
+    if (is_draining()) return;
     asm volatile(
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote_barrier),
         "r"(bytes)

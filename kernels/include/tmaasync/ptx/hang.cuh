@@ -1,0 +1,159 @@
+#pragma once
+
+#include <tmaasync/ptx/cluster.cuh>
+#include <tmaasync/ptx/draining.cuh>
+#include <tmaasync/ptx/mbarrier.cuh>
+
+// The budget of waits in debug builds: in others every function here is nothing. The emulator,
+// which finds hangs by itself, has its own version of this header.
+namespace tmaasync::ptx {
+
+#if defined(TMAASYNC_DEBUG) && TMAASYNC_DEBUG
+
+// Where in the source a wait stands: of a default argument, where the call stands.
+struct WaitPlace {
+    const char* file;
+    const char* function;
+    u32 line;
+
+    __device__ constexpr WaitPlace(
+        const char* file = __builtin_FILE(),
+        const char* function = __builtin_FUNCTION(),
+        u32 line = __builtin_LINE()
+    )
+        : file(file), function(function), line(line) {}
+};
+
+constexpr u32 kLookEveryNs = 100;
+// What is under way lands, and what others see late is over, before a wait returns that drains.
+constexpr u64 kSettleNs = 2'000'000;
+// A thread that still comes to waits then goes round in circles, and is ended.
+constexpr u64 kDrainNs = 1'000'000'000;
+
+__device__ __forceinline__ u64 globaltimer() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+    return now;
+}
+
+__device__ __forceinline__ void exit_thread() {
+    asm volatile("exit;" ::: "memory");
+}
+
+// The 64 bits of a barrier, which the PTX ISA keeps to itself.
+__device__ __forceinline__ u64 mbarrier_word(u32 barrier) {
+    u64 word;
+    asm volatile("ld.volatile.shared::cta.b64 %0, [%1];" : "=l"(word) : "r"(barrier) : "memory");
+    return word;
+}
+
+__device__ __forceinline__ u32 dynamic_shared_address() {
+    extern __shared__ __align__(1024) unsigned char tmaasync_dynamic_shared[];
+    return shared_address(tmaasync_dynamic_shared);
+}
+
+// The same in all CTAs of a cluster, and in no others.
+__device__ __forceinline__ u64 cluster_number() {
+    const dim3 cluster = __clusterIdx();
+    const dim3 clusters = __clusterGridDimInClusters();
+    return cluster.x + u64{clusters.x} * (cluster.y + u64{clusters.y} * cluster.z);
+}
+
+// The end of a text that is too long.
+__device__ __forceinline__ void copy_name(char (&target)[kNameBytes], const char* name) {
+    int length = 0;
+    while (name[length]) ++length;
+    const int skipped = max(0, length - (kNameBytes - 1));
+    for (int i = 0; i <= length - skipped; ++i) target[i] = name[skipped + i];
+}
+
+__device__ __forceinline__ void start_draining(HangState& state) {
+    u64* const first = const_cast<u64*>(&state.first_cluster);
+    if (atomicCAS(first, 0, 1 + cluster_number()) != 0) return;
+    state.drains_since_ns = globaltimer();
+    __threadfence();
+    state.is_draining = 1;
+}
+
+// Where to write what this warp waits for; null where there is no more room.
+__device__ __forceinline__ WaitRecord* take_record(HangState& state) {
+    if (state.first_cluster == 1 + cluster_number()) {
+        const u32 index = atomicAdd(&state.waits_of_cluster, 1);
+        return index < kRecordsOfCluster ? state.records + index : nullptr;
+    }
+    const u32 index = atomicAdd(&state.waits_of_others, 1);
+    return index < kRecordsOfOthers ? state.records + kRecordsOfCluster + index : nullptr;
+}
+
+__device__ __forceinline__ void record_wait(
+    HangState& state, u32 barrier, u32 phase, u64 waited_ns, const WaitPlace& place
+) {
+    const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const u32 lanes = __activemask();
+    if (thread % 32 != __ffs(lanes) - 1) return;
+    WaitRecord* const record = take_record(state);
+    if (record == nullptr) return;
+    record->block[0] = blockIdx.x;
+    record->block[1] = blockIdx.y;
+    record->block[2] = blockIdx.z;
+    record->cta_rank = cluster_ctarank();
+    record->warp = thread / 32;
+    record->lanes = lanes;
+    record->barrier = barrier;
+    record->dynamic = dynamic_shared_address();
+    record->phase = phase;
+    record->line = place.line;
+    record->word = mbarrier_word(barrier);
+    record->waited_ns = waited_ns;
+    copy_name(record->file, place.file);
+    copy_name(record->function, place.function);
+    __threadfence_system();
+    record->is_written = 1;
+}
+
+__device__ __forceinline__ void settle(const HangState& state) {
+    __threadfence();
+    const u64 since = state.drains_since_ns;
+    while (globaltimer() < since + kSettleNs) __nanosleep(kLookEveryNs);
+    if (globaltimer() > since + kDrainNs) exit_thread();
+}
+
+// Looks until the phase of this parity has completed, or the kernel drains: then that is true, and
+// the wait is over.
+__device__ __forceinline__ bool gives_up_waiting(u32 barrier, u32 phase, const WaitPlace& place) {
+    HangState& state = tmaasync_hang_state;
+    const u64 start = globaltimer();
+    while (!is_draining()) {
+        if (mbarrier_test_wait_parity(barrier, phase)) return false;
+        const u64 waited = globaltimer() - start;
+        if (state.budget_ns != 0 && waited > state.budget_ns) start_draining(state);
+        __nanosleep(kLookEveryNs);
+    }
+    const u64 waited = globaltimer() - start;
+    if (!mbarrier_test_wait_parity(barrier, phase)) {
+        record_wait(state, barrier, phase, waited, place);
+    }
+    settle(state);
+    return true;
+}
+
+// The same of one look in a loop of the caller's. It starts no draining.
+__device__ __forceinline__ bool gives_up_looking(u32 barrier, u32 phase, const WaitPlace& place) {
+    return is_draining() && gives_up_waiting(barrier, phase, place);
+}
+
+#else
+
+struct WaitPlace {};
+
+__device__ constexpr bool gives_up_waiting(u32, u32, const WaitPlace&) {
+    return false;
+}
+
+__device__ constexpr bool gives_up_looking(u32, u32, const WaitPlace&) {
+    return false;
+}
+
+#endif
+
+}  // namespace tmaasync::ptx

@@ -1,0 +1,86 @@
+"""What other builds than debug builds hold of the report of hangs: nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import test_kernels as shipped
+from elftools.elf.elffile import ELFFile
+from parity.backends import Emulate
+from parity.planted_hangs import PlantedHangs
+
+from tmaasync import Kernel, _compile
+from tmaasync._sources import include_dir
+from tmaasync.ops.copy import TILED_RING, copy_kernel
+
+_ASKS = re.compile(
+    r"^ +if \((?:ptx::)?(?:is_draining|gives_up_waiting|gives_up_looking)\(.*\n", re.MULTILINE
+)
+_PLACE = re.compile(r", WaitPlace place = \{\}")
+_OWN = ("draining.cuh", "hang.cuh")
+
+TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<8, 32>, tmaasync::Box<8, 32>>"
+KERNELS = {
+    "gemm": lambda: shipped.gemm_with(shipped.FEW_COLUMNS[1], "bfloat16", "bfloat16", False, False),
+    "copy": lambda: copy_kernel(TILE, TILED_RING),
+    "hangs": lambda: PlantedHangs(Emulate(), debug=None).kernel,
+}
+
+
+@pytest.fixture(scope="module")
+def bare_headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The headers without a line that asks whether a wait is over."""
+    bare = tmp_path_factory.mktemp("bare") / "include"
+    shutil.copytree(include_dir(), bare)
+    asked = 0
+    for path in sorted(bare.rglob("*.cuh")):
+        if path.name not in _OWN:
+            text, count = _ASKS.subn("", path.read_text())
+            path.write_text(_PLACE.sub("", text))
+            asked += count
+            assert "is_draining" not in path.read_text()
+    assert asked > 25
+    return bare
+
+
+def code_of(kernel: Kernel) -> dict[str, bytes]:
+    """The instructions of its functions."""
+    with kernel.compile().path.open("rb") as file:
+        sections = [(section.name, section.data()) for section in ELFFile(file).iter_sections()]
+    return {name: data for name, data in sections if name.startswith(".text")}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_instructions_are_those_of_headers_without_the_report(
+    name: str, bare_headers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMAASYNC_DEBUG", raising=False)
+    with_report = code_of(KERNELS[name]())
+
+    monkeypatch.setattr(_compile, "include_dir", lambda: bare_headers)
+
+    assert code_of(KERNELS[name]()) == with_report
+    assert with_report.keys() == {f".text.{name}"}
+
+
+def test_the_check_above_can_fail() -> None:
+    release, debug = (PlantedHangs(Emulate(), debug=debug).kernel for debug in (False, True))
+
+    assert code_of(debug) != code_of(release)
+
+
+@pytest.mark.parametrize(
+    ("name", "registers", "spill_bytes"), [("copy", 40, 0), ("hangs", 48, 0), ("gemm", 168, 0)]
+)
+def test_debug_builds_compile_and_stay_small(
+    name: str, registers: int, spill_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMAASYNC_DEBUG", "1")
+
+    entry = KERNELS[name]().compile().entries[name]
+
+    assert entry.registers <= registers
+    assert entry.spill_bytes <= spill_bytes

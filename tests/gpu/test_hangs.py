@@ -1,0 +1,156 @@
+"""Kernels that hang on the chip: who waits for what, and what the context is good for after."""
+
+from __future__ import annotations
+
+import functools
+import json
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.planted_hangs import HANGS, line_of
+
+from tmaasync import Kernel, ops
+from tmaasync.kernel.hangs import BarrierWord
+
+cupy = pytest.importorskip("cupy")
+
+SCRIPT = Path(__file__).with_name("planted_hangs.py")
+SILENCE_SECONDS = 20
+OTHERS = ("many blocks", "a graph")
+
+
+@functools.cache
+def outcomes() -> dict[str, dict[str, Any]]:
+    """What came of each hang; those behind one that nothing ends are missing."""
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in process.stdout or ():
+            lines.put(line)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        while len(found) < 1 + len(HANGS) + len(OTHERS):
+            # The first line takes as long as two compilers.
+            told = json.loads(lines.get(timeout=SILENCE_SECONDS if found else 90))
+            found[told["name"]] = told
+    except queue.Empty:
+        pass
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+    return found
+
+
+def outcome(name: str) -> dict[str, Any]:
+    found = outcomes()
+    assert name in found, f"{name}: the kernel did not end; before it came {list(found)}"
+    return found[name]
+
+
+def test_the_kernel_is_right_without_a_plant() -> None:
+    assert outcome("NOTHING")["is_right_after"]
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_a_hang_names_barrier_and_line(name: str) -> None:
+    hang, told = HANGS[name], outcome(name)
+
+    assert told["kind"] == "HangError", told
+    waits = [wait for wait in told["waits"] if wait["barrier_name"] == hang.barrier]
+    assert waits, told["message"]
+    for wait in waits:
+        assert wait["source"] == f"kernel.cu:{line_of(hang.marker)}"
+        assert wait["phase"] == hang.phase
+        assert (wait["missing_arrivals"], wait["missing_bytes"]) == (
+            hang.missing_arrivals,
+            hang.missing_bytes,
+        )
+        assert hang.cause in wait["cause"]
+        assert hang.rank in (None, wait["cta_rank"])
+
+
+@pytest.mark.parametrize("name", [*HANGS, *OTHERS])
+def test_a_hang_ends_soon_and_the_next_launch_is_right(name: str) -> None:
+    told = outcome(name)
+
+    assert told["kind"] == "HangError", told
+    assert told["seconds"] < 2
+    assert told["is_right_after"]
+
+
+def test_the_report_shows_the_line_and_the_function() -> None:
+    (first, *_) = outcome("MORE_BYTES")["waits"]
+
+    assert first["function"] == "read_tiles"
+    assert first["code"] == "shared.full[place.index].wait(place.phase);  // full"
+    assert first["threads"] == [*range(32, 96)]
+    assert 0.2 <= first["waited_seconds"] < 0.4
+
+
+WORDS = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+__device__ u64 read(const SharedMemBarrier& barrier) {
+    return *const_cast<const volatile u64*>(&barrier.word);
+}
+extern "C" __global__ void words(u64* out) {
+    __shared__ SharedMemBarrier barrier;
+    barrier.init(5);
+    *out++ = read(barrier);
+    barrier.expect_tx(1000);
+    *out++ = read(barrier);
+    barrier.arrive(2);
+    *out++ = read(barrier);
+    barrier.complete_transaction(0, 1024);
+    *out++ = read(barrier);
+    barrier.arrive(3);
+    *out++ = read(barrier);
+    barrier.expect_tx(1000024);
+    *out++ = read(barrier);
+    barrier.complete_transaction(0, 1000000);
+    *out++ = read(barrier);
+    barrier.complete_transaction(0, 1048575);
+    *out++ = read(barrier);
+}
+"""
+
+
+def test_the_bits_of_a_barrier_are_what_the_report_takes_them_for() -> None:
+    out = cupy.zeros(8, np.uint64)
+
+    Kernel(WORDS, "words", debug=False)(1, 1, (out,))
+
+    words = [int(word) for word in cupy.asnumpy(out)]
+    assert [BarrierWord.decode(word) for word in words] == [
+        (5, 5, 0, 0),
+        (5, 5, 1000, 0),
+        (5, 3, 1000, 0),
+        (5, 3, -24, 0),
+        (5, 0, -24, 0),
+        (5, 0, 1000000, 0),
+        (5, 5, 0, 1),
+        (5, 5, -1048575, 1),
+    ], [f"{word:064b}" for word in words]
+
+
+def test_debug_builds_of_the_shipped_kernels_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMAASYNC_DEBUG", "1")
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in [(640, 520), (520, 776)])
+
+    product = cupy.asnumpy(ops.matmul(cupy.asarray(a), cupy.asarray(b)))
+
+    assert (product == a.astype(np.float64) @ b.astype(np.float64)).all()

@@ -1,0 +1,325 @@
+"""From what the GPU writes about waits to the report, without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.backends import Emulate
+from parity.planted_hangs import SOURCE, TILE_BYTES, PlantedHangs, line_of
+
+from tmaasync import ArgumentError, HangError, HungThreads, Kernel, _driver
+from tmaasync._compile import Source
+from tmaasync.kernel import watch as watch_module
+from tmaasync.kernel.hangs import (
+    HANG_STATE,
+    RECORDS,
+    WAIT_RECORD,
+    BarrierWord,
+    barrier_names,
+    hung_threads,
+    unrecorded,
+)
+from tmaasync.kernel.watch import HangWatch, budget_of
+
+KERNEL = Source(text=SOURCE, name="kernel.cu")
+DYNAMIC = 0x400
+FULL = 3 * TILE_BYTES
+
+
+def word_of(arrivals: int, missing_arrivals: int, missing_bytes: int, phase: int) -> int:
+    """The bits; counts and phase are where the assembler has them for init and pending_count."""
+    counted = (1 << 20) - missing_arrivals & 0xFFFFF
+    return (
+        (1 << 20) - arrivals << 1 | (missing_bytes & 0x1FFFFF) << 21 | counted << 43 | phase << 63
+    )
+
+
+def record(**changed: Any) -> Any:
+    """Of warp 1, all of which waits for full[1]."""
+    one = np.zeros((), WAIT_RECORD)
+    told = {
+        "is_written": 1,
+        "block": (3, 1, 0),
+        "cta_rank": 1,
+        "warp": 1,
+        "lanes": 0xFFFFFFFF,
+        "barrier": DYNAMIC + FULL + 8,
+        "dynamic": DYNAMIC,
+        "phase": 1,
+        "line": line_of("full"),
+        "word": word_of(1, 0, 512, 1),
+        "waited_ns": 250_000_000,
+        "file": b"kernel.cu",
+        "function": b"read_tiles",
+    }
+    for name, value in (told | changed).items():
+        one[name] = value
+    return one
+
+
+def read(*records: Any, name: str | None = "full[1]") -> tuple[HungThreads, ...]:
+    whole = np.zeros(RECORDS, WAIT_RECORD)
+    for place, one in enumerate(records):
+        whole[place] = one
+    return tuple(hung_threads(whole.tobytes(), KERNEL, lambda offset: name))
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def test_a_record_becomes_who_waits_for_what() -> None:
+    (wait,) = read(record())
+
+    assert (wait.block, wait.cta_rank, wait.threads) == ((3, 1, 0), 1, tuple(range(32, 64)))
+    assert wait.source == f"kernel.cu:{line_of('full')}"
+    assert wait.code == "shared.full[place.index].wait(place.phase);  // full"
+    assert (wait.function, wait.barrier_name, wait.phase) == ("read_tiles", "full[1]", 1)
+    assert (wait.arrivals, wait.missing_arrivals, wait.missing_bytes) == (1, 0, 512)
+    assert wait.waited_seconds == 0.25
+
+
+def test_warps_that_wait_for_the_same_are_told_of_once() -> None:
+    other = record(warp=2, lanes=0b101, waited_ns=300_000_000)
+    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), word=word_of(64, 64, 0, 1))
+
+    first, second = read(record(), elsewhere, other)
+
+    assert first.threads == (*range(32, 64), 64, 66)
+    assert first.waited_seconds == 0.3
+    assert second.threads == (0,)
+
+
+def test_what_was_not_written_is_not_read() -> None:
+    assert read(record(is_written=0)) == ()
+
+
+def test_offsets_are_those_of_dynamic_shared_memory_in_any_cta() -> None:
+    rank_1 = 1 << 24
+
+    (near,) = read(record(barrier=rank_1 + DYNAMIC + 16, dynamic=rank_1 + DYNAMIC))
+    (static,) = read(record(barrier=DYNAMIC, dynamic=DYNAMIC + 1024))
+
+    assert (near.barrier_offset, near.barrier_name) == (16, "full[1]")
+    assert (static.barrier_offset, static.barrier_name) == (-1024, None)
+    assert "the mbarrier at shared offset -1024, phase 1" in str(static)
+
+
+def test_a_line_that_is_not_found_is_left_out() -> None:
+    (wait,) = read(record(file=b"/nowhere/mine.cuh"))
+
+    assert (wait.source, wait.code) == (f"mine.cuh:{line_of('full')}", None)
+
+
+@pytest.mark.parametrize(
+    ("word", "cause"),
+    [
+        (word_of(1, 0, 512, 1), "the bytes expected exceed what the copies delivered"),
+        (word_of(1, 0, -8, 1), "copies delivered 8 bytes more than were expected"),
+        (word_of(1, 1, -1024, 1), "copies delivered 1024 bytes that nobody expected"),
+        (word_of(2, 1, 1024, 1), "bytes are expected, and not everybody has arrived"),
+        (word_of(64, 64, 0, 1), "nobody has arrived in this phase: whoever should never came"),
+        (word_of(64, 64, 0, 1), "the waiter means the phase before, whose parity is 0"),
+        (word_of(64, 1, 0, 1), "63 of 64 have arrived: init() counts more than arrive"),
+        (word_of(64, 64, 0, 0), "the phase has ended since"),
+        (0, "these 8 bytes are no mbarrier"),
+    ],
+)
+def test_the_state_of_the_barrier_tells_the_likely_cause(word: int, cause: str) -> None:
+    (wait,) = read(record(word=word))
+
+    assert cause in wait.cause
+
+
+@pytest.mark.parametrize("missing_bytes", [0, 1, -1, 1_048_575, -1_048_575])
+@pytest.mark.parametrize(("arrivals", "missing"), [(1, 1), (64, 0), (1_048_575, 7)])
+def test_the_bits_of_a_barrier_are_read_back(
+    arrivals: int, missing: int, missing_bytes: int
+) -> None:
+    facts = (arrivals, missing, missing_bytes, 1)
+
+    assert BarrierWord.decode(word_of(*facts)) == facts
+
+
+def test_waits_beyond_the_records_are_counted() -> None:
+    state: Any = np.zeros((), HANG_STATE)
+    state["waits_of_cluster"], state["waits_of_others"] = 50, 3
+    assert unrecorded(state.tobytes()) == 2
+
+    state["waits_of_others"] = 20
+    assert unrecorded(state.tobytes()) == 2 + 4
+
+
+# --- the error --------------------------------------------------------------------------------
+
+
+def test_the_message_is_a_table_of_who_waits_for_what() -> None:
+    error = HangError("hangs", 0.2, read(record()), others=3)
+
+    assert str(error) == (
+        "hangs: a wait took longer than budget_seconds=0.2, and the kernel was stopped:\n"
+        f"  block (3, 1, 0), threads 32-63 in read_tiles at kernel.cu:{line_of('full')}: "
+        "shared.full[place.index].wait(place.phase);  // full\n"
+        "    full[1], phase 1: 0 of 1 arrivals and 512 bytes are missing after 0.25 s; the bytes "
+        "expected exceed what the copies delivered: a load was not issued, credits another barrier "
+        "or other CTAs, or brings less than expected\n"
+        "  and 3 more"
+    )
+
+
+def test_a_hang_survives_the_way_to_another_process() -> None:
+    error = pickle.loads(pickle.dumps(HangError("hangs", 0.2, read(record()), has_ended=False)))
+
+    assert (error.waits, error.has_ended) == (read(record()), False)
+    assert "Start a new process" in str(error)
+
+
+def test_names_come_from_the_same_source_on_the_cpu() -> None:
+    planted = PlantedHangs(Emulate(), debug=True)
+    names = barrier_names(planted.kernel._source, "hangs")
+
+    assert [names(FULL + 8 * i) for i in range(6)] == [
+        "full[0]",
+        "full[1]",
+        "empty[0]",
+        "empty[1]",
+        "common_full",
+        "peer_done",
+    ]
+
+
+def test_a_source_that_the_cpu_cannot_run_has_no_names() -> None:
+    source = Source(
+        text='extern "C" __global__ void k() { asm volatile("exit;"); }', name="kernel.cu"
+    )
+
+    assert barrier_names(source, "k")(0) is None
+
+
+# --- the budget -------------------------------------------------------------------------------
+
+
+def test_the_budget_is_asked_for_or_in_the_environment_or_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TMAASYNC_BUDGET_SECONDS", raising=False)
+    assert budget_of(None) == 1
+
+    monkeypatch.setenv("TMAASYNC_BUDGET_SECONDS", "2.5")
+    assert (budget_of(None), budget_of(0.2)) == (2.5, 0.2)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "soon"])
+def test_a_budget_that_is_no_time_is_refused(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="it must be a number of seconds above 0"):
+        Kernel(SOURCE, "hangs", debug=True, budget_seconds=value)
+
+
+# --- the watch --------------------------------------------------------------------------------
+
+
+class Device:
+    """Stands in for the driver: a stream that is busy for a while, a graph, the kernel's state."""
+
+    def __init__(self) -> None:
+        self.busy_looks = 0
+        self.captures = False
+        self.state = b""
+        self._pinned = ctypes.create_string_buffer(RECORDS * WAIT_RECORD.itemsize)
+
+    def is_capturing(self, stream: int) -> bool:
+        return self.captures
+
+    def is_busy(self, stream: int) -> bool:
+        self.busy_looks -= 1
+        return self.busy_looks >= 0
+
+    def synchronize(self, stream: int, kernel: str) -> None:
+        assert (stream, kernel) == (5, "hangs")
+
+    def allocate_pinned(self, device: int, size_bytes: int) -> int:
+        return ctypes.addressof(self._pinned)
+
+    def free_pinned(self, device: int, address: int) -> None:
+        pass
+
+    def upload(self, device: int, address: int, data: bytes) -> None:
+        self.state = data
+
+    def download(self, device: int, address: int, size_bytes: int) -> bytes:
+        return self.state
+
+    def hang(self) -> None:
+        """What the kernel does then."""
+        state = np.frombuffer(self.state, HANG_STATE)[0]
+        data = record().tobytes()
+        ctypes.memmove(int(state["records"]), data, len(data))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device()
+    for name in ("is_capturing", "is_busy", "synchronize", "upload", "download"):
+        monkeypatch.setattr(_driver, name, getattr(device, name))
+    for name in ("allocate_pinned", "free_pinned"):
+        monkeypatch.setattr(_driver, name, getattr(device, name))
+    monkeypatch.setattr(watch_module, "barrier_names", lambda *_: lambda offset: "full[1]")
+    return device
+
+
+def watching() -> HangWatch:
+    return HangWatch(KERNEL, "hangs", state_address=0x1000, device=0, budget_seconds=0.2)
+
+
+def test_a_launch_that_ends_raises_nothing(device: Device) -> None:
+    device.busy_looks = 3
+
+    with watching().watching(5):
+        pass
+
+    state = np.frombuffer(device.state, HANG_STATE)[0]
+    assert (int(state["budget_ns"]), int(state["is_draining"])) == (200_000_000, 0)
+    assert device.busy_looks == -1
+
+
+def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device) -> None:
+    watch = watching()
+
+    with pytest.raises(HangError) as caught, watch.watching(5):
+        device.hang()
+
+    assert caught.value.waits == read(record())
+    assert caught.value.has_ended
+    with watch.watching(5):
+        pass
+
+
+def test_a_captured_launch_is_not_waited_for_and_its_hang_raised_by_the_next(
+    device: Device,
+) -> None:
+    watch = watching()
+    device.captures = True
+    with watch.watching(5):
+        device.hang()
+    device.captures = False
+    launched = []
+
+    with pytest.raises(HangError), watch.watching(5):
+        launched.append(1)
+
+    assert launched == []
+
+
+def test_a_kernel_that_does_not_end_is_reported_all_the_same(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "_DRAIN_SECONDS", 0.01)
+    device.busy_looks = 1_000_000
+
+    with pytest.raises(HangError) as caught, watching().watching(5):
+        device.hang()
+
+    assert not caught.value.has_ended

@@ -1,0 +1,233 @@
+"""What a debug build wrote about the waits of a kernel that hung, in the kernel's own words."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import emulate
+from tmaasync._compile import Source
+from tmaasync.emulate.debug_info import DebugInfo, debug_info
+from tmaasync.errors import HungThreads, TMAError
+
+__all__ = [
+    "HANG_STATE",
+    "RECORDS",
+    "WAIT_RECORD",
+    "BarrierWord",
+    "barrier_names",
+    "hung_threads",
+    "unrecorded",
+]
+
+# Both as in kernels/include/tmaasync/ptx/draining.cuh.
+WAIT_RECORD = np.dtype(
+    [
+        ("is_written", "<u4"),
+        ("block", "<u4", 3),
+        ("cta_rank", "<u4"),
+        ("warp", "<u4"),
+        ("lanes", "<u4"),
+        ("barrier", "<u4"),
+        ("dynamic", "<u4"),
+        ("phase", "<u4"),
+        ("line", "<u4"),
+        ("padding", "<u4"),
+        ("word", "<u8"),
+        ("waited_ns", "<u8"),
+        ("file", "S96"),
+        ("function", "S96"),
+    ]
+)
+HANG_STATE = np.dtype(
+    [
+        ("records", "<u8"),
+        ("budget_ns", "<u8"),
+        ("first_cluster", "<u8"),
+        ("drains_since_ns", "<u8"),
+        ("is_draining", "<u4"),
+        ("waits_of_cluster", "<u4"),
+        ("waits_of_others", "<u4"),
+        ("padding", "<u4"),
+    ]
+)
+_RECORDS_OF_CLUSTER, _RECORDS_OF_OTHERS = 48, 16
+RECORDS = _RECORDS_OF_CLUSTER + _RECORDS_OF_OTHERS
+
+BarrierName = Callable[[int], str | None]
+"""Of the mbarrier at an offset in dynamic shared memory, as in ``full[2]``."""
+
+
+# --- the 64 bits of a barrier -----------------------------------------------------------------
+
+
+class BarrierWord(NamedTuple):
+    """What an mbarrier's 64 bits say of the phase that has not ended."""
+
+    arrivals: int
+    missing_arrivals: int
+    missing_bytes: int
+    phase: int
+
+    @classmethod
+    def decode(cls, word: int) -> BarrierWord:
+        """From the bits, which the PTX ISA keeps to itself (docs/hardware.md)."""
+        return cls(
+            arrivals=-_field(word, _ARRIVALS) % _COUNTS,
+            missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
+            missing_bytes=_signed(_field(word, _MISSING_BYTES), _MISSING_BYTES[1]),
+            phase=word >> 63,
+        )
+
+
+# First bit and width. Arrivals are counted up to 2^20.
+_ARRIVALS, _MISSING_BYTES, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
+_COUNTS = 1 << 20
+
+
+def _field(word: int, place: tuple[int, int]) -> int:
+    first, width = place
+    return word >> first & (1 << width) - 1
+
+
+def _signed(value: int, width: int) -> int:
+    return value - (1 << width) if value >> (width - 1) else value
+
+
+# --- the likely cause -------------------------------------------------------------------------
+
+
+def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
+    """The likeliest first."""
+    arrived, missing_bytes = word.arrivals - word.missing_arrivals, word.missing_bytes
+    if word.arrivals == 0:
+        yield "these 8 bytes are no mbarrier: init() was not called, or something overwrote it"
+    if word.phase != phase:
+        yield "the phase has ended since: this wait is not what the kernel hangs of"
+    if missing_bytes < 0 and arrived == 0:
+        yield (
+            f"copies delivered {-missing_bytes} bytes that nobody expected: call expect_bytes() on "
+            "the barrier that the load credits"
+        )
+    if missing_bytes < 0:
+        yield (
+            f"copies delivered {-missing_bytes} bytes more than were expected: expect what each "
+            "load brings, its whole box"
+        )
+    if missing_bytes and word.missing_arrivals == 0:
+        yield (
+            "the bytes expected exceed what the copies delivered: a load was not issued, credits "
+            "another barrier or other CTAs, or brings less than expected"
+        )
+    if missing_bytes:
+        yield "bytes are expected, and not everybody has arrived: expect_tx() does not arrive"
+    if arrived == 0:
+        yield (
+            "nobody has arrived in this phase: whoever should never came to it, or waits too; or "
+            f"the waiter means the phase before, whose parity is {phase ^ 1}"
+        )
+    yield (
+        f"{arrived} of {word.arrivals} have arrived: init() counts more than arrive, or some left "
+        "or wait elsewhere"
+    )
+
+
+# --- from records to threads ------------------------------------------------------------------
+
+
+def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
+    """Who waited for what, in the order of the records; warps that waited for the same are one.
+
+    Args:
+        records: The bytes of `RECORDS` records.
+        source: What the kernel was compiled from.
+        name_of: See `barrier_names`.
+    """
+    written = [one for one in np.frombuffer(records, WAIT_RECORD) if one["is_written"]]
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for one in written:
+        same = (*one["block"].tolist(), one["barrier"], one["phase"], one["file"], one["line"])
+        groups.setdefault(same, []).append(one)
+    for group in groups.values():
+        yield _hung(group, source, name_of)
+
+
+def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads:
+    first = group[0]
+    word = BarrierWord.decode(int(first["word"]))
+    phase = int(first["phase"])
+    file, line = Path(first["file"].decode()), int(first["line"])
+    # In a cluster the window of each CTA has an address of its own, by multiples of 16 MiB.
+    offset = (int(first["barrier"]) - int(first["dynamic"])) % _WINDOW_BYTES
+    return HungThreads(
+        block=tuple(first["block"].tolist()),
+        cta_rank=int(first["cta_rank"]),
+        threads=tuple(sorted({thread for one in group for thread in _threads(one)})),
+        source=f"{file.name}:{line}",
+        code=_code(source, file, line),
+        function=first["function"].decode(),
+        barrier_name=name_of(offset) if offset < _WINDOW_BYTES // 2 else None,
+        barrier_offset=offset if offset < _WINDOW_BYTES // 2 else offset - _WINDOW_BYTES,
+        phase=phase,
+        arrivals=word.arrivals,
+        missing_arrivals=word.missing_arrivals,
+        missing_bytes=word.missing_bytes,
+        waited_seconds=max(int(one["waited_ns"]) for one in group) / 1e9,
+        cause=next(_causes(word, phase)),
+    )
+
+
+def unrecorded(state: bytes) -> int:
+    """For how many waits there was no record left, from the bytes of a `HANG_STATE`."""
+    told = np.frombuffer(state, HANG_STATE)[0]
+    return max(0, int(told["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
+        0, int(told["waits_of_others"]) - _RECORDS_OF_OTHERS
+    )
+
+
+_WINDOW_BYTES = 1 << 24
+_WARP = 32
+
+
+def _threads(record: Any) -> Iterator[int]:
+    lanes = int(record["lanes"])
+    return (int(record["warp"]) * _WARP + lane for lane in range(_WARP) if lanes >> lane & 1)
+
+
+def _code(source: Source, file: Path, line: int) -> str | None:
+    """The text of a line of the kernel or of a header; None where it is not found."""
+    if str(file) == source.name:
+        text = source.text
+    elif file.is_file():
+        text = file.read_text(errors="replace")
+    else:
+        return None
+    lines = text.splitlines()
+    return lines[line - 1].strip() if 0 < line <= len(lines) else None
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def barrier_names(source: Source, kernel: str) -> BarrierName:
+    """The names that the kernel's source has for its dynamic shared memory.
+
+    The GPU's compiler keeps none: they come from the same source, compiled for the emulator. None
+    where that cannot be, for want of a C++ compiler say.
+    """
+
+    @functools.cache
+    def info() -> DebugInfo:
+        return debug_info(emulate.build(source, kernel).path)
+
+    def name(offset: int) -> str | None:
+        try:
+            return info().shared_name(offset)
+        except (TMAError, OSError):
+            return None
+
+    return name

@@ -1,0 +1,167 @@
+"""Launches of debug builds: they wait for the kernel's end, and say who waited in vain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tmaasync import _driver
+from tmaasync._compile import Source
+from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
+from tmaasync._memory import PinnedMemory
+from tmaasync.errors import ArgumentError, HangError
+from tmaasync.kernel.hangs import (
+    HANG_STATE,
+    RECORDS,
+    WAIT_RECORD,
+    barrier_names,
+    hung_threads,
+    unrecorded,
+)
+
+__all__ = ["STATE_NAME", "HangWatch", "WatchedLaunch", "budget_of"]
+
+STATE_NAME = "tmaasync_hang_state"
+"""The variable of a debug build that the watch fills in."""
+
+_DEFAULT_SECONDS = 1.0
+_VARIABLE = "TMAASYNC_BUDGET_SECONDS"
+_LOOK_EVERY_SECONDS = 1e-4
+# Once a wait has outlasted its budget, longer than any thread that can drain takes to.
+_DRAIN_SECONDS = 3.0
+
+
+def budget_of(asked: float | None) -> float:
+    """How long a wait may take: what was asked for, else what the environment says, else 1 s.
+
+    Raises:
+        ArgumentError: It is no number above 0.
+    """
+    name = _VARIABLE if asked is None else "budget_seconds"
+    value = os.environ.get(_VARIABLE, _DEFAULT_SECONDS) if asked is None else asked
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ArgumentError(
+            f"{name} is {value!r}; it must be a number of seconds above 0. A wait that takes "
+            "longer ends the kernel of a debug build."
+        )
+    return seconds
+
+
+class HangWatch:
+    """The memory through which one loaded kernel tells of waits that outlast their budget."""
+
+    def __init__(
+        self, source: Source, kernel: str, state_address: int, device: int, budget_seconds: float
+    ) -> None:
+        """Aim the kernel's variable at memory of ours."""
+        self._source, self._kernel = source, kernel
+        self._state_address, self._device = state_address, device
+        self._budget_seconds = budget_seconds
+        self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
+        self._names = barrier_names(source, kernel)
+        # One kernel's launches have the variable in common. A launch may be made by another.
+        self._lock = threading.RLock()
+        self._reset()
+
+    @contextlib.contextmanager
+    def watching(self, stream: int) -> Iterator[None]:
+        """Around a launch on a stream: wait for its end, and raise what is found.
+
+        A stream that is being captured cannot be waited for. What a replay of the graph meets is
+        raised by the next launch.
+
+        Raises:
+            HangError: A wait of this launch, or of a graph's since the last, outlasted its budget.
+            DriverError: The kernel died.
+        """
+        with self._lock:
+            if _driver.is_capturing(stream):
+                yield
+                return
+            if self._has_records():
+                raise self._found()
+            yield
+            self._wait(stream)
+            if self._has_records():
+                raise self._found()
+
+    def _wait(self, stream: int) -> None:
+        give_up = None
+        while _driver.is_busy(stream):
+            if give_up is not None and time.monotonic() > give_up:
+                raise self._error(0, has_ended=False)
+            if give_up is None and self._has_records():
+                give_up = time.monotonic() + _DRAIN_SECONDS
+            time.sleep(_LOOK_EVERY_SECONDS)
+        # What it printed comes out now, too.
+        _driver.synchronize(stream, self._kernel)
+
+    def _has_records(self) -> bool:
+        written = np.frombuffer(self._records.read(), WAIT_RECORD)["is_written"]
+        return bool(written.any())
+
+    def _found(self) -> HangError:
+        """The error of a kernel that has ended; the next launch begins anew."""
+        told = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
+        error = self._error(unrecorded(told), has_ended=True)
+        self._reset()
+        return error
+
+    def _error(self, others: int, *, has_ended: bool) -> HangError:
+        waits = tuple(hung_threads(self._records.read(), self._source, self._names))
+        return HangError(
+            self._kernel, self._budget_seconds, waits, others=others, has_ended=has_ended
+        )
+
+    def _reset(self) -> None:
+        self._records.clear()
+        state: Any = np.zeros((), HANG_STATE)
+        state["records"] = self._records.address
+        state["budget_ns"] = int(self._budget_seconds * 1e9)
+        _driver.upload(self._device, self._state_address, state.tobytes())
+
+
+class WatchedLaunch(PreparedLaunch):
+    """A prepared launch of a debug build; a call returns when the kernel has ended."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(
+        self,
+        watch: HangWatch,
+        function: Any,
+        config: LaunchConfig,
+        arguments: Sequence[bytes],
+        keep: object,
+        device: int,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Pack the arguments; nothing is launched."""
+        super().__init__(function, config, arguments, keep, device, tracer)
+        self._watch = watch
+
+    def __call__(self) -> None:
+        """Launch, and wait for the end.
+
+        Raises:
+            HangError: A wait of the kernel took too long.
+            LaunchError: The driver refused the launch.
+            DriverError: The kernel died, or one before it, and the CUDA context with it.
+        """
+        with _driver.on_device(self._device), self._watch.watching(self._stream):
+            super().__call__()
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""
+        with _driver.on_device(self._device), self._watch.watching(stream):
+            super().at(addresses, stream)
