@@ -16,7 +16,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +183,30 @@ def test_an_example_compiles(
     up_to_the_launch(lambda: runpy.run_path(str(path), run_name="__main__"))
 
 
-def test_the_first_program_of_the_readme_has_at_most_fifteen_lines() -> None:
-    first = blocks(ROOT / "README.md", "python")[0].text
+def first_program() -> Block:
+    return blocks(ROOT / "README.md", "python")[0]
 
-    assert "__global__" in first
-    assert sum(bool(line.strip()) for line in first.splitlines()) <= 15
+
+def test_the_first_program_of_the_readme_has_at_most_fifteen_lines() -> None:
+    text = first_program().text
+
+    assert "__global__" in text
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 15
+
+
+@pytest.mark.gpu
+@pytest.mark.hopper
+def test_the_first_program_of_the_readme_runs_on_a_gpu() -> None:
+    pytest.importorskip("cupy")
+    program = first_program()
+    text = program.text.replace("import numpy as np", "import cupy as np")
+    names: dict[str, Any] = {}
+
+    replace(program, text=text).run(names)
+
+    wanted = np.zeros((4, 8), np.float32)
+    wanted[:2, :4] = [[28, 29, 30, 31], [36, 37, 38, 39]]
+    assert (names["out"].get() == wanted).all()
 
 
 @pytest.mark.parametrize("path", named(EXAMPLES))
