@@ -78,7 +78,8 @@ def split(text: str) -> Prepared:
     m, n, k = 60, 50, 264
     a, b = (drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     c = np.full((m, 52), np.nan, np.float32)[:, :n]
-    tiles = gemm.gemm_tiles(*map(_arrays.view, (a, b, c)), blocking, False, True)
+    views = [_arrays.view(array) for array in (a, b, c)]
+    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, False, True)
     kernel = Kernel(
         text,
         "gemm",
