@@ -40,7 +40,7 @@ static_assert(
 );
 
 // What the peer of this number sent: all but this CTA itself are numbered, by rank.
-__device__ Partials& partials_from(SharedMemory& shared, u32 peer) {
+__device__ Partials& partials_from(SharedMemory& shared, int peer) {
     return reinterpret_cast<Partials*>(shared.stages)[peer];
 }
 
@@ -84,9 +84,9 @@ __device__ void copy_share(Share& share, const Sums& sums, int first) {
 }
 
 // Each share goes to the CTA that stores it; this CTA's own into `share`.
-__device__ void send_shares(SharedMemory& shared, Share& share, const Sums& sums, u32 rank) {
+__device__ void send_shares(SharedMemory& shared, Share& share, const Sums& sums, int rank) {
 #pragma unroll
-    for (u32 owner = 0; owner < kShares; ++owner) {
+    for (int owner = 0; owner < kShares; ++owner) {
         const int first = owner * (kShareColumns / 2);
         if (owner == rank) {
             copy_share(share, sums, first);
@@ -99,7 +99,7 @@ __device__ void send_shares(SharedMemory& shared, Share& share, const Sums& sums
 
 // In the order of the ranks behind the CTA's own sums, the same in every run.
 __device__ void add_peers(SharedMemory& shared, Share& share) {
-    for (u32 peer = 0; peer < SPLIT_K - 1; ++peer) {
+    for (int peer = 0; peer < SPLIT_K - 1; ++peer) {
         add_partials(share, partials_from(shared, peer));
     }
 }
@@ -108,7 +108,7 @@ __device__ void add_peers(SharedMemory& shared, Share& share) {
 __device__ void multiply_share(
     SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
 ) {
-    const u32 rank = block_rank_in_cluster();
+    const int rank = block_rank_in_cluster();
     Sums sums = {};
     if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks);
     // Every CTA has read its ring for the last time: sums may lie there.
@@ -125,7 +125,7 @@ __device__ void multiply_split_tile(
 ) {
     auto place = Ring::for_consumer();
     u32 turn = 0;
-    const u32 rank = block_rank_in_cluster();
+    const int rank = block_rank_in_cluster();
     Share share;
     multiply_share(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
     if (rank >= kShares) return;

@@ -44,7 +44,7 @@ def test_the_blocks_are_those_of_the_documentation() -> None:
 def test_the_shared_memory_is_what_the_compiler_says() -> None:
     document = told("plan", "16", "1024", "512")
     blocking = Blocking(
-        document["consumers"], document["block"]["n"], document["cluster"], by_columns=True
+        document["consumers"], document["block"]["n"], by_columns=True, split=document["split"]
     )
     a, b, c = (
         _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))

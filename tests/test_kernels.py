@@ -80,6 +80,12 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         (gemm.Blocking(2, 112), "float32", "tt"),
         (gemm.Blocking(1, 96, 2), "bfloat16", "nt"),
         (gemm.Blocking(3, 96), "float16", "nt"),
+        # blocks whose K is split,
+        (gemm.Blocking(2, 256, split=2), "bfloat16", "nt"),
+        (gemm.Blocking(2, 192, rows=128, split=4), "float32", "tn"),
+        (gemm.Blocking(3, 192, split=2), "float16", "nt"),
+        (gemm.Blocking(1, 64, split=8), "bfloat16", "nn"),
+        (gemm.Blocking(2, 16, by_columns=True, split=8), "bfloat16", "nt"),
         # and few columns.
         (FEW_COLUMNS[0], "float16", "tt"),
         (FEW_COLUMNS[1], "bfloat16", "nn"),

@@ -51,10 +51,15 @@ def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
 
 
 def chosen(problem: Problem) -> set[tuple[int, int, int, int, int]]:
+    """Those that leave K in one piece."""
     found = candidates(problem, 132)
     assert len(found) == len(set(found))
     assert {blocking.by_columns for blocking in found} == {problem.by_columns}
-    return {(one.consumers, one.rows, one.block_n, one.cluster, one.group_m) for one in found}
+    return {
+        (one.consumers, one.rows, one.block_n, one.cluster, one.group_m)
+        for one in found
+        if one.split == 1
+    }
 
 
 def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None:
@@ -79,7 +84,23 @@ def test_few_columns_have_blocks_that_hold_them() -> None:
     assert chosen(FEW._replace(layout="nn")) == {(c, 64, 64, 1, 8) for c in (1, 2)}
 
 
-@pytest.mark.parametrize("problem", [WIDE, ROWS_OF_B, SHORT, FEW, FEW._replace(layout="tn")])
+FEW_BLOCKS = WIDE._replace(m=256, n=512, k=8192)
+
+
+@pytest.mark.parametrize("problem", [FEW_BLOCKS, FEW._replace(m=1024, k=16384)])
+def test_where_blocks_are_few_parts_of_k_are_tried_too(problem: Problem) -> None:
+    split = [one for one in candidates(problem, 132) if one.split > 1]
+
+    assert {one.split for one in split} <= {2, 4, 8}
+    assert len({one.split for one in split}) > 1
+    for one in split:
+        assert one.split * one.clusters(problem.m, problem.n) <= 132
+    assert {one.split for one in candidates(WIDE, 132)} == {1}
+
+
+@pytest.mark.parametrize(
+    "problem", [WIDE, ROWS_OF_B, SHORT, FEW_BLOCKS, FEW, FEW._replace(layout="tn")]
+)
 def test_the_models_choice_is_legal(problem: Problem) -> None:
     assert is_legal(default_blocking(problem, 132), problem)
 
@@ -101,6 +122,9 @@ def test_the_models_choice_is_legal(problem: Problem) -> None:
         (Blocking(2, 64), FEW),
         (Blocking(2, 8, by_columns=True), FEW),
         (Blocking(2, 16, 2, by_columns=True), FEW),
+        (Blocking(2, 256, split=3), WIDE),
+        (Blocking(2, 256, 2, split=2), WIDE),
+        (Blocking(2, 176, rows=128, split=8), WIDE),  # the ring does not hold what is sent
     ],
 )
 def test_other_blockings_are_not(blocking: Blocking, problem: Problem) -> None:
@@ -383,7 +407,14 @@ def test_json_tells_the_same(folder: Path) -> None:
     assert product.pop("gain") == pytest.approx(4, rel=0.1)
     assert product == {
         **Request(4096, 4096, 4096)._asdict(),
-        "blocking": {"consumers": 2, "rows": 64, "block_n": 256, "cluster": 1, "group_m": 4},
+        "blocking": {
+            "consumers": 2,
+            "rows": 64,
+            "block_n": 256,
+            "cluster": 1,
+            "group_m": 4,
+            "split": 1,
+        },
     }
     shown = json.loads(run("--show", "--json").stdout)
     assert shown["gpus"][GPU][0]["problem"]["m"] == 4096

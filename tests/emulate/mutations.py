@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "grouped", "bulk", "tiled"]
+Job = Literal["product", "pair", "split", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,8 @@ class Mutation:
     @property
     def kernel(self) -> str:
         """The file."""
-        return {"product": "gemm.cu", "pair": "gemm.cu", "grouped": "grouped_gemm.cu"}.get(
-            self.job, "copy.cu"
-        )
+        files = {"grouped": "grouped_gemm.cu", "bulk": "copy.cu", "tiled": "copy.cu"}
+        return files.get(self.job, "gemm.cu")
 
 
 _EXPECT = "full.expect_bytes(kStageBytes);"
@@ -47,17 +46,20 @@ _LANE_ARRIVES = "if (lane_index() == 0) shared.empty[stage].arrive();"
 _LANES_ARRIVE = (
     "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());"
 )
-_PRODUCER_LOOP = "for (int block = 0; block < walk.k_blocks; ++block, place.step()) {"
+_PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, place.step()) {"
 _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
 _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, b_start(start, block * kBlockK));"
+_LOAD_B = "load_b(stage.b, full, b, b_start(start, k));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
+_FIRST_PLACE = "auto place = Ring::for_consumer();\n    u32 turn = 0;\n    for ("
+_SEND = "send_shares(shared, share, sums, rank);"
+_ADD_PEERS = "if (rank < kShares) add_peers(shared, share);"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "multiply(shared, group - 1);"
@@ -458,7 +460,7 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "a.async_copy(stage.a, full, a_start(start, block * kBlockK));",
+        "a.async_copy(stage.a, full, a_start(start, k));",
         "a.async_copy(stage.a, full, a_start(start, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
@@ -785,8 +787,8 @@ MUTATIONS = (
     Mutation(
         "the consumer starts with parity 1",
         "product",
-        "Ring::for_consumer()",
-        "Ring::for_producer()",
+        _FIRST_PLACE,
+        _FIRST_PLACE.replace("for_consumer", "for_producer"),
         "race",
         r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
@@ -926,6 +928,39 @@ MUTATIONS = (
         "wait_group_read<STAGES - LOADS_AHEAD + 1>();",
         "race",
         r"race on tiles\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
+    ),
+    # --- K split over a cluster -----------------------------------------------------------------
+    Mutation(
+        "partial sums are sent before the ring is free",
+        "split",
+        f"cluster_sync();\n    {_SEND}",
+        f"{_SEND}\n    cluster_sync();",
+        "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
+    ),
+    Mutation(
+        "partial sums are added before they have arrived",
+        "split",
+        f"cluster_sync();\n    {_ADD_PEERS}",
+        f"{_ADD_PEERS}\n    cluster_sync();",
+        "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
+    ),
+    Mutation(
+        "two CTAs send to one place",
+        "split",
+        "rank < owner ? rank : rank - 1",
+        "0",
+        "race",
+        r"race on stages\[\d\]\.[ab] .*\n.*ordinary write\n.*ordinary write\n",
+    ),
+    Mutation(
+        "blocks of K that peers load are waited for",
+        "split",
+        "KBlocks(walk.k_blocks).count",
+        "walk.k_blocks",
+        "deadlock",
+        r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
     ),
     # --- what is told at the end, or by a policy that is unkind ---------------------------------
     Mutation(

@@ -71,6 +71,35 @@ def named(start: int, *names: str) -> dict[int, str]:
     }
 
 
+def split(text: str) -> Prepared:
+    """One tile of four CTAs, of which each stores a share; five blocks of K."""
+    blocking = gemm.Blocking(1, 64, split=4)
+    drawn = np.random.default_rng(5)
+    m, n, k = 60, 50, 264
+    a, b = (drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
+    c = np.full((m, 52), np.nan, np.float32)[:, :n]
+    views = [_arrays.view(array) for array in (a, b, c)]
+    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, False, True)
+    kernel = Kernel(
+        text,
+        "gemm",
+        types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
+        constants={**gemm.gemm_constants(False, True, blocking), "STAGES": STAGES},
+    )
+    wanted = a.astype(np.float32) @ b.astype(np.float32).T
+    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    return Prepared(
+        kernel,
+        blocking.cluster_size,
+        blocking.threads,
+        (*tiles, m, n, k, 1),
+        blocking.cluster_size,
+        c,
+        wanted,
+        named(operands + 2 * 64 * blocking.chunk_bytes, "full", "empty"),
+    )
+
+
 def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
     """Two clusters, two tiles of the output each, four blocks of K for three stages."""
     blocking = gemm.Blocking(2, 64 if layout[1] == "t" else 64 * cluster, cluster)
@@ -184,6 +213,7 @@ def tiled(text: str) -> Prepared:
 JOBS: dict[Job, Any] = {
     "product": product,
     "pair": functools.partial(product, cluster=2),
+    "split": split,
     "grouped": grouped,
     "bulk": bulk,
     "tiled": tiled,
@@ -314,6 +344,7 @@ SHIPPED: dict[str, tuple[str, Any]] = {
         )
         for cluster, layout in ((1, "nt"), (1, "tn"), (2, "nt"), (2, "nn"))
     },
+    "split": ("gemm.cu", split),
     "grouped": ("grouped_gemm.cu", grouped),
     "bulk": ("copy.cu", bulk),
     "tiled": ("copy.cu", tiled),

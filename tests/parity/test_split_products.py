@@ -62,14 +62,14 @@ def exact(a: Any, b: Any) -> Any:
 
 # Blocks of K are 64 deep: 200 are four for two CTAs, 328 six for four, 136 three for eight.
 SPLITS = [
-    (Blocking(1, 64, split=2), "nt", (100, 130, 200)),
-    (Blocking(2, 128, split=4), "tn", (140, 70, 328)),
-    (Blocking(1, 64, split=8), "nn", (70, 45, 136)),
-    (Blocking(1, 16, split=8, by_columns=True), "nt", (11, 100, 136)),
+    pytest.param(Blocking(1, 64, split=2), "nt", (100, 130, 200), id="2"),
+    pytest.param(Blocking(2, 128, split=4), "tn", (140, 70, 328), id="4", marks=pytest.mark.slow),
+    pytest.param(Blocking(1, 64, split=8), "nn", (70, 45, 136), id="8", marks=pytest.mark.slow),
+    pytest.param(Blocking(1, 16, split=8, by_columns=True), "nt", (11, 100, 136), id="few rows"),
 ]
 
 
-@pytest.mark.parametrize(("blocking", "layout", "shape"), SPLITS, ids=str)
+@pytest.mark.parametrize(("blocking", "layout", "shape"), SPLITS)
 def test_every_split_gives_the_whole_sums(
     backend: Any, blocking: Blocking, layout: str, shape: tuple[int, int, int]
 ) -> None:
@@ -80,3 +80,23 @@ def test_every_split_gives_the_whole_sums(
         product = multiply(backend, a, b, blocking, layout)
 
     assert np.array_equal(product, exact(a, b))
+
+
+FEW_ROWS = Blocking(2, 32, split=4, by_columns=True)
+
+
+@pytest.mark.parametrize(
+    ("blocking", "rows"),
+    [(Blocking(1, 128, split=4), 70), pytest.param(FEW_ROWS, 27, marks=pytest.mark.slow)],
+    ids=["rows", "few rows"],
+)
+def test_a_batch_is_split_before_its_epilogue(backend: Any, blocking: Blocking, rows: int) -> None:
+    a, b = small_integers((2, rows, 136), 3), small_integers((2, 136, 90), 4)
+    bias = np.random.default_rng(5).integers(-9, 10, 90).astype(np.float32)
+    extras = Extras.of(0.5, None, 1.0, backend.array(bias), "relu", None, None)
+
+    with emulate.scheduled("random", seed=2, races=True):
+        product = multiply(backend, a, b, blocking, "nt", "bfloat16", extras)
+
+    wanted = np.maximum(0.5 * exact(a, b) + bias, 0).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(product, wanted.astype(np.float64))

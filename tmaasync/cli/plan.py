@@ -79,7 +79,8 @@ def _stored(shape: tuple[int, int], letter: str, kind: Element) -> Matrix:
 def _facts(product: Plan, kind: Element, multiprocessors: int) -> dict[str, Any]:
     problem, blocking = product.problem, product.blocking_on(None, multiprocessors)
     output = element(problem.output)
-    clusters, at_once = blocking.clusters(problem.m, problem.n), multiprocessors // blocking.cluster
+    clusters = problem.batches * blocking.clusters(problem.m, problem.n)
+    at_once, size = blocking.clusters_at_once(multiprocessors), blocking.cluster_size
     rounds = -(-clusters // at_once)
     area = blocking.block_m * blocking.block_n
     return {
@@ -95,17 +96,18 @@ def _facts(product: Plan, kind: Element, multiprocessors: int) -> dict[str, Any]
         "threads": blocking.threads,
         "accumulators_per_thread": blocking.rows * blocking.block_n // 128,
         "cluster": blocking.cluster,
+        "split": blocking.split,
         "group_m": blocking.group_m,
         "stages": blocking.stages,
         "stage_bytes": blocking.stage_bytes,
         "shared_bytes": blocking.shared_bytes(output.itemsize),
-        "blocks": clusters * blocking.cluster,
-        "blocks_at_once": min(clusters, at_once) * blocking.cluster,
+        "blocks": clusters * size,
+        "blocks_at_once": min(clusters, at_once) * size,
         "multiprocessors": multiprocessors,
         "rounds": rounds,
-        "last_round": (clusters - (rounds - 1) * at_once) * blocking.cluster,
+        "last_round": (clusters - (rounds - 1) * at_once) * size,
         "occupancy": blocking.threads / _MOST_THREADS,
-        "useful": problem.m * problem.n / (rounds * multiprocessors * area),
+        "useful": problem.m * problem.n / (rounds * multiprocessors * area) * blocking.split,
     }
 
 
@@ -117,7 +119,7 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
         "block": f"{block['m']} x {block['n']} of {of}, {block['k']} of K at a time",
         "warpgroups": f"{facts['consumers']} multiply and one loads: {facts['threads']} threads",
         "accumulators": f"{facts['accumulators_per_thread']} registers of each multiplying thread",
-        "cluster": "pairs of blocks share loads" if facts["cluster"] == 2 else "each block alone",
+        "cluster": _cluster(facts),
         "stages": f"{facts['stages']} of {facts['stage_bytes'] // 1024} KiB",
         "shared memory": f"{facts['shared_bytes']} bytes a block",
         "blocks": f"{facts['blocks']}, {at_once} at once, one a multiprocessor",
@@ -128,3 +130,9 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
     if copied:
         lines["copies"] = f"{copied} into rows of whole 16 bytes, before the product"
     return lines
+
+
+def _cluster(facts: dict[str, Any]) -> str:
+    if facts["split"] > 1:
+        return f"{facts['split']} blocks multiply a part of K each, of the same output"
+    return "pairs of blocks share loads" if facts["cluster"] == 2 else "each block alone"

@@ -184,14 +184,13 @@ def _cells(winner: Winner) -> tuple[str, ...]:
 
 def _blocking_name(blocking: Blocking) -> str:
     pairs = ", pairs" if blocking.cluster == 2 else ""
-    return f"{blocking.block_m}x{blocking.block_n}{pairs}, groups of {blocking.group_m}"
+    split = f", K in {blocking.split}" if blocking.split > 1 else ""
+    return f"{blocking.block_m}x{blocking.block_n}{pairs}{split}, groups of {blocking.group_m}"
 
 
 def _facts(winner: Winner) -> dict[str, Any]:
     told = dataclasses.asdict(winner)
     blocking = told.pop("blocking")
     del told["problem"]
-    chosen = {
-        name: blocking[name] for name in ("consumers", "rows", "block_n", "cluster", "group_m")
-    }
+    chosen = {name: blocking[name] for name in tuned.CHOSEN}
     return {"blocking": chosen, **told, "gain": winner.gain}

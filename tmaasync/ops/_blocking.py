@@ -32,6 +32,8 @@ _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
 _LARGEST_OUTPUT = 4
 _SUM_BYTES = 4
+# Share of the clusters of so many blocks for which an H200 has room, by 132 multiprocessors.
+_RUN_AT_ONCE = {4: 30 / 33, 8: 14 / 16}
 _LEAST_COLUMNS = 8  # that a thread block stores, of a block by columns
 _LEAST_CHUNK_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
@@ -150,6 +152,10 @@ class Blocking:
             "SPLIT_K": self.split,
             "C_IS_N_MAJOR": not self.by_columns,
         }
+
+    def clusters_at_once(self, multiprocessors: int) -> int:
+        """How many clusters run at once: each within a group of multiprocessors, some left over."""
+        return int(multiprocessors // self.cluster_size * _RUN_AT_ONCE.get(self.cluster_size, 1.0))
 
     def starts_early(self, clusters: int, at_once: int) -> bool:
         """Whether blocks start before those of the launch ahead have ended.

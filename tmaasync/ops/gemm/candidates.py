@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FORMS, legal_widths, may_share, ranked
+from tmaasync.ops.gemm.blocking import (
+    FEW_COLUMNS,
+    FORMS,
+    SPLITS,
+    legal_widths,
+    may_share,
+    ranked,
+    split_blocks,
+)
 from tmaasync.ops.gemm.problem import Problem
 
 __all__ = ["candidates", "is_legal"]
@@ -15,6 +23,7 @@ _CLUSTERS = (1, 2)
 _GROUPS = (4, 8, 16)
 _MAX_GROUP = 64
 _BEST = 10
+_BEST_SPLIT = 6
 
 
 def is_legal(blocking: Blocking, problem: Problem) -> bool:
@@ -22,9 +31,13 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
     consumers, rows, block_n = blocking.consumers, blocking.rows, blocking.block_n
     cluster, k_major = blocking.cluster, problem.b_is_k_major
     plain = Blocking(
-        consumers, block_n, cluster, blocking.group_m, rows, by_columns=problem.by_columns
+        *(consumers, block_n, cluster, blocking.group_m, rows),
+        by_columns=problem.by_columns,
+        split=blocking.split,
     )
     if blocking != plain or not 1 <= blocking.group_m <= _MAX_GROUP:
+        return False
+    if not _may_be_split(blocking):
         return False
     if problem.by_columns:
         widths = [width for width in FEW_COLUMNS if k_major or width == FEW_COLUMNS[-1]]
@@ -36,15 +49,26 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
     return is_wide and cluster in _CLUSTERS and is_shared
 
 
+def _may_be_split(blocking: Blocking) -> bool:
+    """Whether the kernel splits K like that, if at all."""
+    if blocking.split == 1:
+        return True
+    return blocking.split in SPLITS and blocking.cluster == 1 and blocking.holds_partials
+
+
 def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:
     """The model's best blocks, alone and in pairs, in groups of several sizes, where legal."""
-    found = _few(problem) if problem.by_columns else _many(problem, multiprocessors)
+    found = (
+        _few(problem, multiprocessors) if problem.by_columns else _many(problem, multiprocessors)
+    )
     return [blocking for blocking in found if is_legal(blocking, problem)]
 
 
-def _few(problem: Problem) -> Iterator[Blocking]:
-    for block_n in FEW_COLUMNS:
-        yield from (Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1))
+def _few(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
+    blocks = [Blocking(consumers, n, by_columns=True) for n in FEW_COLUMNS for consumers in (2, 1)]
+    yield from blocks
+    sides = problem.m, problem.n, problem.k
+    yield from split_blocks(blocks, *sides, multiprocessors, problem.batches)
 
 
 def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
@@ -57,7 +81,8 @@ def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
         b_is_k_major=problem.b_is_k_major,
         count=problem.batches,
     )
-    for block in best[:_BEST]:
+    yield from [block for block in best if block.split > 1][:_BEST_SPLIT]
+    for block in [block for block in best if block.split == 1][:_BEST]:
         for cluster in _CLUSTERS:
             blocking = replace(block, cluster=cluster)
             rows = -(-problem.m // blocking.cluster_rows)

@@ -50,10 +50,11 @@ class ProductEpilogue(Epilogue):
     def fits(self, blocking: Blocking, output_bytes: int) -> bool:
         """Whether there is room for its work beside the sums, in registers and in the ring.
 
-        The widths are those that compile without spills, whatever else is asked for.
+        The widths are those that compile without spills, whatever else is asked for. A split block
+        has few sums by then, but its ring holds what was sent.
         """
-        if self.has_addend and blocking.split > 1:
-            return False
+        if blocking.split > 1:
+            return not self.has_addend
         if blocking.by_columns:
             return not self.has_addend or blocking.holds_addend(output_bytes)
         widest = _WIDEST_DIVIDING if self.activation in _DIVIDING else _WIDEST

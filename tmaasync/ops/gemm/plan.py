@@ -299,7 +299,7 @@ class Plan:
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = batches * blocking.clusters(m, n)
-        at_once = multiprocessors // blocking.cluster_size
+        at_once = blocking.clusters_at_once(multiprocessors)
         # What is split has no place for the loads of another tile while its sums are added up.
         running = clusters if blocking.split > 1 else min(clusters, at_once)
         launch = kernel.prepare(

@@ -38,7 +38,13 @@ def default_blocking(problem: Problem, multiprocessors: int, fits: Fits = any_bl
     m, n, k_major = problem.m, problem.n, problem.b_is_k_major
     if problem.by_columns:
         return choose_few_columns(
-            m, n, multiprocessors, b_is_k_major=k_major, count=problem.batches, fits=fits
+            m,
+            n,
+            multiprocessors,
+            b_is_k_major=k_major,
+            count=problem.batches,
+            k=problem.k,
+            fits=fits,
         )
     return choose_blocking(
         m,

@@ -17,7 +17,7 @@ from tmaasync.ops.gemm.candidates import is_legal
 from tmaasync.ops.gemm.kernel import kernel_digest
 from tmaasync.ops.gemm.problem import Problem
 
-__all__ = ["Winner", "clear", "keep", "kept", "tuned_blocking"]
+__all__ = ["CHOSEN", "Winner", "clear", "keep", "kept", "tuned_blocking"]
 
 _FORMAT = 1
 
@@ -148,13 +148,13 @@ def _read(path: Path, gpu: str) -> list[Winner]:
         raise ValueError(f"a product in it is broken ({error!r})") from error
 
 
-_CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m")
+CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m", "split")
 
 
 def _as_json(winner: Winner) -> dict[str, Any]:
     return {
         "problem": winner.problem._asdict(),
-        "blocking": {name: getattr(winner.blocking, name) for name in _CHOSEN},
+        "blocking": {name: getattr(winner.blocking, name) for name in CHOSEN},
         "microseconds": winner.microseconds,
         "default_microseconds": winner.default_microseconds,
     }
@@ -165,9 +165,7 @@ def _from_json(item: Mapping[str, Any]) -> Winner:
     if [type(value) for value in problem] != [int, int, int, int, str, str, str, bool, bool]:
         raise TypeError(f"{problem} has fields of other types")
     chosen = item["blocking"]
-    if sorted(chosen) != sorted(_CHOSEN) or any(
-        type(value) is not int for value in chosen.values()
-    ):
+    if sorted(chosen) != sorted(CHOSEN) or any(type(value) is not int for value in chosen.values()):
         raise TypeError(f"{chosen} is no blocking")
     blocking = Blocking(**chosen, by_columns=problem.by_columns)
     if not is_legal(blocking, problem):
