@@ -3,7 +3,8 @@
 Writes the sections "fp8_matmul" (ops.matmul beside torch._scaled_mm, with and without its fast
 accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul beside torch's scaled_mm with
 BlockWise1x128 and BlockWise128x128) of the results file. A peer that refuses a case is left out of
-it. Products of few rows run as CUDA graphs over operands that no cache holds. `--blockings` races every blocking of ops.scaled_matmul instead, and writes nothing.
+it. Products of few rows run as CUDA graphs over operands that no cache holds. `--blockings` races
+every blocking of ops.scaled_matmul instead, and writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from race import captured, race, record
 
 from tmaasync import _arrays, ops
 from tmaasync.ops import scaled_gemm
-from tmaasync.ops.scaled_gemm.blocking import FEW_ROWS, RATE, clusters_at_once
+from tmaasync.ops.scaled_gemm.blocking import FEW_ROWS, RATE
 
 CUBES = (2048, 4096, 8192, 16384)
 SHAPES = ((7168, 16384), (24576, 1536), (7168, 2048), (4096, 7168))
@@ -198,14 +199,13 @@ def blockings(m: int) -> Iterator[scaled_gemm.ScaledBlocking]:
         for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
             yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
         return
-    for consumers, width, cluster in itertools.product((1, 2), (32, 64, 128, 256), (1, 2, 4)):
-        yield scaled_gemm.ScaledBlocking(consumers, width, cluster, shares_a=True)
+    for consumers, width in itertools.product((1, 2), (32, 64, 128, 256)):
+        yield scaled_gemm.ScaledBlocking(consumers, width)
 
 
 def name_of(blocking: scaled_gemm.ScaledBlocking) -> str:
     shape = f"{blocking.block_m} x {blocking.block_n}"
-    shared = "A" if blocking.shares_a else "B"
-    return f"{shape}, {blocking.cluster} share {shared}, group {blocking.group_m}"
+    return f"{shape}, {blocking.cluster} share B, group {blocking.group_m}"
 
 
 def launch_of(
@@ -216,7 +216,7 @@ def launch_of(
         (views[0], views[1], views[2], views[3]), views[4], blocking, b_scales_transposed=True
     )
     kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, True, blocking)
-    (m, n), at_once = out.shape, clusters_at_once(multiprocessors(), blocking.cluster)
+    (m, n), at_once = out.shape, blocking.clusters_at_once(multiprocessors())
     clusters = blocking.clusters(m, n)
     return kernel.prepare(
         min(clusters, at_once) * blocking.cluster,

@@ -10,8 +10,7 @@
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
-//   CLUSTER         CTAs along M that share B by multicast; with SHARES_A, which is not for this
-//                   kernel, CTAs along N that share A
+//   CLUSTER         CTAs along M that share B by multicast
 //   SPLIT_K         CTAs of a cluster that share K: see split_k.cuh; then CLUSTER is 1
 //   GROUP_M         clusters along M that are walked before the next column of tiles
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M

@@ -21,9 +21,6 @@ constexpr int kInstructionRows = 64;
 constexpr int kParts = ROWS / kInstructionRows;
 constexpr int kGroupThreads = 128;
 constexpr int kBlockM = CONSUMERS * ROWS;
-// A cluster's CTAs lie along the side whose other operand they share.
-constexpr int kClusterM = SHARES_A ? 1 : CLUSTER;
-constexpr int kClusterN = SHARES_A ? CLUSTER : 1;
 constexpr int kClusterCtas = CLUSTER * SPLIT_K;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
@@ -81,28 +78,18 @@ using Share = Sum[kParts][kShareColumns / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// Each CTA of the cluster loads its share of a tile and sends it to all.
-template <typename Tile>
-__device__ void load_share(
-    typename Tile::Shared& shared,
-    SharedMemBarrier& full,
-    const Tile& tile,
-    Coordinates<Tile::kRank> at
-) {
-    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-    tile.template async_multicast_load_partitioned<CLUSTER>(
-        shared, full, at, kEveryCta, block_rank_in_cluster()
-    );
-}
-
+// Each CTA of the cluster loads its share of the tile and sends it to all.
 __device__ void load_b(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
     const BTile& b,
     Coordinates<BTile::kRank> at
 ) {
-    if constexpr (!SHARES_A && CLUSTER > 1) {
-        load_share(shared, full, b, at);
+    if constexpr (CLUSTER > 1) {
+        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+        b.template async_multicast_load_partitioned<CLUSTER>(
+            shared, full, at, kEveryCta, block_rank_in_cluster()
+        );
     } else {
         b.async_copy(shared, full, at);
     }
@@ -128,14 +115,11 @@ struct TilePlace {
 
     // The first row and column of this CTA, whose cluster has the tile.
     __device__ int m() const {
-        const int rank = kClusterM == 1 ? 0 : block_rank_in_cluster();
-        return (m_tile * kClusterM + rank) * kBlockM;
+        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+        return (m_tile * CLUSTER + rank) * kBlockM;
     }
 
-    __device__ int n() const {
-        const int rank = kClusterN == 1 ? 0 : block_rank_in_cluster();
-        return (n_tile * kClusterN + rank) * BLOCK_N;
-    }
+    __device__ int n() const { return n_tile * BLOCK_N; }
 };
 
 // A place in a matrix of a batch, or in a matrix that is none of a batch: the latter has no third
@@ -158,8 +142,8 @@ struct TileWalk {
     int index;
 
     __device__ TileWalk(int m, int n, int k, int batches = 1)
-        : m_tiles(ceil_div(m, kBlockM * kClusterM)),
-          n_tiles(ceil_div(n, BLOCK_N * kClusterN)),
+        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
+          n_tiles(ceil_div(n, BLOCK_N)),
           k_blocks(ceil_div(k, kBlockK)),
           batches(batches),
           index(blockIdx.x / kClusterCtas) {}

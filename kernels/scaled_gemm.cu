@@ -8,7 +8,6 @@
 //                   the transpose a row for every 128 columns of a block
 //   B_SCALE_COLUMNS    columns that a scale of B serves: 1 or 128
 //   B_SCALES_ARE_K_MAJOR    whether the scales of B lie transposed; of 128 columns only
-//   SHARES_A        whether the CTAs of a cluster lie along N and share A, not along M and share B
 //   CTile, CONSUMERS, BLOCK_N, STAGES, CLUSTER, GROUP_M    as in gemm.cu; ROWS is 64
 //
 // Grid, threads and edges as in gemm.cu. What lies beyond the arrays is zero, its scale too.
@@ -48,16 +47,6 @@ constexpr u32 kScaledStageBytes = kStageBytes + AScaleTile::kBytes + BScaleTile:
 
 // --- loads ---------------------------------------------------------------------------------------
 
-__device__ void load_a(
-    typename ATile::Shared& shared, SharedMemBarrier& full, const ATile& a, Coordinates<2> at
-) {
-    if constexpr (SHARES_A && CLUSTER > 1) {
-        load_share(shared, full, a, at);
-    } else {
-        a.async_copy(shared, full, at);
-    }
-}
-
 // Where the load of B's scales starts; of 128 columns, at the multiple of 16 bytes below.
 __device__ Coordinates<2> b_scale_start(int n, int block) {
     const int column = n / B_SCALE_COLUMNS;
@@ -88,7 +77,7 @@ __device__ void load_tiles(
             // Every consumer of this stage, in every CTA of the cluster, has read it.
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kScaledStageBytes);
-            load_a(stage.a, full, a, {block * kBlockK, start.m});
+            a.async_copy(stage.a, full, {block * kBlockK, start.m});
             load_b(stage.b, full, b, {block * kBlockK, start.n});
             a_scales.async_copy(scales.a_scales, full, {start.m, block});
             b_scales.async_copy(scales.b_scales, full, b_scale_start(start.n, block));

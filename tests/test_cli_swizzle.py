@@ -19,7 +19,6 @@ from tmaasync.cli import _swizzle_probe
 command = importlib.import_module("tmaasync.cli.swizzle")  # the package has the function there
 
 
-
 @pytest.mark.parametrize("mode", list(MASKS))
 @pytest.mark.parametrize(("rows", "chunks"), [(8, 8), (64, 16), (24, 24)])
 def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: int) -> None:

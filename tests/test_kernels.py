@@ -252,8 +252,8 @@ def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) ->
         (ScaledBlocking(3, 128, 2), "blocks, transposed", "float16"),
         (ScaledBlocking(2, 128), "columns", "bfloat16"),
         (ScaledBlocking(1, 128, 2), "blocks", "float32"),
-        (ScaledBlocking(2, 256, 4, shares_a=True), "columns", "bfloat16"),
-        (ScaledBlocking(1, 32, 2, shares_a=True), "blocks, transposed", "float32"),
+        (ScaledBlocking(2, 256, 4), "columns", "bfloat16"),
+        (ScaledBlocking(1, 32), "blocks, transposed", "float32"),
     ],
     ids=str,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking, clusters_at_once
+from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking
 
 MULTIPROCESSORS = 132
 
@@ -21,21 +21,18 @@ def test_every_choice_has_stages_and_whole_slices(m: int, n: int, column_scales:
     assert one.clusters(m, n) * one.block_m * one.block_n * one.cluster >= m * n
 
 
-@pytest.mark.parametrize("m", [1, 64, 65, 128])
-def test_few_rows_are_those_of_one_block(m: int) -> None:
-    one = choose_scaled_blocking(m, 7168, MULTIPROCESSORS, column_scales=False)
+@pytest.mark.parametrize(
+    ("m", "n", "shape"),
+    [(16, 7168, (64, 64)), (64, 4096, (64, 64)), (128, 4096, (64, 64)), (128, 7168, (64, 128))],
+)
+def test_few_rows_fill_one_round_where_they_can(m: int, n: int, shape: tuple[int, int]) -> None:
+    one = choose_scaled_blocking(m, n, MULTIPROCESSORS, column_scales=False)
 
-    assert one.shares_a
-    assert one.block_m == (64 if m <= 64 else 128)
+    assert (one.block_m, one.block_n, one.cluster) == (*shape, 1)
 
 
 def test_many_rows_get_the_widest_block_in_pairs() -> None:
     one = choose_scaled_blocking(4096, 7168, MULTIPROCESSORS, column_scales=False)
 
-    assert (one.block_m, one.block_n, one.cluster, one.shares_a) == (128, 256, 2, False)
+    assert (one.block_m, one.block_n, one.cluster) == (128, 256, 2)
     assert one.stages == 4
-
-
-@pytest.mark.parametrize(("cluster", "at_once"), [(1, 132), (2, 66), (4, 32)])
-def test_clusters_of_four_lie_within_sixteen_multiprocessors(cluster: int, at_once: int) -> None:
-    assert clusters_at_once(MULTIPROCESSORS, cluster) == at_once

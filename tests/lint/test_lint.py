@@ -113,9 +113,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     ),
     "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
     "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
-    "scaled_gemm": lambda: shipped.scaled_gemm_with(
-        ScaledBlocking(2, 64, 4, shares_a=True), "float32", False
-    ),
+    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
         attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
     ),

@@ -129,8 +129,8 @@ def multiply(
         (ScaledBlocking(2, 256), False),
         (ScaledBlocking(2, 256, 2), True),
         (ScaledBlocking(2, 128, 2), False),
-        (ScaledBlocking(2, 64, 4, shares_a=True), True),
-        (ScaledBlocking(1, 32, 2, shares_a=True), False),
+        (ScaledBlocking(2, 64), True),
+        (ScaledBlocking(1, 32), False),
         (ScaledBlocking(3, 128), False),
         (ScaledBlocking(2, 256, 2, column_scales=True), False),
     ],
@@ -139,11 +139,7 @@ def multiply(
 def test_every_blocking_is_exact_and_keeps_to_its_output(
     backend: Any, blocking: ScaledBlocking, transposed: bool
 ) -> None:
-    m, n = blocking.block_m + 27, blocking.block_n + 37
-    if blocking.shares_a:
-        n += blocking.block_n * (blocking.cluster - 1)
-    else:
-        m += blocking.block_m * (blocking.cluster - 1)
+    m, n = blocking.cluster_rows + 27, blocking.block_n + 37
     problem = exact_problem(m, n, 5 * 128 + 24, 1 if blocking.column_scales else 128)
 
     got, behind = multiply(backend, problem, blocking, transposed)

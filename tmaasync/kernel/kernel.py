@@ -25,8 +25,8 @@ from tmaasync.kernel.launch import (
 )
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
-from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch, budget_of
+from tmaasync.trace import Collector, Trace, current_collector
 
 __all__ = ["Kernel"]
 

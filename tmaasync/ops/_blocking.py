@@ -44,8 +44,7 @@ class Blocking:
     """How the output is cut: blocks of ``rows * consumers`` rows by ``block_n`` columns.
 
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
-    walked before the next column of blocks. With ``shares_a``, where a kernel can do that, they lie
-    along N and share the rows of A. With ``by_columns`` the output's columns are what is
+    walked before the next column of blocks. With ``by_columns`` the output's columns are what is
     contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
     blocks of a cluster, each of them a part of K; then ``cluster`` is 1.
     """
@@ -57,7 +56,6 @@ class Blocking:
     rows: int = _CHUNK_ROWS
     by_columns: bool = False
     most_stages: int = 16
-    shares_a: bool = False
     split: int = 1
 
     @property
@@ -68,12 +66,7 @@ class Blocking:
     @property
     def cluster_rows(self) -> int:
         """Rows of the blocks of a cluster."""
-        return self.block_m * (1 if self.shares_a else self.cluster)
-
-    @property
-    def cluster_columns(self) -> int:
-        """Columns of the blocks of a cluster."""
-        return self.block_n * (self.cluster if self.shares_a else 1)
+        return self.block_m * self.cluster
 
     @property
     def cluster_size(self) -> int:
@@ -148,7 +141,6 @@ class Blocking:
             "STAGES": self.stages,
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
-            "SHARES_A": self.shares_a,
             "SPLIT_K": self.split,
             "C_IS_N_MAJOR": not self.by_columns,
         }
@@ -168,7 +160,7 @@ class Blocking:
 
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
-        return -(-m // self.cluster_rows) * -(-n // self.cluster_columns)
+        return -(-m // self.cluster_rows) * -(-n // self.block_n)
 
 
 _Blocking = TypeVar("_Blocking", bound=Blocking)

@@ -14,7 +14,6 @@ __all__ = [
     "SCALE_BLOCK",
     "ScaledBlocking",
     "choose_scaled_blocking",
-    "clusters_at_once",
 ]
 
 SCALE_BLOCK = 128
@@ -86,12 +85,6 @@ _FEW_ROWS_TIME = {
     (2, 128): 0.38,
     (2, 256): 0.68,
 }
-
-
-def clusters_at_once(multiprocessors: int, cluster: int) -> int:
-    """How many clusters run at once: more than two blocks must find room in one GPC."""
-    usable = multiprocessors // _GPC * _GPC if cluster > 2 else multiprocessors
-    return max(1, usable // cluster)
 
 
 def choose_scaled_blocking(

@@ -47,10 +47,9 @@ def scaled_gemm_tiles(
         b_scales_transposed: Whether the scales of B are given transposed.
     """
     a, b, a_scales, b_scales = operands
-    a_parts, b_parts = (blocking.cluster, 1) if blocking.shares_a else (1, blocking.cluster)
     return ScaledTiles(
-        _operand_tile(a, blocking.block_m, a_parts),
-        _operand_tile(b, blocking.block_n, b_parts),
+        _operand_tile(a, blocking.block_m, 1),
+        _operand_tile(b, blocking.block_n, blocking.cluster),
         create_tma_tile(a_scales, (1, blocking.block_m)),
         create_tma_tile(b_scales, _b_scale_shape(blocking, b_scales_transposed)),
         output_tile(c, blocking),

@@ -19,7 +19,7 @@ from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 from tmaasync.ops.scaled_gemm.arguments import Operands
-from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking, clusters_at_once
+from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking
 from tmaasync.ops.scaled_gemm.kernel import scaled_gemm_kernel, scaled_gemm_tiles
 
 __all__ = ["Plan", "plan_for"]
@@ -124,7 +124,7 @@ class Plan:
         )
         kernel = scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
         clusters = blocking.clusters(m, n)
-        at_once = clusters_at_once(multiprocessors, blocking.cluster)
+        at_once = blocking.clusters_at_once(multiprocessors)
         launch = kernel.prepare(
             min(clusters, at_once) * blocking.cluster,
             blocking.threads,
