@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -44,10 +46,17 @@ def are_apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
 
 
 def is_apart(which: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:
-    """Whether one of the arrays meets none of the others."""
-    others = list(zip(addresses, spans, strict=True))
-    one, one_span = others.pop(which)
-    return all(are_apart((one, other), (one_span, span)) for other, span in others)
+    """Whether one of the arrays, which is not empty, meets none of the others.
+
+    Addresses behind those that have a span do not count.
+    """
+    start = addresses[which]
+    end = start + spans[which]
+    met = 0  # itself, too
+    for address, span in zip(addresses, spans, strict=False):
+        if address < end and start < address + span:
+            met += 1
+    return met == 1
 
 
 @dataclass(slots=True)
@@ -89,6 +98,8 @@ class PlanCache(Generic[_Plan]):
             if entry.option == option and check(*arrays):
                 addresses = [*map(address_of, arrays)]
                 if _all_on_granules(addresses):
+                    if stream is None:
+                        return entry.plan, addresses, entry.current_stream(entry.device)
                     return entry.plan, addresses, _stream(entry, stream)
         seen = _key(arrays, option)
         if seen is None:
@@ -145,10 +156,7 @@ class PlanCache(Generic[_Plan]):
 
 def _all_on_granules(addresses: Sequence[int]) -> bool:
     """Whether there is memory at all of them, and it starts at a multiple of 16 bytes."""
-    together = 0
-    for address in addresses:
-        together |= address
-    return together & _GRANULE_MASK == 0 and all(addresses)
+    return functools.reduce(operator.or_, addresses) & _GRANULE_MASK == 0 and 0 not in addresses
 
 
 def _stream(entry: _Entry[_Plan], stream: object) -> int:

@@ -76,10 +76,14 @@ def attention(  # noqa: PLR0913 - what attention has
     """
     option = (causal, scale, window, softcap, return_lse, out is None)
     arrays = (q, k, v) if out is None else (q, k, v, out)
-    known = _PLANS.find(arrays, option, stream) if _is_key(window) else None
-    if known is not None:
-        again = _attend_again(*known, out)
-        if again is not None:
+    found = _PLANS.find(arrays, option, stream) if _is_key(window) else None
+    if found is not None:
+        known, addresses, handle = found
+        if out is not None and not return_lse:
+            if known.plan.keeps_apart(addresses):
+                known.plan.start(addresses, handle)
+                return out
+        elif (again := _attend_again(known, addresses, handle, out)) is not None:
             return again
     views = Views.of(q, k, v, _AXES)
     scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)

@@ -32,6 +32,8 @@ from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["Plan", "plan_for", "problem", "variant_of"]
 
+_OUT = 3  # among q, k, v, out
+
 
 @functools.lru_cache(maxsize=1024)
 def plan_for(operands: tuple[Layout, ...], out: Layout, scores: Scores, *, has_lse: bool) -> Plan:
@@ -92,7 +94,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output, the last of q, k, v and out, lies clear of the others."""
-        return is_apart(-1, addresses[: len(self._spans)], self._spans)
+        return is_apart(_OUT, addresses, self._spans)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Attend over arrays that look like those of the last `run`, if `is_ready`.

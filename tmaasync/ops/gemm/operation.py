@@ -102,7 +102,10 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     if not (a_dtype is b_dtype is precision is None):
         reading = Reading.given(a_dtype, b_dtype, precision)
     if out is not None:
-        arrays, option = _key(a, b, out, dtype, extras, reading)
+        arrays: tuple[Any, ...] = (a, b, out)
+        option: object = dtype
+        if extras is not PLAIN or reading is not _AS_THEY_ARE:
+            arrays, option = _key(a, b, out, dtype, extras, reading)
         if found := _PLANS.find(arrays, option, stream):
             plan, addresses, handle = found
             if plan.keeps_apart(addresses):

@@ -186,11 +186,13 @@ class Plan:
 
         The addresses are those of a, b, out and `Extras.arrays`.
         """
-        if self._launch is not None:
-            a, b, out, *more = addresses
-            if self._swapped:
-                a, b = b, a
-            self._launch.at(self._words(a, b, out, more, extras), stream)
+        if self._launch is None:
+            return
+        a, b, out, *more = addresses
+        if self._swapped:
+            a, b = b, a
+        words = (a, b, out) if self._extras is None else self._words(a, b, out, more, extras)
+        self._launch.at(words, stream)
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of all that is read; addresses as for `start`.

@@ -28,6 +28,8 @@ from tmaasync.ops.grouped.offsets import Offsets
 
 __all__ = ["Plan", "plan_for"]
 
+_OUT = 2  # among a, b, out
+
 
 @functools.lru_cache(maxsize=1024)
 def plan_for(a: Matrix, b: Matrix, c: Matrix) -> Plan:
@@ -96,7 +98,7 @@ class Plan:
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of rows and matrices; addresses as for `start`."""
-        return is_apart(-1, addresses[: len(self._spans)], self._spans)
+        return is_apart(_OUT, addresses, self._spans)
 
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Multiply arrays that look like those of the last `run`, if `is_direct`.
