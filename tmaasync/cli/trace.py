@@ -14,7 +14,7 @@ from tmaasync.cli._arguments import integers
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError, BackendError
-from tmaasync.trace import Collector, Role, Summary, Trace
+from tmaasync.trace import Collector, Role, Share, Summary, Trace
 from tmaasync.trace.plot import check_target
 
 __all__ = ["trace"]
@@ -67,6 +67,8 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     """
     picture = _Picture.of(plot, block, between)
     kept, code = _launches(Path(subject), arguments or [], notes, quietly=as_json)
+    if code and not len(kept):
+        raise typer.Exit(code)
     number = _chosen(subject, kept, launch)
     summaries = {index: one.summary() for index, one in enumerate(kept.launches) if len(one)}
     if save is not None:
@@ -180,9 +182,10 @@ def _show(launches: tuple[Trace, ...], summaries: dict[int, Summary], number: in
     shown = table(
         f"{summary.kernel_name}: {summary.time} {unit}, {summary.blocks} blocks of "
         f"{summary.block_time:.0f} {unit}",
-        ("warps", "do", "what", "on", "whom"),
+        ("warps", "do", "what", "whom"),
         ("share", "times", "mean", "longest"),
     )
+    shown.columns[2].no_wrap = True
     for role in summary.roles:
         for row in _rows(role):
             shown.add_row(*row)
@@ -216,8 +219,7 @@ def _rows(role: Role) -> list[tuple[str, ...]]:
     return [
         (
             *(who if index == 0 else ("", "")),
-            share.activity.value,
-            share.on,
+            _what(share),
             ", ".join(share.whom),
             f"{share.share:.1%}",
             str(share.count),
@@ -225,7 +227,12 @@ def _rows(role: Role) -> list[tuple[str, ...]]:
             str(share.longest),
         )
         for index, share in enumerate(role.shares)
-    ] or [(*who, "", "", "", "", "", "", "")]
+    ] or [(*who, "", "", "", "", "", "")]
+
+
+def _what(share: Share) -> str:
+    """The activity, with the barriers by their name where they have one."""
+    return f"waits on {share.on}" if share.on and share.activity.is_wait else share.activity.value
 
 
 def _left_out(summary: Summary) -> list[str]:
