@@ -17,6 +17,7 @@ from tmaasync.cli.explain import explain
 from tmaasync.cli.lint import lint
 from tmaasync.cli.plan import plan
 from tmaasync.cli.swizzle import swizzle
+from tmaasync.cli.trace import trace
 from tmaasync.cli.tune import tune
 from tmaasync.errors import ArgumentError, ArrayTypeError, TMAError
 
@@ -69,6 +70,7 @@ def _options(
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
 for _command in (doctor, demo, decode, explain, lint, plan, swizzle, tune, bench, cache):
+for _command in (doctor, demo, decode, explain, lint, plan, swizzle, trace, tune, cache):
     app.command()(_command)
 
 

@@ -13,9 +13,10 @@ people; `find_rings` and `find_lanes` tell what both show.
 from tmaasync.trace import chip
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, Event, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.launches import Collector, Trace, current_collector, record
+from tmaasync.trace.launches import Collector, Trace, current_collector, load, record
 from tmaasync.trace.plot import plot
 from tmaasync.trace.rings import Ring, Stage, StageSpan, StageState, find_rings
+from tmaasync.trace.summary import Role, Share, Summary
 
 __all__ = [
     "EVENT_DTYPE",
@@ -28,14 +29,18 @@ __all__ = [
     "Lane",
     "LaneSpan",
     "Ring",
+    "Role",
+    "Share",
     "Stage",
     "StageSpan",
     "StageState",
+    "Summary",
     "Trace",
     "chip",
     "current_collector",
     "find_lanes",
     "find_rings",
+    "load",
     "plot",
     "record",
 ]

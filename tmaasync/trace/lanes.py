@@ -16,7 +16,7 @@ from tmaasync.trace.rings import Ring, find_rings
 if TYPE_CHECKING:
     from tmaasync.trace.launches import Trace
 
-__all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed"]
+__all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
 
 _WARP, _WARPGROUP_WARPS = 32, 4
 _Events = np.ndarray[Any, Any]
@@ -72,8 +72,7 @@ class Lane:
     @property
     def name(self) -> str:
         """``warp 0``, ``warps 5-7``."""
-        ranges = _ranges(self.warps)
-        return f"warp{'s' if len(self.warps) > 1 else ''} {', '.join(ranges)}"
+        return warp_names(self.warps)
 
 
 def find_lanes(
@@ -296,6 +295,15 @@ def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
             rows.append(row)
         row.append(span)
     return tuple(tuple(row) for row in rows)
+
+
+def warp_names(warps: Sequence[int]) -> str:
+    """What to call these warps together.
+
+    >>> warp_names([0]), warp_names([4, 6, 7])
+    ('warp 0', 'warps 4, 6-7')
+    """
+    return f"warp{'s' if len(warps) > 1 else ''} {', '.join(_ranges(warps))}"
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:

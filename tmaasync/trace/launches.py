@@ -23,8 +23,10 @@ from tmaasync.trace.events import (
     readable,
 )
 from tmaasync.trace.perfetto import trace_document
+from tmaasync.trace.saved import BROKEN, facts_of, told
+from tmaasync.trace.summary import Summary, summarize
 
-__all__ = ["Collector", "CollectorOf", "Trace", "current_collector", "record"]
+__all__ = ["Collector", "CollectorOf", "Trace", "current_collector", "load", "record"]
 
 _Extents = tuple[int, int, int]
 _NOTES_PER_WARP = 1024
@@ -117,6 +119,11 @@ class Trace:
         for events in np.split(self.events, starts[1:]) if len(self) else ():
             yield replace(self, events=events)
 
+    def of_first_blocks(self, count: int) -> Trace:
+        """The events of the clusters of the first so many blocks that have any."""
+        clusters = [self.cluster_of(block) for block in self.blocks[:count]]
+        return replace(self, events=self.events[np.isin(self.events["cluster"], clusters)])
+
     @property
     def blocks(self) -> tuple[_Extents, ...]:
         """The blocks that have events."""
@@ -158,13 +165,30 @@ class Trace:
         nx, ny = (self.grid[dim] // self.cluster[dim] for dim in (0, 1))
         return x + nx * (y + ny * z)
 
-    def to_json(self) -> str:
-        """The launch in the trace-event format of Chrome and Perfetto; a step is a microsecond."""
-        return _json((self,))
+    def summary(self) -> Summary:
+        """Who waits for whom, and for how much of the time.
 
-    def save(self, path: str | Path) -> None:
-        """Write `to_json`; open the file with https://ui.perfetto.dev."""
-        Path(path).write_text(self.to_json())
+        Raises:
+            ArgumentError: There are no events.
+        """
+        if not len(self):
+            raise ArgumentError(
+                f"trace of {self.kernel_name} has no events. Pass one of a kernel that loads, "
+                "stores or waits by this library's headers."
+            )
+        return summarize(self)
+
+    def to_json(self, *, blocks: int | None = None) -> str:
+        """The launch in the trace-event format of Chrome and Perfetto.
+
+        A step is a microsecond there. With ``blocks`` only the first so many are drawn; the file
+        has the events of all, for `load`.
+        """
+        return _json((self,), blocks)
+
+    def save(self, path: str | Path, *, blocks: int | None = None) -> None:
+        """Write `to_json`; open the file with https://ui.perfetto.dev, or with `load`."""
+        Path(path).write_text(self.to_json(blocks=blocks))
 
     def _block_indices(self) -> np.ndarray[Any, Any]:
         ranks = self.cluster[0] * self.cluster[1] * self.cluster[2]
@@ -182,8 +206,36 @@ def _unfolded(index: int, extents: Sequence[int]) -> _Extents:
     return x, y, z
 
 
-def _json(traces: Sequence[Trace]) -> str:
-    return json.dumps(trace_document(traces), separators=(",", ":"))
+def _json(traces: Sequence[Trace], blocks: int | None) -> str:
+    drawn = [trace if blocks is None else trace.of_first_blocks(blocks) for trace in traces]
+    document = trace_document(drawn)
+    document["otherData"]["tmaasync"] = [facts_of(trace) for trace in traces]
+    return json.dumps(document, separators=(",", ":"))
+
+
+def load(path: str | Path) -> Collector:
+    """The launches of a file that `save` wrote.
+
+    Raises:
+        ArgumentError: There is no such file, or it is another one.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes())
+        launches = [Trace(**told(facts)) for facts in document["otherData"]["tmaasync"]]
+    except OSError as error:
+        raise ArgumentError(
+            f"path is {str(path)!r}; it cannot be read ({error.strerror}). Pass a file that "
+            "Trace.save wrote."
+        ) from None
+    except (*BROKEN, ArgumentError, RecursionError):
+        raise ArgumentError(
+            f"path is {str(path)!r}; it holds no trace of this library. Pass a file that "
+            "Trace.save wrote."
+        ) from None
+    kept = Collector()
+    for launch in launches:
+        kept.take(launch)
+    return kept
 
 
 # --- collecting -------------------------------------------------------------------------------
@@ -249,13 +301,13 @@ class Collector:
         if self.latest is not None:
             del self._launches[: -self.latest]
 
-    def to_json(self) -> str:
+    def to_json(self, *, blocks: int | None = None) -> str:
         """As `Trace.to_json`, the launches one after the other."""
-        return _json(self._launches)
+        return _json(self._launches, blocks)
 
-    def save(self, path: str | Path) -> None:
-        """Write `to_json`; open the file with https://ui.perfetto.dev."""
-        Path(path).write_text(self.to_json())
+    def save(self, path: str | Path, *, blocks: int | None = None) -> None:
+        """Write `to_json`; open the file with https://ui.perfetto.dev, or with `load`."""
+        Path(path).write_text(self.to_json(blocks=blocks))
 
 
 _COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", default=None)

@@ -13,7 +13,7 @@ from tmaasync.trace.launches import Collector, Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot"]
+__all__ = ["check_target", "plot"]
 
 _SUFFIXES = (".png", ".svg")
 
@@ -38,7 +38,7 @@ def plot(
         BackendError: matplotlib is missing.
         ArgumentError: There is nothing to draw, no such block, an empty time, or another suffix.
     """
-    _check(path)
+    check_target(path)
     if between is not None and not 0 <= between[0] < between[1]:
         raise ArgumentError(
             f"between is {between}; it must be two times, of which the first is 0 or more and "
@@ -58,7 +58,13 @@ def plot(
     return figure.draw(launch, launch.block_at_index(index), target, between)
 
 
-def _check(path: str | Path | None) -> None:
+def check_target(path: str | Path | None) -> None:
+    """Check that a picture can be drawn, into such a file.
+
+    Raises:
+        BackendError: matplotlib is missing.
+        ArgumentError: The suffix is another one.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(
             "plot draws with matplotlib, which is not installed. "

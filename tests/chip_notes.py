@@ -1,0 +1,102 @@
+"""Device memory as warps of the chip leave it, written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tmaasync.trace import Trace
+from tmaasync.trace.chip import RECORD_DTYPE, WARP_DTYPE, ChipLaunch, Layout, RecordKind, decode
+
+__all__ = ["BASE", "Chip"]
+
+BASE = 1024
+"""Where dynamic shared memory begins."""
+
+_WAITS = ("wait", "store_wait_read", "store_wait", "mma_wait", "named_wait", "cluster_wait")
+
+
+@dataclass
+class Chip:
+    """A launch whose multiprocessors count cycles of ``cycle_ns`` from ``starts`` on.
+
+    Times are given in nanoseconds of the chip's clock, which ticks in steps of ``step_ns``. Block i
+    runs on processor i.
+    """
+
+    blocks: int = 1
+    warps: int = 3
+    room: int = 64
+    cluster: int = 1
+    cycle_ns: float = 0.5
+    step_ns: int = 1
+    starts: tuple[int, ...] = (0,)
+    shared_bytes: int = 8192
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        grid, block = (self.blocks, 1, 1), (32 * self.warps, 1, 1)
+        self.layout = Layout.of(grid, block, self.room)
+        self._warps = np.zeros(self.layout.warps, WARP_DTYPE)
+        self._records = np.zeros((self.layout.warps, self.room), RECORD_DTYPE)
+        self._used = np.zeros(self.layout.warps, int)
+
+    def __call__(
+        self,
+        end_ns: float,
+        kind: str,
+        thread: int,
+        *,
+        began_ns: float | None = None,
+        block: int = 0,
+        barrier: int = 0,
+        shared: int = 0,
+        home: int | None = None,
+        parity: int = 0,
+        ready: bool = False,
+        number: int = 0,
+        amount: int = 0,
+    ) -> None:
+        """One record, by the rules of ``struct TraceRecord``."""
+        warp, index = block * self.warps + thread // 32, 0
+        self._used[warp] += 1
+        index = int(self._used[warp]) - 1
+        if index == 0 or index & (index - 1) == 0:
+            self._read_clocks(warp, block, index.bit_length(), end_ns)
+        if index >= self.room:
+            self._warps[warp]["dropped"] += 1
+            return
+        rank = block % self.cluster if home is None else home
+        what = RecordKind[kind.upper()] | thread % 32 << 5 | parity << 10 | ready << 11
+        is_named = kind.startswith("named")
+        where = barrier if is_named else (barrier + BASE) // 8 | (shared + BASE) // 16 << 16
+        more = self._cycles(end_ns if began_ns is None else began_ns, block)
+        self._records[warp, index] = (
+            self._cycles(end_ns, block) % 2**32,
+            what | rank << 12 | number << 16,
+            where,
+            more % 2**32 if kind in _WAITS else amount,
+        )
+
+    def _cycles(self, time_ns: float, block: int) -> int:
+        return self.starts[block % len(self.starts)] + round(time_ns / self.cycle_ns)
+
+    def _read_clocks(self, warp: int, block: int, slot: int, time_ns: float) -> None:
+        clocks = self._warps[warp]["clocks"]
+        ticks = int(time_ns) // self.step_ns * self.step_ns
+        clocks[slot] = (1_700_000_000_000_000_000 + ticks, self._cycles(time_ns, block))
+        self._warps[warp]["processor"] = block
+        self._warps[warp]["dynamic_shared"] = BASE
+
+    def trace(self, usual_cycle_ns: float = 0.5) -> Trace:
+        """What is read out of it."""
+        launch = ChipLaunch(
+            kernel_name="ring",
+            grid=(self.blocks, 1, 1),
+            block=(32 * self.warps, 1, 1),
+            cluster=(self.cluster, 1, 1),
+            shared_bytes=self.shared_bytes,
+        )
+        raw = self._warps.tobytes() + self._records.tobytes()
+        return decode(raw, self.layout, launch, usual_cycle_ns)

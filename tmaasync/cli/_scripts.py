@@ -1,0 +1,84 @@
+"""A user's Python script, run as `python SCRIPT` would, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tmaasync.errors import ArgumentError
+
+__all__ = ["run_script"]
+
+
+def run_script(path: Path, arguments: Sequence[str], *, quietly: bool) -> int:
+    """Run a script and return its exit code.
+
+    What it raises is shown as Python shows it, and the code is 1 then.
+
+    Args:
+        path: Of the script.
+        arguments: What it finds in ``sys.argv`` behind its path.
+        quietly: Whether what it prints goes to stderr, to leave stdout to us.
+
+    Raises:
+        ArgumentError: There is no such script, or it is no Python.
+    """
+    _check(path)
+    output = contextlib.redirect_stdout(sys.stderr) if quietly else contextlib.nullcontext()
+    with output, _as_main(path, arguments):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as asked:
+            return _exit_code(asked)
+        except Exception as error:  # whatever a script may raise
+            _show(error, path)
+            return 1
+    return 0
+
+
+def _check(path: Path) -> None:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except OSError as error:
+        raise ArgumentError(
+            f"subject is {str(path)!r}; it cannot be read ({error.strerror}). Pass a Python "
+            "script, or a file that --save wrote."
+        ) from None
+    except (SyntaxError, ValueError) as error:
+        raise ArgumentError(
+            f"subject is {str(path)!r}; it is no Python script ({error}). Pass one, or a file that "
+            "--save wrote."
+        ) from None
+
+
+@contextlib.contextmanager
+def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """``sys.argv`` and ``sys.path`` as the script expects them."""
+    argv, places = sys.argv, sys.path[:]
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        sys.path[:] = places
+
+
+def _exit_code(asked: SystemExit) -> int:
+    """As Python has it: a number, nothing, or words that are printed."""
+    if asked.code is None or isinstance(asked.code, int):
+        return asked.code or 0
+    print(asked.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: Exception, path: Path) -> None:
+    """The traceback from the script on."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames or error.__traceback__))

@@ -1,0 +1,250 @@
+"""``trace``: who waits for whom in the launches of a script, or of a trace that was saved."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tmaasync import trace as traces
+from tmaasync.cli._arguments import integers
+from tmaasync.cli._scripts import run_script
+from tmaasync.cli._tables import AsJson, print_json, table
+from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.trace import Collector, Role, Share, Summary, Trace
+from tmaasync.trace.plot import check_target
+
+__all__ = ["trace"]
+
+_BLOCKS = 8
+_NOTES = 4096
+_LAUNCHES_SHOWN = 20
+
+
+def trace(  # noqa: PLR0913 - what a user may ask for
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT.py|TRACE.json", help="A Python script, or what --save wrote."
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARGUMENTS]...", help="Those of the script; options after --."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw warps and stages of one block over time: a .png or .svg file."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write a .json file for https://ui.perfetto.dev, and to read again."),
+    ] = None,
+    launch: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Which launch to show; by default the longest."),
+    ] = None,
+    block: Annotated[
+        str | None, typer.Option(metavar="X,Y,Z", help="Which block of it --plot draws.")
+    ] = None,
+    between: Annotated[
+        str | None, typer.Option(metavar="BEGIN,END", help="From when to when --plot draws.")
+    ] = None,
+    blocks: Annotated[
+        int, typer.Option(metavar="COUNT", help="How many blocks of a launch Perfetto draws.")
+    ] = _BLOCKS,
+    notes: Annotated[
+        int, typer.Option(metavar="COUNT", help="How much is kept of each warp on a GPU.")
+    ] = _NOTES,
+    as_json: AsJson = False,
+) -> None:
+    """Run a Python script, and tell of its launches who waits for whom, and for how long.
+
+    Launches on NumPy arrays are those of the CPU back end, others those of the GPU.
+    """
+    picture = _Picture.of(plot, block, between)
+    kept, code = _launches(Path(subject), arguments or [], notes, quietly=as_json)
+    if code and not len(kept):
+        raise typer.Exit(code)
+    number = _chosen(subject, kept, launch)
+    summaries = {index: one.summary() for index, one in enumerate(kept.launches) if len(one)}
+    if save is not None:
+        _write("--save", save, lambda: kept.save(save, blocks=blocks))
+    if picture is not None:
+        _write("--plot", picture.path, lambda: picture.draw(kept.launches[number]))
+    if as_json:
+        print_json({"subject": subject, "launches": [*map(_facts, summaries.values())]})
+    else:
+        _show(kept.launches, summaries, number)
+    raise typer.Exit(code)
+
+
+# --- what is traced ---------------------------------------------------------------------------
+
+
+def _launches(
+    subject: Path, arguments: list[str], notes: int, *, quietly: bool
+) -> tuple[Collector, int]:
+    """The launches, and the exit code of the script that made them."""
+    if subject.suffix.lower() == ".json":
+        if arguments:
+            raise ArgumentError(
+                f"arguments are {' '.join(arguments)!r}; {subject} is a trace, which takes none. "
+                "Leave them out."
+            )
+        return traces.load(subject), 0
+    with traces.record(notes_per_warp=notes) as kept:
+        code = run_script(subject, arguments, quietly=quietly)
+    return kept, code
+
+
+def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
+    """The number of the launch to show."""
+    lengths = {index: one.end for index, one in enumerate(kept.launches) if len(one)}
+    if not lengths:
+        what = "launches a kernel of this library" if not kept.launches else "leaves an event"
+        raise ArgumentError(
+            f"subject is {subject!r}; nothing in it {what}, so there is no trace. Pass a script "
+            "that launches kernels which load, store or wait."
+        )
+    number = max(lengths, key=lengths.__getitem__) if launch is None else launch
+    if number not in lengths:
+        raise ArgumentError(
+            f"--launch is {number}; the launches with events are "
+            f"{', '.join(map(str, [*lengths][:8]))}. Pass one of those."
+        )
+    return number
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Picture:
+    """What --plot and the options that go with it ask for."""
+
+    path: Path
+    block: tuple[int, ...] | None
+    between: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, path: Path | None, block: str | None, between: str | None) -> _Picture | None:
+        """None without a path. What cannot be drawn is refused before anything runs."""
+        place = None if block is None else integers("--block", block, like="0,0,0")
+        times = None if between is None else integers("--between", between, like="0,5000")
+        if times is not None and len(times) != 2:
+            raise ArgumentError(
+                f"--between is {between!r}; it must be two times. Write it as 0,5000."
+            )
+        if path is None:
+            return None
+        try:
+            check_target(path)
+        except BackendError as error:
+            raise ArgumentError(f"--plot is {str(path)!r}; {error}") from None
+        return cls(path, place, None if times is None else (times[0], times[1]))
+
+    def draw(self, launch: Trace) -> None:
+        traces.plot(launch, self.path, block=self.block, between=self.between)
+
+
+def _write(option: str, path: Path, write: Any) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise ArgumentError(
+            f"{option} is {str(path)!r}; it cannot be written ({error.strerror}). Pass a file in "
+            "a folder of yours."
+        ) from None
+
+
+# --- what is told -----------------------------------------------------------------------------
+
+
+def _facts(summary: Summary) -> dict[str, Any]:
+    """The summary in what JSON has; activities by their names."""
+    facts = dataclasses.asdict(summary)
+    for role in facts["roles"]:
+        for share in role["shares"]:
+            share["activity"] = share["activity"].name.lower()
+    return facts
+
+
+def _show(launches: tuple[Trace, ...], summaries: dict[int, Summary], number: int) -> None:
+    console = Console(highlight=False)
+    if len(launches) > 1:
+        _show_launches(console, launches, number)
+    summary = summaries[number]
+    unit = _UNITS[summary.unit]
+    shown = table(
+        f"{summary.kernel_name}: {summary.time} {unit}, {summary.blocks} blocks of "
+        f"{summary.block_time:.0f} {unit}",
+        ("warps", "do", "what", "whom"),
+        ("share", "times", "mean", "longest"),
+    )
+    shown.columns[2].no_wrap = True
+    for role in summary.roles:
+        for row in _rows(role):
+            shown.add_row(*row)
+    console.print(shown)
+    for sentence in _left_out(summary):
+        console.print(sentence, soft_wrap=True)
+
+
+_UNITS = {"step": "steps", "ns": "ns"}
+
+
+def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -> None:
+    shown = table(f"{len(launches)} launches", ("", "kernel", "grid"), ("number", "time", "events"))
+    for index, launch in enumerate(launches[:_LAUNCHES_SHOWN]):
+        shown.add_row(
+            "*" if index == number else "",
+            launch.kernel_name,
+            "x".join(map(str, launch.grid)),
+            str(index),
+            f"{launch.end} {_UNITS[launch.unit]}",
+            str(len(launch)),
+        )
+    console.print(shown)
+    if len(launches) > _LAUNCHES_SHOWN:
+        console.print(f"... and {len(launches) - _LAUNCHES_SHOWN} more.")
+
+
+def _rows(role: Role) -> list[tuple[str, ...]]:
+    """One per activity; the first has the role's name."""
+    who = role.name.removeprefix("warps ").removeprefix("warp "), ", ".join(role.deeds)
+    return [
+        (
+            *(who if index == 0 else ("", "")),
+            _what(share),
+            ", ".join(share.whom),
+            f"{share.share:.1%}",
+            str(share.count),
+            f"{share.mean:.0f}",
+            str(share.longest),
+        )
+        for index, share in enumerate(role.shares)
+    ] or [(*who, "", "", "", "", "", "")]
+
+
+def _what(share: Share) -> str:
+    """The activity, with the barriers by their name where they have one."""
+    return f"waits on {share.on}" if share.on and share.activity.is_wait else share.activity.value
+
+
+def _left_out(summary: Summary) -> list[str]:
+    sentences = []
+    if summary.dropped:
+        sentences.append(
+            f"{summary.dropped} notes had no room: what came later is left out. Ask for more with "
+            "--notes."
+        )
+    if summary.blocks_left_out:
+        sentences.append(
+            f"{summary.blocks_left_out} blocks, the last of the grid, are left out: there is room "
+            "for 256 MiB. Ask for fewer --notes."
+        )
+    return sentences

@@ -1,0 +1,218 @@
+"""What all warps of a launch are in the middle of, as columns: `lanes` for many blocks at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, barrier_name, offset_name
+from tmaasync.trace.lanes import Activity
+
+if TYPE_CHECKING:
+    from tmaasync.trace.launches import Trace
+
+__all__ = ["ACTIVITIES", "Spans", "find_spans", "thing"]
+
+ACTIVITIES = tuple(Activity)
+"""What the numbers in `Spans.activity` stand for."""
+
+_Array = np.ndarray[Any, Any]
+_WARP, _WARPGROUP_WARPS = 32, 4
+_ELEMENT = re.compile(r"(.*)\[\d+\]")
+_NUMBER = {activity: number for number, activity in enumerate(ACTIVITIES)}
+_LOADS = (EventKind.LOAD_ISSUED, EventKind.LOAD_LANDED)
+_ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_END)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """From ``begin`` to before ``end`` a warp of a block is in an activity.
+
+    ``block`` numbers blocks in no order that means anything; ``barrier`` is `NOTHING`, an offset
+    in shared memory, or the number of a named barrier.
+    """
+
+    block: _Array
+    warp: _Array
+    activity: _Array
+    barrier: _Array
+    begin: _Array
+    end: _Array
+
+    def __len__(self) -> int:
+        return len(self.warp)
+
+    def where(self, chosen: _Array) -> Spans:
+        """Some of them."""
+        return Spans(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+
+    @property
+    def covered(self) -> int:
+        """How long any of them lasts, warp by warp: what overlaps on one warp counts once."""
+        if not len(self):
+            return 0
+        warp = np.unique(self.block << 16 | self.warp, return_inverse=True)[1]
+        # One line for all warps, on which they lie apart.
+        behind = warp * (int(self.end.max()) + 1)
+        order = np.argsort(behind + self.begin, kind="stable")
+        begin, end = (behind + self.begin)[order], (behind + self.end)[order]
+        reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
+        return int(np.maximum(end - np.maximum(begin, reached), 0).sum())
+
+
+def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
+    """What an activity is about: ``full`` for all barriers of that array; nothing if nameless.
+
+    >>> thing(Activity.WAITING_FULL, 64, lambda offset: f"full[{offset // 8 % 4}]")
+    'full'
+    """
+    if activity is Activity.COMPUTING:
+        return "wgmma"
+    if activity is Activity.WAITING_NAMED:
+        return barrier_name(EventKind.NAMED_WAIT_END, barrier, name_of)
+    if barrier == NOTHING or (name := name_of(barrier)) == offset_name(barrier):
+        return ""
+    found = _ELEMENT.fullmatch(name)
+    return found[1] if found else name
+
+
+def find_spans(trace: Trace) -> Spans:
+    """The waits of all warps, and their wgmma and stores."""
+    events = trace.events
+    threads = events[events["thread"] != NOBODY]
+    waits = _waits(events, threads)
+    parts = (
+        # A wait for wgmma lies within its time under way.
+        waits.where(waits.activity != _NUMBER[Activity.COMPUTING]),
+        _work(events, threads, EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED, Activity.COMPUTING),
+        _work(events, threads, EventKind.STORE_ISSUED, EventKind.STORE_READ, Activity.STORING),
+    )
+    return Spans(
+        **{
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(Spans)
+        }
+    )
+
+
+def _blocks(events: _Array) -> _Array:
+    blocks: _Array = events["cluster"].astype(np.int64) << 16 | events["rank"]
+    return blocks
+
+
+# --- waits ------------------------------------------------------------------------------------
+
+
+def _waits(events: _Array, threads: _Array) -> Spans:
+    """As `find_lanes` has them: from the event before a wait's end, or open to the end."""
+    order = np.lexsort((np.arange(len(threads)), threads["thread"], _blocks(threads)))
+    mine = threads[order]
+    same = (_blocks(mine)[1:] == _blocks(mine)[:-1]) & (mine["thread"][1:] == mine["thread"][:-1])
+    last = np.flatnonzero(np.isin(mine["kind"], _ENDS) & np.append(False, same))
+    is_open = (mine["kind"] == EventKind.WAIT_BEGIN) & np.append(~same, True)
+    opened = np.flatnonzero(is_open[: len(mine)])
+    waits = np.concatenate([mine[last], mine[opened]])
+    ends = _cluster_ends(events)
+    return Spans(
+        block=_blocks(waits),
+        warp=waits["thread"].astype(np.int64) // _WARP,
+        activity=_activities(waits, events),
+        barrier=waits["barrier"].astype(np.int64),
+        begin=np.concatenate([mine["time"][last - 1], mine["time"][opened]]).astype(np.int64),
+        end=np.concatenate([mine["time"][last].astype(np.int64), ends[mine["cluster"][opened]]]),
+    )
+
+
+def _cluster_ends(events: _Array) -> _Array:
+    ends = np.zeros(int(events["cluster"].max(initial=0)) + 1, np.int64)
+    np.maximum.at(ends, events["cluster"], events["time"].astype(np.int64))
+    return ends
+
+
+def _activities(waits: _Array, events: _Array) -> _Array:
+    """What each wait is for."""
+    full = _homes(events[np.isin(events["kind"], _LOADS)])
+    of_loaders = np.isin(_thread_keys(waits), _loaders(events)) & (waits["barrier"] != NOTHING)
+    homes = _homes(waits)
+    is_full = np.isin(homes, full)
+    is_empty = np.isin(homes, homes[of_loaders & ~is_full])
+    awaited = waits["cluster"].astype(np.int64) << 32 | waits["sequence"]
+    conditions = [
+        (waits["kind"] == EventKind.NAMED_WAIT_END, Activity.WAITING_NAMED),
+        (waits["kind"] == EventKind.CLUSTER_WAIT_END, Activity.WAITING_CLUSTER),
+        ((waits["barrier"] != NOTHING) & is_full, Activity.WAITING_FULL),
+        ((waits["barrier"] != NOTHING) & is_empty, Activity.WAITING_EMPTY),
+        (waits["barrier"] != NOTHING, Activity.WAITING_BARRIER),
+        (np.isin(awaited, _sequences(events, EventKind.MMA_ISSUED)), Activity.COMPUTING),
+        (np.isin(awaited, _sequences(events, EventKind.STORE_ISSUED)), Activity.WAITING_STORES),
+    ]
+    numbers: _Array = np.select(
+        [condition for condition, _ in conditions],
+        [_NUMBER[activity] for _, activity in conditions],
+        _NUMBER[Activity.WAITING],
+    )
+    return numbers
+
+
+def _homes(events: _Array) -> _Array:
+    """Which barrier of which block."""
+    block = events["cluster"].astype(np.int64) << 16 | events["other"]
+    homes: _Array = block << 32 | events["barrier"]
+    return homes
+
+
+def _thread_keys(events: _Array) -> _Array:
+    keys: _Array = _blocks(events) << 16 | events["thread"]
+    return keys
+
+
+def _loaders(events: _Array) -> _Array:
+    return np.unique(_thread_keys(events[events["kind"] == EventKind.LOAD_ISSUED]))
+
+
+def _sequences(events: _Array, kind: EventKind) -> _Array:
+    chosen = events[events["kind"] == kind]
+    sequences: _Array = chosen["cluster"].astype(np.int64) << 32 | chosen["sequence"]
+    return sequences
+
+
+# --- work under way ---------------------------------------------------------------------------
+
+
+def _work(
+    events: _Array, threads: _Array, begins: EventKind, ends: EventKind, activity: Activity
+) -> Spans:
+    """What is under way from its issue, of wgmma on all four warps of the warpgroup."""
+    issued = threads[threads["kind"] == begins]
+    over = _over(events, ends, _sequences(threads, begins), _cluster_ends(events))
+    warp = issued["thread"].astype(np.int64) // _WARP
+    copies = 1
+    if begins == EventKind.MMA_ISSUED:
+        copies = _WARPGROUP_WARPS
+        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        warp = (first[:, None] + np.arange(_WARPGROUP_WARPS)).reshape(-1)
+    return Spans(
+        block=np.repeat(_blocks(issued), copies),
+        warp=warp,
+        activity=np.full(len(warp), _NUMBER[activity]),
+        barrier=np.full(len(warp), NOTHING, np.int64),
+        begin=np.repeat(issued["time"].astype(np.int64), copies),
+        end=np.repeat(over, copies),
+    )
+
+
+def _over(events: _Array, kind: EventKind, wanted: _Array, ends: _Array) -> _Array:
+    """When the work of each sequence is over, or the end of its cluster."""
+    keys = _sequences(events, kind)
+    times = events["time"][events["kind"] == kind].astype(np.int64)
+    order = np.lexsort((times, keys))
+    keys, times = keys[order], times[order]
+    last = np.searchsorted(keys, wanted, side="right") - 1
+    over: _Array = ends[wanted >> 32]
+    if len(keys):
+        found = (last >= 0) & (keys[np.maximum(last, 0)] == wanted)
+        over = np.where(found, times[np.maximum(last, 0)], over)
+    return over
