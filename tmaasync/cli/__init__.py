@@ -69,8 +69,7 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, explain, lint, plan, swizzle, tune, bench, cache):
-for _command in (doctor, demo, decode, explain, lint, plan, swizzle, trace, tune, cache):
+for _command in (doctor, demo, decode, explain, lint, plan, swizzle, trace, tune, bench, cache):
     app.command()(_command)
 
 

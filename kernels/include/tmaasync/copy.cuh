@@ -90,7 +90,10 @@ __device__ __forceinline__ void sync_receivers() {
 
 template <typename Source>
 __device__ __forceinline__ void copy_by_tma(
-    typename Source::Shared& shared, const Source& source, Coordinates<Source::kRank> at
+    typename Source::Shared& shared,
+    const Source& source,
+    Coordinates<Source::kRank> at,
+    WaitPlace place
 ) {
     SharedMemBarrier& full = copy_barrier();
     if (leads<0>()) {
@@ -100,7 +103,7 @@ __device__ __forceinline__ void copy_by_tma(
     fence_async_view_proxy();
     sync_receivers<Source>();
     tma_copy(shared, source, at, full);
-    full.wait(0);
+    full.wait(0, place);
     sync_receivers<Source>();
     if (leads<0>()) full.invalidate();
 }
@@ -110,10 +113,13 @@ __device__ __forceinline__ void copy_by_tma(
 // of the cluster.
 template <typename Source>
 __device__ __forceinline__ void copy(
-    typename Source::Shared& shared, const Source& source, Coordinates<Source::kRank> at
+    typename Source::Shared& shared,
+    const Source& source,
+    Coordinates<Source::kRank> at,
+    WaitPlace place = {}
 ) {
     if constexpr (Source::kIsTma) {
-        copy_by_tma(shared, source, at);
+        copy_by_tma(shared, source, at, place);
     } else {
         __syncthreads();
         source.load(shared, at);

@@ -51,7 +51,7 @@ static_assert(sizeof(HangState) == 48, "the host writes it");
 
 // Of this module.
 extern "C" {
-__device__ HangState tmaasync_hang_state;
+inline __device__ HangState tmaasync_hang_state;
 }
 
 __device__ __forceinline__ bool is_draining() {
