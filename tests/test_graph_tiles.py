@@ -330,14 +330,27 @@ def test_what_no_kernel_holds_is_refused(captured: Any) -> None:
 
 
 def copy_node(source: int, target: int, width: int, rows: int = 1) -> Node:
-    facts = {"srcDevice": source, "dstDevice": target, "WidthInBytes": width}
-    rest = {"Height": rows, "Depth": 1, "srcPitch": 2 * width, "dstPitch": 0}
-    return Node(KINDS.CU_GRAPH_NODE_TYPE_MEMCPY, **facts, **rest)
+    return Node(
+        KINDS.CU_GRAPH_NODE_TYPE_MEMCPY,
+        srcDevice=source,
+        srcPitch=2 * width,
+        dstDevice=target,
+        dstPitch=0,
+        WidthInBytes=width,
+        Height=rows,
+        Depth=1,
+    )
 
 
 def fill_node(target: int, width: int) -> Node:
-    facts = {"dst": target, "elementSize": 4, "width": width // 4, "height": 1, "pitch": 0}
-    return Node(KINDS.CU_GRAPH_NODE_TYPE_MEMSET, **facts)
+    return Node(
+        KINDS.CU_GRAPH_NODE_TYPE_MEMSET,
+        dst=target,
+        elementSize=4,
+        width=width // 4,
+        height=1,
+        pitch=0,
+    )
 
 
 START, END = WIDE.ctypes.data, WIDE.ctypes.data + WIDE.nbytes
