@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import weakref
@@ -328,26 +329,57 @@ def test_what_no_kernel_holds_is_refused(captured: Any) -> None:
         graph_tiles.rebind(None, array)
 
 
+def copy_node(source: int, target: int, width: int, rows: int = 1) -> Node:
+    return Node(
+        KINDS.CU_GRAPH_NODE_TYPE_MEMCPY,
+        srcDevice=source,
+        srcPitch=2 * width,
+        dstDevice=target,
+        dstPitch=0,
+        WidthInBytes=width,
+        Height=rows,
+        Depth=1,
+    )
+
+
+def fill_node(target: int, width: int) -> Node:
+    return Node(
+        KINDS.CU_GRAPH_NODE_TYPE_MEMSET,
+        dst=target,
+        elementSize=4,
+        width=width // 4,
+        height=1,
+        pitch=0,
+    )
+
+
+START, END = WIDE.ctypes.data, WIDE.ctypes.data + WIDE.nbytes
+
+
 @pytest.mark.parametrize(
-    ("kind", "facts"),
+    ("node", "meets"),
     [
-        ("MEMCPY", {"srcDevice": 16, "dstDevice": 0}),
-        ("MEMCPY", {"srcDevice": 0, "dstDevice": 65535}),
-        ("MEMSET", {"dst": 0}),
+        (copy_node(START, 0, 16), True),
+        (copy_node(0, END - 1, 16), True),
+        (copy_node(START - 16, 0, 17), True),
+        (copy_node(START - 64, 0, 16, rows=3), True),
+        (copy_node(START - 16, END, 16), False),
+        (copy_node(START - 64, 0, 16, rows=2), False),
+        (fill_node(START - 8, 12), True),
+        (fill_node(START - 8, 8), False),
     ],
 )
 def test_what_the_driver_copies_or_fills_too_is_refused(
-    captured: Any, kind: str, facts: dict[str, int]
+    captured: Any, node: Node, meets: bool
 ) -> None:
-    start = WIDE.ctypes.data
-    node = Node(
-        getattr(KINDS, f"CU_GRAPH_NODE_TYPE_{kind}"),
-        **{name: start + offset for name, offset in facts.items()},
-    )
-    captured([tile_of(WIDE).argument], node)
+    new = aligned((256, 128))
+    driver = captured([tile_of(WIDE).argument], node)
+    refused = pytest.raises(ArgumentError, match="the graph also has the driver copy or fill it")
 
-    with pytest.raises(ArgumentError, match="the graph also has the driver copy or fill it"):
-        GraphTiles(GRAPH).rebind(WIDE, aligned((256, 128)))
+    with refused if meets else contextlib.nullcontext():
+        GraphTiles(GRAPH).rebind(WIDE, new)
+
+    assert driver.passed == ({} if meets else {0: [tile_of(new).argument]})
 
 
 def test_tiles_whose_maps_lie_in_memory_are_not_the_graphs(captured: Any) -> None:

@@ -58,12 +58,12 @@ class GraphNodes:
 
     Attributes:
         kernels: Its kernels.
-        copied: Device addresses from and to which the driver copies, and which it fills.
+        copied: What the driver itself copies or fills: first device address, and the one behind.
         nested: How many nodes are graphs themselves.
     """
 
     kernels: list[KernelNode] = field(default_factory=list)
-    copied: list[int] = field(default_factory=list)
+    copied: list[tuple[int, int]] = field(default_factory=list)
     nested: int = 0
 
 
@@ -83,10 +83,22 @@ def graph_nodes(graph: int) -> GraphNodes:
                 found.kernels.append(KernelNode(node))
             case "MEMCPY":
                 (copy,) = _driver.results("cuGraphMemcpyNodeGetParams", node)
-                found.copied += [int(copy.srcDevice), int(copy.dstDevice)]
+                found.copied += [
+                    _span(end, copy.WidthInBytes, pitch, copy.Height * copy.Depth)
+                    for end, pitch in (
+                        (copy.srcDevice, copy.srcPitch),
+                        (copy.dstDevice, copy.dstPitch),
+                    )
+                ]
             case "MEMSET":
                 (fill,) = _driver.results("cuGraphMemsetNodeGetParams", node)
-                found.copied.append(int(fill.dst))
+                row_bytes = fill.width * fill.elementSize
+                found.copied.append(_span(fill.dst, row_bytes, fill.pitch, fill.height))
             case "GRAPH" | "CONDITIONAL":
                 found.nested += 1
     return found
+
+
+def _span(address: Any, row_bytes: int, pitch: int, rows: int) -> tuple[int, int]:
+    start = int(address)
+    return start, start + row_bytes + pitch * (max(rows, 1) - 1)

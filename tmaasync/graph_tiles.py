@@ -133,7 +133,7 @@ class GraphTiles:
     def _pointing_into(self, old: ArrayView, shift: int) -> Iterator[tuple[_Place, bytes]]:
         """Addresses in the array among the parameters, and what they become."""
         low, high = old.byte_bounds
-        if any(low <= address < high for address in self._copied):
+        if any(start < high and low < end for start, end in self._copied):
             raise ArgumentError(
                 f"captured is an array at {old.address:#x}; the graph also has the driver copy or "
                 "fill it, which stays. Capture kernels alone, or capture again."
