@@ -19,6 +19,7 @@ from tmaasync.emulate.run import (
     EmulatedRun,
     Extent,
     Schedule,
+    current_schedule,
     scheduled,
 )
 from tmaasync.emulate.trace import Trace, plot
@@ -33,6 +34,7 @@ __all__ = [
     "Schedule",
     "Trace",
     "build",
+    "current_schedule",
     "plot",
     "scheduled",
     "trace",

@@ -22,7 +22,15 @@ from tmaasync.emulate.trace.events import EVENT_DTYPE
 from tmaasync.emulate.trace.launches import Collector, current_collector
 from tmaasync.errors import ArgumentError, LaunchError
 
-__all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Extent", "Schedule", "scheduled"]
+__all__ = [
+    "LIMITS",
+    "EmulatedLaunch",
+    "EmulatedRun",
+    "Extent",
+    "Schedule",
+    "current_schedule",
+    "scheduled",
+]
 
 LIMITS = DeviceLimits(
     name="the emulator",
@@ -111,6 +119,11 @@ def scheduled(
         _SCHEDULE.reset(token)
 
 
+def current_schedule() -> Schedule:
+    """How launches are interleaved here and now."""
+    return _SCHEDULE.get()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedRun:
     """One launch that ended well."""
@@ -163,7 +176,7 @@ class EmulatedLaunch:
         """
         schedule, collector = _SCHEDULE.get(), current_collector()
         size = self._size(schedule)
-        program = self._program.with_races if schedule.races else self._program
+        program = self._program.built(races=schedule.races)
         log = None if collector is None else _EventLog()
         numbers = _numbers(self._config, schedule, size.workers, self._arrays, log)
         launch = program.runtime.tmaasync_emulate_launch
