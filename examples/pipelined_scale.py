@@ -67,7 +67,7 @@ extern "C" __global__ void scale(
 """
 
 if __name__ == "__main__":
-    x = cupy.random.default_rng(0).standard_normal((5000, 4004), dtype=cupy.float32)
+    x = cupy.random.default_rng(0).standard_normal((2500, 1004), dtype=cupy.float32)
     y = cupy.full_like(x, cupy.nan)
     source, target = (create_tma_tile(array, (32, 128)) for array in (x, y))
     protocol = Pipeline(STAGES, tiles={"tile": source}).protocol()

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, BackendError, CompileError
+from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
 from tmaasync._compile import Parameter, Source
-from tmaasync.emulate import build
+from tmaasync.emulate import build, toolchain
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import compiler_facts
+from tmaasync.emulate.toolchain import compiler_facts, make_library
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
 
 @pytest.fixture(scope="module")
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime takes seconds to compile: once is enough here."""
+    """The runtime takes seconds to compile: that of all tests is taken."""
     folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMAASYNC_CACHE_DIR", str(folder))
-        build(source(EMPTY), "empty").path.unlink()
+    for path in build(source(EMPTY), "empty").path.parent.glob("runtime-*"):
+        shutil.copy2(path, folder)
     return folder
 
 
@@ -45,6 +47,24 @@ def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
 
     assert build(source(EMPTY), "empty").path == first.path
+
+
+def test_a_launch_compiles_the_build_that_it_runs_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[bool] = []
+
+    def noted(options: Sequence[str], text: str, **more: Any) -> bytes:
+        compiled.append("-fsanitize=thread" in options)
+        return make_library(options, text, **more)
+
+    monkeypatch.setattr(toolchain, "make_library", noted)
+    kernel = Kernel('\nextern "C" __global__ void nothing(int*) {}\n', "nothing")
+    for races in (True, False, True, False):
+        with emulate.scheduled(races=races):
+            kernel(1, 1, (np.zeros(1, np.int32),))
+
+    assert compiled == [True, False]
 
 
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:

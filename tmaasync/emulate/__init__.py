@@ -16,6 +16,7 @@ from tmaasync.emulate.run import (
     EmulatedRun,
     Extent,
     Schedule,
+    current_schedule,
     scheduled,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Extent",
     "Schedule",
     "build",
+    "current_schedule",
     "scheduled",
 ]

@@ -50,11 +50,15 @@ class EmulatedProgram:
     shared_bytes: int | None
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
+    races: bool
+
+    def built(self, *, races: bool) -> EmulatedProgram:
+        """The same function with every access reported to the runtime, or with none."""
+        return self if races == self.races else self._other
 
     @functools.cached_property
-    def with_races(self) -> EmulatedProgram:
-        """The same function, every access of which the runtime sees."""
-        return build(self.source, self.name, races=True)
+    def _other(self) -> EmulatedProgram:
+        return build(self.source, self.name, races=not self.races)
 
 
 def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
@@ -78,7 +82,7 @@ def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
     if _compile.load_facts(path) is None:
         library = _compiled(source, whole, options, runtime)
         _compile.store_with_facts(path, library, {"source": source.name, "entry": name})
-    return _loaded(path, name, source, runtime)
+    return _loaded(path, name, source, runtime, races)
 
 
 # --- the runtime ------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ def _loaded_runtime(path: Path) -> Any:
     return _RUNTIMES[path.name]
 
 
-def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedProgram:
+def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(runtime)  # before the library that asks for it by name
     library = ctypes.CDLL(str(path))
     facts = ctypes.POINTER(_ParameterFacts)()
@@ -239,6 +243,7 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedPro
         shared_bytes=_shared_bytes(library, name),
         library=library,
         runtime=loaded_runtime,
+        races=races,
     )
 
 

@@ -22,7 +22,15 @@ from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.launches import Collector, CollectorOf, current_collector
 
-__all__ = ["LIMITS", "EmulatedLaunch", "EmulatedRun", "Extent", "Schedule", "scheduled"]
+__all__ = [
+    "LIMITS",
+    "EmulatedLaunch",
+    "EmulatedRun",
+    "Extent",
+    "Schedule",
+    "current_schedule",
+    "scheduled",
+]
 
 LIMITS = DeviceLimits(
     name="the emulator",
@@ -111,6 +119,11 @@ def scheduled(
         _SCHEDULE.reset(token)
 
 
+def current_schedule() -> Schedule:
+    """How launches are interleaved here and now."""
+    return _SCHEDULE.get()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedRun:
     """One launch that ended well."""
@@ -166,7 +179,7 @@ class EmulatedLaunch:
         """
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         size = self._size(schedule)
-        program = self._program.with_races if schedule.races else self._program
+        program = self._program.built(races=schedule.races)
         log = None if collector is None else _EventLog()
         numbers = _numbers(self._config, schedule, size.workers, self._arrays, log)
         launch = program.runtime.tmaasync_emulate_launch

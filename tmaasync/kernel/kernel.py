@@ -208,7 +208,9 @@ class Kernel:
     ) -> EmulatedLaunch:
         """A launch on the CPU, where there are no streams and grids run one after the other."""
         if self._emulated is None:
-            self._emulated = emulate.build(self._source, self.name)
+            # The build that the launch is going to run: there is one that reports accesses.
+            races = emulate.current_schedule().races
+            self._emulated = emulate.build(self._source, self.name, races=races)
         program, limits = self._emulated, emulate.LIMITS
         config = LaunchConfig(
             grid=extents("grid", grid),

@@ -4,14 +4,17 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/entry.hpp>
 #include <type_traits>
+
+// Without libstdc++'s special functions, which kernels cannot call on the chip either: reading them
+// takes longer than all that is above. For the same reason nothing here needs <algorithm>.
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <cmath>
 
 // Here and not among its kind, because the standard library's headers use the bare word.
 #define __noinline__ __attribute__((noinline))
@@ -250,13 +253,13 @@ inline unsigned atomicDec(unsigned* address, unsigned last) {
 template <typename T>
 T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
-        return std::min(old, value);
+        return value < old ? value : old;
     });
 }
 template <typename T>
 T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
-        return std::max(old, value);
+        return old < value ? value : old;
     });
 }
 template <typename T>
