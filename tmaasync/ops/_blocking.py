@@ -47,7 +47,7 @@ class Blocking:
     walked before the next column of blocks. With ``shares_a``, where a kernel can do that, they lie
     along N and share the rows of A. With ``by_columns`` the output's columns are what is
     contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
-    blocks of a cluster, each of them a part of K; then ``cluster`` is 1.
+    blocks of the cluster, each of them a part of K; there are ``cluster`` such blocks in it.
     """
 
     consumers: int
