@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -50,9 +51,10 @@ SHAPES = (
     (32, 7168, 2048),
 )
 FORMS = ((2, 64, 256), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
-SPLITS = (1, 2, 4, 8)
+# Thread blocks of a cluster: those that share loads, and the parts of K.
+CLUSTERS = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4))
 # Of how many thread blocks a grid is worth a race.
-LEAST_BLOCKS, MOST_BLOCKS = 24, 300
+LEAST_BLOCKS, MOST_BLOCKS = 48, 136
 
 
 def candidates(case: Case) -> Iterator[Blocking]:
@@ -64,12 +66,12 @@ def candidates(case: Case) -> Iterator[Blocking]:
     else:
         m, n = case.m, case.n
         blocks = [Blocking(consumers, width, rows=rows) for consumers, rows, width in FORMS]
-    for block, split in itertools.product(blocks, SPLITS):
-        if LEAST_BLOCKS <= split * block.clusters(m, n) <= MOST_BLOCKS:
-            yield Blocking(
-                block.consumers, block.block_n, rows=block.rows, by_columns=block.by_columns,
-                split=split,
-            )  # fmt: skip
+    for block, (cluster, split) in itertools.product(blocks, CLUSTERS):
+        blocking = replace(block, cluster=cluster, split=split)
+        is_legal = cluster == 1 or (n > FEW_ROWS and m > block.block_m)
+        thread_blocks = blocking.clusters(m, n) * blocking.cluster_size
+        if is_legal and LEAST_BLOCKS <= thread_blocks <= MOST_BLOCKS:
+            yield blocking
 
 
 def compile_for(blocking: Blocking) -> None:
@@ -133,7 +135,7 @@ def name_of(blocking: Blocking | None) -> str:
     if blocking is None:
         return "the model's"
     form = f"{blocking.consumers} x {blocking.rows} rows, {blocking.block_n} columns"
-    return f"{form}, split {blocking.split}"
+    return f"{form}, pairs {blocking.cluster}, split {blocking.split}"
 
 
 def clusters_that_run() -> dict[int, int]:
@@ -141,7 +143,7 @@ def clusters_that_run() -> dict[int, int]:
     from cuda.bindings import driver  # noqa: PLC0415
 
     counts = {}
-    for size in SPLITS[1:]:
+    for size in (2, 4, 8):
         blocking = Blocking(2, 128, split=size)
         operand = np.zeros((64, 64), ml_dtypes.bfloat16)
         tiles = gemm_tiles(*[_arrays.view(operand)] * 3, blocking, False, True)

@@ -190,8 +190,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
             wait_for_previous_grids();
             if constexpr (IS_PACKED) {
                 load_tiles(
-                    {shared, q, k, v}, problem,
-                    PackedWalk(problem, *static_cast<WorkList*>(list))
+                    {shared, q, k, v}, problem, PackedWalk(problem, *static_cast<WorkList*>(list))
                 );
             } else {
                 load_tiles(

@@ -157,10 +157,7 @@ struct PackedWalk {
     i32 tiles;
 
     __device__ PackedWalk(const Problem& of, WorkList& list)
-        : problem(of),
-          list(list),
-          heads(of.heads / HEADS_PER_TILE),
-          tiles(list.count * heads) {}
+        : problem(of), list(list), heads(of.heads / HEADS_PER_TILE), tiles(list.count * heads) {}
 
     __device__ __forceinline__ i32 first() const {
         const i32 cta = blockIdx.x;

@@ -103,8 +103,8 @@ __device__ i32 sum_before(SharedMemory& shared, i32 value) {
     return sum - value;
 }
 
-// Turns how many tiles each bin has into the place of its first. The last thread gets how many there
-// are.
+// Turns how many tiles each bin has into the place of its first. The last thread gets how many
+// there are.
 __device__ i32 place_bins(SharedMemory& shared) {
     auto* mine = &shared.bins[threadIdx.x * kBinsPerThread];
     i32 here = 0;

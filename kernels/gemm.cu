@@ -11,12 +11,13 @@
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
 //   CLUSTER         CTAs along M that share B by multicast
-//   SPLIT_K         CTAs of a cluster that share K: see split_k.cuh; then CLUSTER is 1
+//   SPLIT_K         CTAs of a cluster that each multiply a part of K: see split_k.cuh. A cluster
+//                   has CLUSTER times as many
 //   GROUP_M         clusters along M that are walked before the next column of tiles
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //
-// Grid: a multiple of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the output,
-// but where K is split, SPLIT_K CTAs for every tile.
+// Grid: clusters of CLUSTER * SPLIT_K CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the
+// output, but where K is split, as many as there are tiles for.
 // Rows and columns beyond the arrays are TMA's zero fill on loads and its clipping on stores.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>

@@ -78,7 +78,18 @@ using Share = Sum[kParts][kShareColumns / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// Each CTA of the cluster loads its share of the tile and sends it to all.
+// The CTAs that share loads lie side by side in their cluster; those that split K CLUSTER apart.
+__device__ int first_sharer() {
+    if constexpr (SPLIT_K == 1) return 0;
+    return block_rank_in_cluster() / CLUSTER * CLUSTER;
+}
+
+__device__ int rank_among_sharers() {
+    if constexpr (SPLIT_K == 1) return block_rank_in_cluster();
+    return block_rank_in_cluster() % CLUSTER;
+}
+
+// Each CTA that shares the tile loads its part of it and sends it to all.
 __device__ void load_b(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
@@ -88,7 +99,7 @@ __device__ void load_b(
     if constexpr (CLUSTER > 1) {
         constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
         b.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, at, kEveryCta, block_rank_in_cluster()
+            shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
         );
     } else {
         b.async_copy(shared, full, at);
@@ -115,7 +126,7 @@ struct TilePlace {
 
     // The first row and column of this CTA, whose cluster has the tile.
     __device__ int m() const {
-        const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+        const int rank = CLUSTER == 1 ? 0 : rank_among_sharers();
         return (m_tile * CLUSTER + rank) * kBlockM;
     }
 
@@ -202,7 +213,9 @@ __device__ void release_stage(SharedMemory& shared, u32 stage) {
     if constexpr (CLUSTER == 1) {
         if (lane_index() == 0) shared.empty[stage].arrive();
     } else {
-        if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());
+        if (lane_index() < CLUSTER) {
+            shared.empty[stage].arrive_cluster_relaxed(first_sharer() + lane_index());
+        }
     }
 }
 
@@ -458,7 +471,7 @@ __device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Ti
         multiply(shared, group - 1);
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+    if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();
 }
 
 }  // namespace tmaasync

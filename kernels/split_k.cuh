@@ -1,13 +1,17 @@
 #pragma once
 
-// K split over the SPLIT_K CTAs of a cluster: each multiplies its own blocks of K, all columns of
-// the tile; then each of the first kShares adds up a share of the columns and stores it. A kernel
+// K split over SPLIT_K CTAs of a cluster: each multiplies its own blocks of K, all columns of the
+// tile; then each of the first kShares adds up a share of the columns and stores it. A kernel
 // includes this behind product.cuh, and its grid has SPLIT_K CTAs for every tile: what is sent lies
 // in the ring, which no tile to come is loaded into.
 namespace tmaasync {
 
-static_assert(SPLIT_K == 1 || CLUSTER == 1, "the CTAs of a cluster share loads, or K");
-static_assert(SPLIT_K <= 8, "a cluster has at most eight CTAs");
+static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
+
+// Which part of K this CTA multiplies.
+__device__ int rank_in_split() {
+    return block_rank_in_cluster() / CLUSTER;
+}
 
 // The blocks of K that this CTA multiplies: all, or a share of them, which may be none.
 struct KBlocks {
@@ -16,7 +20,7 @@ struct KBlocks {
 
     __device__ explicit KBlocks(int all) : first(0), count(all) {
         if constexpr (SPLIT_K > 1) {
-            const int rank = block_rank_in_cluster();
+            const int rank = rank_in_split();
             first = all * rank / SPLIT_K;
             count = all * (rank + 1) / SPLIT_K - first;
         }
@@ -39,9 +43,16 @@ static_assert(
     (SPLIT_K - 1) * sizeof(Partials) <= sizeof(SharedMemory::stages), "the ring holds what is sent"
 );
 
-// What the peer of this number sent: all but this CTA itself are numbered, by rank.
+// What the peer of this number sent: all parts but this CTA's own are numbered, in their order.
 __device__ Partials& partials_from(SharedMemory& shared, int peer) {
     return reinterpret_cast<Partials*>(shared.stages)[peer];
+}
+
+// The place for what this CTA sends to the one that stores a share.
+__device__ Partials& partials_at(SharedMemory& shared, int owner) {
+    const int rank = rank_in_split();
+    auto& partials = partials_from(shared, rank < owner ? rank : rank - 1);
+    return *map_shared_rank(&partials, owner * CLUSTER + rank_among_sharers());
 }
 
 __device__ int consumer_thread() {
@@ -83,21 +94,30 @@ __device__ void copy_share(Share& share, const Sums& sums, int first) {
     }
 }
 
-// Each share goes to the CTA that stores it; this CTA's own into `share`.
-__device__ void send_shares(SharedMemory& shared, Share& share, const Sums& sums, int rank) {
+// Each share goes to the CTA that stores it. The CTAs begin with different ones: what comes in
+// from all at once queues up.
+__device__ void send_shares(SharedMemory& shared, const Sums& sums) {
+#pragma unroll 1
+    for (int step = 1; step < SPLIT_K; ++step) {
+        const int owner = (rank_in_split() + step) % SPLIT_K;
+        if (owner >= kShares) continue;
+        auto& partials = partials_at(shared, owner);
+        // Registers have no run-time index.
 #pragma unroll
-    for (int owner = 0; owner < kShares; ++owner) {
-        const int first = owner * (kShareColumns / 2);
-        if (owner == rank) {
-            copy_share(share, sums, first);
-        } else {
-            auto& partials = partials_from(shared, rank < owner ? rank : rank - 1);
-            write_partials(*map_shared_rank(&partials, owner), sums, first);
+        for (int share = 0; share < kShares; ++share) {
+            if (share == owner) write_partials(partials, sums, share * (kShareColumns / 2));
         }
     }
 }
 
-// In the order of the ranks behind the CTA's own sums, the same in every run.
+__device__ void keep_share(Share& share, const Sums& sums) {
+#pragma unroll
+    for (int owner = 0; owner < kShares; ++owner) {
+        if (owner == rank_in_split()) copy_share(share, sums, owner * (kShareColumns / 2));
+    }
+}
+
+// In the order of the parts of K behind the CTA's own, the same in every run.
 __device__ void add_peers(SharedMemory& shared, Share& share) {
     for (int peer = 0; peer < SPLIT_K - 1; ++peer) {
         add_partials(share, partials_from(shared, peer));
@@ -108,15 +128,15 @@ __device__ void add_peers(SharedMemory& shared, Share& share) {
 __device__ void multiply_share(
     SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
 ) {
-    const int rank = block_rank_in_cluster();
     Sums sums = {};
     if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks);
     // Every CTA has read its ring for the last time: sums may lie there.
     cluster_sync();
-    send_shares(shared, share, sums, rank);
+    send_shares(shared, sums);
+    keep_share(share, sums);
     // They have arrived, and no CTA touches another one's memory any more.
     cluster_sync();
-    if (rank < kShares) add_peers(shared, share);
+    if (rank_in_split() < kShares) add_peers(shared, share);
 }
 
 template <typename Finish>
@@ -125,7 +145,7 @@ __device__ void multiply_split_tile(
 ) {
     auto place = Ring::for_consumer();
     u32 turn = 0;
-    const int rank = block_rank_in_cluster();
+    const int rank = rank_in_split();
     Share share;
     multiply_share(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
     if (rank >= kShares) return;

@@ -83,6 +83,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         # blocks whose K is split,
         (gemm.Blocking(2, 256, split=2), "bfloat16", "nt"),
         (gemm.Blocking(2, 192, rows=128, split=4), "float32", "tn"),
+        (gemm.Blocking(2, 128, 2, split=4), "bfloat16", "nn"),
         (gemm.Blocking(3, 192, split=2), "float16", "nt"),
         (gemm.Blocking(1, 64, split=8), "bfloat16", "nn"),
         (gemm.Blocking(2, 16, by_columns=True, split=8), "bfloat16", "nt"),

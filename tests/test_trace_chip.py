@@ -21,7 +21,8 @@ def ring(chip: Chip, laps: int = 3, stages: int = 2, block: int = 0) -> Chip:
         chip(10, "init", PRODUCER, barrier=EMPTY + 8 * stage, amount=1, number=1, block=block)
     for tile in range(laps * stages):
         lap, stage = divmod(tile, stages)
-        full, empty = {"barrier": FULL + 8 * stage}, {"barrier": EMPTY + 8 * stage}
+        full: Any = {"barrier": FULL + 8 * stage}
+        empty: Any = {"barrier": EMPTY + 8 * stage}
         issue = 100 + 100 * tile
         chip(issue - 20, "wait", PRODUCER, began_ns=issue - 60, parity=1 - lap % 2, **empty,
              block=block, ready=lap == 0)  # fmt: skip

@@ -123,7 +123,7 @@ def test_the_models_choice_is_legal(problem: Problem) -> None:
         (Blocking(2, 8, by_columns=True), FEW),
         (Blocking(2, 16, 2, by_columns=True), FEW),
         (Blocking(2, 256, split=3), WIDE),
-        (Blocking(2, 256, 2, split=2), WIDE),
+        (Blocking(2, 256, 2, split=8), WIDE),
         (Blocking(2, 176, rows=128, split=8), WIDE),  # the ring does not hold what is sent
     ],
 )

@@ -44,7 +44,9 @@ _CONSUMER_WAIT = "shared.full[place.index].wait(place.phase);"
 _COPY_WAIT = "ring.full[place.index].wait(place.phase);"
 _LANE_ARRIVES = "if (lane_index() == 0) shared.empty[stage].arrive();"
 _LANES_ARRIVE = (
-    "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index());"
+    "if (lane_index() < CLUSTER) {\n"
+    "            shared.empty[stage].arrive_cluster_relaxed(first_sharer() + lane_index());\n"
+    "        }"
 )
 _PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, place.step()) {"
 _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
@@ -58,14 +60,14 @@ _FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
 _FIRST_PLACE = "auto place = Ring::for_consumer();\n    u32 turn = 0;\n    for ("
-_SEND = "send_shares(shared, share, sums, rank);"
-_ADD_PEERS = "if (rank < kShares) add_peers(shared, share);"
+_SEND = "send_shares(shared, sums);"
+_ADD_PEERS = "if (rank_in_split() < kShares) add_peers(shared, share);"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "multiply(shared, group - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
-_CLUSTER_CLOSE = "if constexpr (CLUSTER > 1) cluster_sync();"
+_CLUSTER_CLOSE = "if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();"
 _SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
 _COPY_LOAD = "source.async_copy(ring.tiles[place.index], full, at);"
 _REFILL = "load_tile(ring, loaded, source, grid, next);\n            loaded.step();"
@@ -542,8 +544,8 @@ MUTATIONS = (
     Mutation(
         "multicast to itself alone",
         "pair",
-        "kEveryCta, block_rank",
-        "1 << block_rank_in_cluster(), block_rank",
+        "kEveryCta << first_sharer(), rank",
+        "1 << block_rank_in_cluster(), rank",
         "deadlock",
         r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
@@ -566,8 +568,8 @@ MUTATIONS = (
     Mutation(
         "both load the first share",
         "pair",
-        "kEveryCta, block_rank_in_cluster()",
-        "kEveryCta, 0",
+        "kEveryCta << first_sharer(), rank_among_sharers()",
+        "kEveryCta << first_sharer(), 0",
         "race",
         r"race on stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
     ),

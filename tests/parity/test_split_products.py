@@ -14,6 +14,7 @@ from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import new_plan
 
+SLOW = pytest.mark.slow
 ROW_BYTES = 16  # lines of an output that TMA writes are multiples of
 
 
@@ -63,8 +64,8 @@ def exact(a: Any, b: Any) -> Any:
 # Blocks of K are 64 deep: 200 are four for two CTAs, 328 six for four, 136 three for eight.
 SPLITS = [
     pytest.param(Blocking(1, 64, split=2), "nt", (100, 130, 200), id="2"),
-    pytest.param(Blocking(2, 128, split=4), "tn", (140, 70, 328), id="4", marks=pytest.mark.slow),
-    pytest.param(Blocking(1, 64, split=8), "nn", (70, 45, 136), id="8", marks=pytest.mark.slow),
+    pytest.param(Blocking(1, 128, 2, split=4), "tn", (140, 70, 328), id="pairs of 4"),
+    pytest.param(Blocking(1, 64, split=8), "nn", (70, 45, 136), id="8", marks=SLOW),
     pytest.param(Blocking(1, 16, split=8, by_columns=True), "nt", (11, 100, 136), id="few rows"),
 ]
 
@@ -87,7 +88,7 @@ FEW_ROWS = Blocking(2, 32, split=4, by_columns=True)
 
 @pytest.mark.parametrize(
     ("blocking", "rows"),
-    [(Blocking(1, 128, split=4), 70), pytest.param(FEW_ROWS, 27, marks=pytest.mark.slow)],
+    [(Blocking(1, 128, split=4), 70), pytest.param(FEW_ROWS, 27, marks=SLOW)],
     ids=["rows", "few rows"],
 )
 def test_a_batch_is_split_before_its_epilogue(backend: Any, blocking: Blocking, rows: int) -> None:

@@ -46,7 +46,7 @@ class Blocking:
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
     walked before the next column of blocks. With ``by_columns`` the output's columns are what is
     contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
-    blocks of a cluster, each of them a part of K; then ``cluster`` is 1.
+    blocks of the cluster, each of them a part of K; there are ``cluster`` such blocks in it.
     """
 
     consumers: int

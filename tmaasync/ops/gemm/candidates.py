@@ -53,7 +53,8 @@ def _may_be_split(blocking: Blocking) -> bool:
     """Whether the kernel splits K like that, if at all."""
     if blocking.split == 1:
         return True
-    return blocking.split in SPLITS and blocking.cluster == 1 and blocking.holds_partials
+    is_cluster = blocking.split in SPLITS and blocking.cluster_size <= SPLITS[-1]
+    return is_cluster and blocking.holds_partials
 
 
 def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:
