@@ -121,8 +121,15 @@ class Hang:
     rank: int | None = None
     """Of the CTA; None if those of both ranks wait."""
 
+    @property
+    def offset(self) -> int:
+        """Of the barrier in shared memory."""
+        return 3 * TILE_BYTES + 8 * BARRIERS.index(self.barrier)
+
 
 TILE_BYTES = 8 * 32 * 4
+BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]", "common_full", "peer_done")
+"""As they lie one behind the other, behind three tiles."""
 _MORE = "the bytes expected exceed what the copies delivered"
 _NOBODY = "nobody has arrived in this phase"
 

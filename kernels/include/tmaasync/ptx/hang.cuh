@@ -40,10 +40,14 @@ __device__ __forceinline__ void exit_thread() {
     asm volatile("exit;" ::: "memory");
 }
 
-// The 64 bits of a barrier, which the PTX ISA keeps to itself.
+// The 64 bits of a barrier, which the PTX ISA keeps to itself. An arrival of nobody answers with
+// them and changes nothing; loads show what they were some time before (measured on an H200).
 __device__ __forceinline__ u64 mbarrier_word(u32 barrier) {
     u64 word;
-    asm volatile("ld.volatile.shared::cta.b64 %0, [%1];" : "=l"(word) : "r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
+                 : "=l"(word)
+                 : "r"(barrier), "r"(0)
+                 : "memory");
     return word;
 }
 
