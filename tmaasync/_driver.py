@@ -296,8 +296,9 @@ class LaunchConfig(NamedTuple):
 class Tracer(Protocol):
     """Who launches another build of a kernel in its place, while somebody wants traces."""
 
-    def is_on(self) -> bool:
-        """Whether somebody does, here and now."""
+    @property
+    def collector(self) -> Callable[[], object]:
+        """Who does, here and now; None if nobody."""
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch a function of the same parameters, in a configuration much like this one."""
@@ -361,7 +362,7 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
-        if self._tracer is not None and self._tracer.is_on():
+        if self._tracer is not None and self._tracer.collector() is not None:
             self._launch_traced(self._tracer)
             return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
@@ -382,7 +383,7 @@ class PreparedLaunch:
             if stream != self._stream:
                 self._stream = stream
                 self._native = _native(self._config._replace(stream=stream))
-            if self._tracer is not None and self._tracer.is_on():
+            if self._tracer is not None and self._tracer.collector() is not None:
                 self._launch_traced(self._tracer)
             elif self._is_only_device:
                 (result,) = self._launch(self._native, self._function, self._pointers, 0)

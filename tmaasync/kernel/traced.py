@@ -42,11 +42,7 @@ class ChipTracer:
         self._name = name
         self._device = device
         self._load = load
-        self._collector_of = collector_of
-
-    def is_on(self) -> bool:
-        """Whether somebody wants a trace of a launch made here and now."""
-        return self._collector_of() is not None
+        self.collector = collector_of
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch the traced build, wait for its end, and hand over its trace.
@@ -54,7 +50,7 @@ class ChipTracer:
         Raises:
             LaunchError: The stream is being captured, or there is no room for the trace.
         """
-        collector = self._collector_of()
+        collector = self.collector()
         if collector is None:
             return
         if _driver.is_capturing(config.stream):

@@ -349,6 +349,5 @@ CollectorOf = Callable[[], Collector | None]
 """Who takes the events of a launch made here and now; None if nobody wants any."""
 
 
-def current_collector() -> Collector | None:
-    """Who takes the events of a launch made here; None if nobody wants any."""
-    return _COLLECTOR.get()
+current_collector: CollectorOf = _COLLECTOR.get
+"""Who takes the events of a launch made here; None if nobody wants any. Every launch asks."""
