@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import queue
+import shutil
 import subprocess
 import sys
 import threading
@@ -89,10 +90,22 @@ def test_a_hang_ends_soon_and_the_next_launch_is_right(name: str) -> None:
     assert told["is_right_after"]
 
 
-def test_the_report_shows_the_line_and_the_function() -> None:
-    (first, *_) = outcome("MORE_BYTES")["waits"]
+def test_barriers_have_the_names_of_the_source() -> None:
+    pytest.importorskip("elftools")
+    if shutil.which("c++") is None:
+        pytest.skip("names come from a C++ compiler")
 
-    assert first["function"] == "read_tiles"
+    for name, hang in HANGS.items():
+        assert hang.barrier in {wait["barrier_name"] for wait in outcome(name)["waits"]}
+
+
+def test_the_report_shows_the_line_and_the_function() -> None:
+    (first,) = [
+        wait
+        for wait in outcome("MORE_BYTES")["waits"]
+        if wait["function"] == "read_tiles" and wait["cta_rank"] == 0
+    ]
+
     assert first["code"] == "shared.full[place.index].wait(place.phase);  // full"
     assert first["threads"] == [*range(32, 96)]
     assert 0.2 <= first["waited_seconds"] < 0.4

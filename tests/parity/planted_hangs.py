@@ -85,7 +85,8 @@ __device__ void meet(SharedMemory& shared, const Tile& tile, int defect) {
     if (is(defect, WRONG_PARITY)) shared.common_full.wait(1);            // parity
     if (rank == 1 && !is(defect, PEER_GONE)) shared.peer_done.arrive_cluster(0);
     if (rank == 0) shared.peer_done.wait_acquire<Scope::kCluster>(0);    // peer
-    while (is(defect, LOOKS_ON) && !shared.common_full.try_wait(1)) {}   // looks
+    const bool looks = is(defect, LOOKS_ON) || is(defect, LOOKS_ALONE);
+    while (looks && !shared.common_full.try_wait(1)) {}  // looks
 }
 
 extern "C" __global__ void hangs(const __grid_constant__ Tile tile, float* sums, int defect) {
@@ -149,6 +150,7 @@ HANGS = {
     "WRONG_PARITY": Hang("common_full", "parity", 1, 1, 0, "the phase before, whose parity is 0"),
     "PEER_GONE": Hang("peer_done", "peer", 0, 1, 0, _NOBODY, rank=0),
     "WRONG_COUNT": Hang("full[0]", "full", 0, 1, 0, "1 of 2 have arrived"),
+    "LOOKS_ALONE": Hang("common_full", "looks", 1, 1, 0, _NOBODY),
 }
 """By name what is planted, and where all hang of it that hang."""
 

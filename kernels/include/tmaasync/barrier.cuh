@@ -143,20 +143,26 @@ struct alignas(8) SharedMemBarrier {
     // Whether the phase of this parity has completed. May suspend the thread for a bounded time.
     __device__ __forceinline__ bool try_wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_looking(address(), phase, place)) return true;
+        if constexpr (ptx::kEndsHangs) {
+            if (ptx::gives_up_looking(address(), phase, place)) return true;
+        }
         return ptx::mbarrier_try_wait_parity(address(), phase);
     }
 
     // Whether the phase of this parity has completed. Never suspends the thread.
     __device__ __forceinline__ bool test_wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_looking(address(), phase, place)) return true;
+        if constexpr (ptx::kEndsHangs) {
+            if (ptx::gives_up_looking(address(), phase, place)) return true;
+        }
         return ptx::mbarrier_test_wait_parity(address(), phase);
     }
 
     // Whether the phase of a state token has completed, which is the current one or the one before.
     __device__ __forceinline__ bool test_wait_state(u64 state) const {
-        if (ptx::is_draining()) return true;
+        if constexpr (ptx::kEndsHangs) {
+            if (ptx::is_draining()) return true;
+        }
         return ptx::mbarrier_test_wait(address(), state);
     }
 

@@ -11,6 +11,9 @@ namespace tmaasync::ptx {
 
 #if defined(TMAASYNC_DEBUG) && TMAASYNC_DEBUG
 
+// Asked at compile time where a second way out of a function would cost other builds something.
+constexpr bool kEndsHangs = true;
+
 constexpr int kNameBytes = 96;
 
 // Threads of a warp that waited in vain, and what they waited for.
@@ -59,6 +62,8 @@ __device__ __forceinline__ bool is_draining() {
 }
 
 #else
+
+constexpr bool kEndsHangs = false;
 
 __device__ constexpr bool is_draining() {
     return false;

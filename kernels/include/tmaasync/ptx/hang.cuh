@@ -122,6 +122,16 @@ __device__ __forceinline__ void settle(const HangState& state) {
     if (globaltimer() > since + kDrainNs) exit_thread();
 }
 
+// The kernel drains, and so this wait is over.
+__device__ __forceinline__ void leave_wait(
+    HangState& state, u32 barrier, u32 phase, u64 since_ns, const WaitPlace& place
+) {
+    if (!mbarrier_test_wait_parity(barrier, phase)) {
+        record_wait(state, barrier, phase, globaltimer() - since_ns, place);
+    }
+    settle(state);
+}
+
 // Looks until the phase of this parity has completed, or the kernel drains: then that is true, and
 // the wait is over.
 __device__ __forceinline__ bool gives_up_waiting(u32 barrier, u32 phase, const WaitPlace& place) {
@@ -133,17 +143,50 @@ __device__ __forceinline__ bool gives_up_waiting(u32 barrier, u32 phase, const W
         if (state.budget_ns != 0 && waited > state.budget_ns) start_draining(state);
         __nanosleep(kLookEveryNs);
     }
-    const u64 waited = globaltimer() - start;
-    if (!mbarrier_test_wait_parity(barrier, phase)) {
-        record_wait(state, barrier, phase, waited, place);
-    }
-    settle(state);
+    leave_wait(state, barrier, phase, start, place);
     return true;
 }
 
-// The same of one look in a loop of the caller's. It starts no draining.
+// Since when a thread has been looking at one phase, again and again.
+struct Looking {
+    u32 barrier;
+    u32 phase;
+    u64 since_ns;
+    u64 last_ns;
+};
+
+// By where a thread runs. Only kernels that look have it.
+constexpr u32 kMostSms = 160;
+constexpr u32 kThreadsOfSm = 2048;
+inline __device__ Looking tmaasync_looking[kMostSms * kThreadsOfSm];
+
+__device__ __forceinline__ Looking& looking() {
+    u32 sm, warp, lane;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm)::"memory");
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp)::"memory");
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane)::"memory");
+    return tmaasync_looking[sm % kMostSms * kThreadsOfSm + warp * 32 + lane];
+}
+
+// Since when the thread has looked at this phase. One that was away for a while begins anew.
+__device__ __forceinline__ u64 looked_since(u32 barrier, u32 phase, u64 budget_ns) {
+    Looking& looking = ptx::looking();
+    const u64 now = globaltimer();
+    const bool same = looking.barrier == barrier && looking.phase == phase;
+    if (!same || now - looking.last_ns > budget_ns / 8) looking = {barrier, phase, now, now};
+    looking.last_ns = now;
+    return looking.since_ns;
+}
+
+// The same of one look in a loop of the caller's.
 __device__ __forceinline__ bool gives_up_looking(u32 barrier, u32 phase, const WaitPlace& place) {
-    return is_draining() && gives_up_waiting(barrier, phase, place);
+    HangState& state = tmaasync_hang_state;
+    if (mbarrier_test_wait_parity(barrier, phase)) return false;
+    const u64 since = looked_since(barrier, phase, state.budget_ns);
+    if (state.budget_ns != 0 && globaltimer() - since > state.budget_ns) start_draining(state);
+    if (!is_draining()) return false;
+    leave_wait(state, barrier, phase, since, place);
+    return true;
 }
 
 #else
