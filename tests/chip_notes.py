@@ -39,7 +39,7 @@ class Chip:
         grid, block = (self.blocks, 1, 1), (32 * self.warps, 1, 1)
         self.layout = Layout.of(grid, block, self.room)
         self._warps = np.zeros(self.layout.warps, WARP_DTYPE)
-        self._records = np.zeros((self.layout.warps, self.room), RECORD_DTYPE)
+        self._records = np.zeros(self.layout.records_shape, RECORD_DTYPE)
         self._used = np.zeros(self.layout.warps, int)
 
     def __call__(
@@ -59,24 +59,25 @@ class Chip:
         amount: int = 0,
     ) -> None:
         """One record, by the rules of ``struct TraceRecord``."""
-        warp, index = block * self.warps + thread // 32, 0
+        warp = block * self.warps + thread // 32
+        index = int(self._used[warp])
         self._used[warp] += 1
-        index = int(self._used[warp]) - 1
-        if index == 0 or index & (index - 1) == 0:
-            self._read_clocks(warp, block, index.bit_length(), end_ns)
-        if index >= self.room:
-            self._warps[warp]["dropped"] += 1
-            return
+        if index == 0:
+            self._read_clocks(warp, block, 0, end_ns)
+        if kind == "wait" and index % 32 < 4:
+            self._read_clocks(warp, block, 1 + index // 32 % 15, end_ns)
         rank = block % self.cluster if home is None else home
         what = RecordKind[kind.upper()] | thread % 32 << 5 | parity << 10 | ready << 11
         is_named = kind.startswith("named")
         where = barrier if is_named else (barrier + BASE) // 8 | (shared + BASE) // 16 << 16
         more = self._cycles(end_ns if began_ns is None else began_ns, block)
-        self._records[warp, index] = (
+        if index >= self.room:
+            more, kind = index, ""
+        self._records[warp, min(index, self.room)] = (
             self._cycles(end_ns, block) % 2**32,
             what | rank << 12 | number << 16,
             where,
-            more % 2**32 if kind in _WAITS else amount,
+            amount if kind and kind not in _WAITS else more % 2**32,
         )
 
     def _cycles(self, time_ns: float, block: int) -> int:

@@ -198,7 +198,7 @@ def test_blocks_beyond_the_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -
 
     trace = chip.trace()
 
-    kept = 20_000 // (3 * (272 + 64 * 16))
+    kept = 20_000 // (3 * (272 + 65 * 16))
     assert trace.blocks_left_out == 100 - kept
     assert trace.blocks == ((0, 0, 0),)
 

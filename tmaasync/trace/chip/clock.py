@@ -78,12 +78,11 @@ def cycles_of(records: _Array, warps: _Array) -> _Array:
 
     Args:
         records: `RECORD_DTYPE`, one row per warp.
-        warps: `WARP_DTYPE`, which read all 64 with the first record.
+        warps: `WARP_DTYPE`, which read all 64 before the first record.
     """
-    low = records["time"]
-    first = warps["clocks"]["cycles"][:, 0].astype(np.int64)
-    behind = (first.astype(np.uint32) - low[:, 0]).astype(np.int64)
+    opened = warps["clocks"]["cycles"][:, 0].astype(np.int64)
     # Lanes that have diverged may note a little out of order, so steps have a sign.
-    steps = np.diff(low, axis=1, prepend=low[:, :1]).astype(np.int32)
-    cycles: _Array = (first - behind)[:, None] + np.cumsum(steps, axis=1, dtype=np.int64)
+    before = opened.astype(np.uint32)[:, None]
+    steps = np.diff(records["time"], axis=1, prepend=before).astype(np.int32)
+    cycles: _Array = opened[:, None] + np.cumsum(steps, axis=1, dtype=np.int64)
     return cycles

@@ -26,13 +26,13 @@ CLOCKS_DTYPE = np.dtype([("global_ns", "<u8"), ("cycles", "<u8")])
 WARP_DTYPE = np.dtype(
     [
         ("clocks", CLOCKS_DTYPE, (16,)),
-        ("dropped", "<u4"),
         ("processor", "<u4"),
         ("dynamic_shared", "<u4"),
-        ("unused", "<u4"),
+        ("unused", "<u8"),
     ]
 )
-"""``struct TraceWarp``: 272 bytes. Clocks that were never read are 0."""
+"""``struct TraceWarp``: 272 bytes. The first clocks are those of its block's opening; those that
+were never read are 0."""
 
 BUFFER_DTYPE = np.dtype(
     [
@@ -47,7 +47,7 @@ BUFFER_DTYPE = np.dtype(
 """``struct TraceBuffer``: 32 bytes."""
 
 _MAX_BYTES = 1 << 28
-_WORD_BYTES = 8
+_SLOT_BYTES = 16
 _WARP_THREADS = 32
 
 
@@ -85,7 +85,7 @@ class Layout:
     ) -> Layout:
         """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
         warps = -(-math.prod(block) // _WARP_THREADS)
-        block_bytes = warps * (WARP_DTYPE.itemsize + records_per_warp * RECORD_DTYPE.itemsize)
+        block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
         blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
 
@@ -100,13 +100,18 @@ class Layout:
         return self.warps * WARP_DTYPE.itemsize
 
     @property
+    def records_shape(self) -> tuple[int, int]:
+        """A row per warp, whose last element is for those that have no room."""
+        return self.warps, self.records_per_warp + 1
+
+    @property
     def size_bytes(self) -> int:
         """Of the device memory."""
-        return self.records_offset + self.warps * self.records_per_warp * RECORD_DTYPE.itemsize
+        return self.records_offset + math.prod(self.records_shape) * RECORD_DTYPE.itemsize
 
     def shared_bytes(self, asked: int) -> int:
-        """Dynamic shared memory with a word per warp at its end."""
-        return -(-asked // _WORD_BYTES) * _WORD_BYTES + self.warps_per_block * _WORD_BYTES
+        """Dynamic shared memory with a ``TraceSlot`` per warp at its end."""
+        return -(-asked // _SLOT_BYTES) * _SLOT_BYTES + self.warps_per_block * _SLOT_BYTES
 
     def buffer(self, address: int, launch: int) -> bytes:
         """What the kernel is told of device memory at this address; ``launch`` tells launches."""

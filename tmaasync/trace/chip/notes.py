@@ -88,14 +88,17 @@ def read(
     it would not fit together. Times start at the first note.
     """
     warps = np.frombuffer(raw, WARP_DTYPE, layout.warps)
-    shape = (layout.warps, layout.records_per_warp)
-    records = np.frombuffer(raw, RECORD_DTYPE, offset=layout.records_offset).reshape(shape)
+    whole = np.frombuffer(raw, RECORD_DTYPE, offset=layout.records_offset)
+    whole = whole.reshape(layout.records_shape)
+    records, beyond = whole[:, :-1], whole[:, -1]
     used = np.flatnonzero(records["what"][:, 0])
     if not len(used):
         return _nothing(), 0
     notes = _columns(records[used], warps[used], used, layout, places, shared_bytes, usual_cycle_ns)
-    is_cut = _is_cut(notes, np.flatnonzero(warps["dropped"]), layout, places)
-    return notes.where(~is_cut), int(warps["dropped"].sum()) + int(is_cut.sum())
+    full = np.flatnonzero(beyond["what"])
+    dropped = beyond["more"][full].astype(np.int64) + 1 - layout.records_per_warp
+    is_cut = _is_cut(notes, full, layout, places)
+    return notes.where(~is_cut), int(dropped.sum()) + int(is_cut.sum())
 
 
 def _columns(

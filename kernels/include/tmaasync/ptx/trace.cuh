@@ -44,21 +44,24 @@ struct alignas(16) TraceRecord {
 };
 
 // CLOCKS_DTYPE: the two clocks read at once.
-struct TraceClocks {
+struct alignas(16) TraceClocks {
     u64 global_ns;
     u64 cycles;
 };
 
-// WARP_DTYPE. Clocks are read with records 0, 1, 2, 4, 8, ... of the warp.
-struct alignas(16) TraceWarp {
-    TraceClocks clocks[16];
-    u32 dropped;
+constexpr int kTraceClocks = 16;
+constexpr u32 kTraceNothing = ~0u;
+
+// WARP_DTYPE. The first clocks are those of the block's opening, the others of some of its waits.
+struct TraceWarp {
+    TraceClocks clocks[kTraceClocks];
     u32 processor;
     u32 dynamic_shared;
-    u32 unused;
+    u64 unused;
 };
 
-// BUFFER_DTYPE, written by the host before each launch.
+// BUFFER_DTYPE, written by the host before each launch. Behind a warp's records there is one more,
+// for the last of those that have no room, with the number of all in `more`.
 struct TraceBuffer {
     TraceWarp* warps;
     TraceRecord* records;
@@ -66,6 +69,14 @@ struct TraceBuffer {
     u32 blocks;
     u32 launch;
     u32 unused;
+};
+
+// In shared memory: where a warp notes, and how much it has. The tag tells whether it is this
+// block's of this launch, or what an earlier one left there.
+struct alignas(16) TraceSlot {
+    u32 tag;
+    u32 used;
+    TraceRecord* records;
 };
 
 extern "C" {
@@ -97,53 +108,101 @@ __device__ __forceinline__ u32 trace_rank() {
     return rank;
 }
 
-// The first byte of dynamic shared memory, at whose end the host leaves a word for each warp.
+__device__ __forceinline__ u32 trace_block() {
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+
+__device__ __forceinline__ u32 trace_thread() {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+__device__ __forceinline__ u32 trace_warps() {
+    return (blockDim.x * blockDim.y * blockDim.z + 31) / 32;
+}
+
+__device__ __forceinline__ u32 trace_tag() {
+    return tmaasync_trace.launch + trace_block() * 0x9E3779B1u;
+}
+
+// The first byte of dynamic shared memory, at whose end the host leaves room for the slots.
 __device__ __forceinline__ u32 trace_dynamic_shared() {
     extern __shared__ __align__(1024) unsigned char tmaasync_trace_shared[];
     return shared_address(tmaasync_trace_shared);
 }
 
-// The next free record of the warp, whose word holds how many were used, behind a tag: what an
-// earlier block or launch left there is none of ours. Atomic, because lanes may have diverged.
-__device__ __forceinline__ u32 trace_next(u32 warp, u32 warps, u32 block) {
+__device__ __forceinline__ TraceSlot* trace_slot(u32 warp) {
     extern __shared__ __align__(1024) unsigned char tmaasync_trace_shared[];
     u32 size_bytes;
     asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(size_bytes));
-    auto* words = reinterpret_cast<u64*>(tmaasync_trace_shared + size_bytes) - warps;
-    const u64 tag = static_cast<u64>(tmaasync_trace.launch + block * 0x9E3779B1u) << 32;
-    u64 seen = *const_cast<volatile u64*>(&words[warp]);
-    for (;;) {
-        const u64 used = (seen ^ tag) >> 32 == 0 ? seen & 0xFFFFFFFFu : 0;
-        const u64 before = atomicCAS(&words[warp], seen, tag | (used + 1));
-        if (before == seen) return static_cast<u32>(used);
-        seen = before;
+    auto* end = reinterpret_cast<TraceSlot*>(tmaasync_trace_shared + size_bytes);
+    return end - trace_warps() + warp;
+}
+
+__device__ __forceinline__ TraceSlot trace_read(const TraceSlot* slot) {
+    TraceSlot seen;
+    asm volatile(
+        "ld.volatile.shared.v2.u32 {%0, %1}, [%3];\n\t"
+        "ld.volatile.shared.u64 %2, [%3 + 8];"
+        : "=r"(seen.tag), "=r"(seen.used), "=l"(seen.records)
+        : "r"(shared_address(slot))
+        : "memory"
+    );
+    return seen;
+}
+
+__device__ __forceinline__ void trace_store_record(
+    TraceRecord* record, u32 time, u32 what, u32 where, u32 more
+) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(record)),
+                 "r"(time), "r"(what), "r"(where), "r"(more)
+                 : "memory");
+}
+
+// Before the first barrier of the block is initialised, by the thread that does it: from here on
+// its warps note. Several threads may come, each once or more.
+__device__ __forceinline__ void trace_open() {
+    const u32 block = trace_block();
+    // The last is opened last.
+    const bool is_open = trace_read(trace_slot(trace_warps() - 1)).tag == trace_tag();
+    if (is_open || block >= tmaasync_trace.blocks) return;
+    const TraceClocks now = trace_clocks();
+    for (u32 warp = 0; warp < trace_warps(); ++warp) {
+        TraceSlot* slot = trace_slot(warp);
+        const TraceSlot seen = trace_read(slot);
+        if (seen.tag == trace_tag()) continue;
+        const u64 index = static_cast<u64>(block) * trace_warps() + warp;
+        TraceWarp& home = tmaasync_trace.warps[index];
+        home.clocks[0] = now;
+        home.processor = trace_processor();
+        home.dynamic_shared = trace_dynamic_shared();
+        slot->records = tmaasync_trace.records + index * (tmaasync_trace.records_per_warp + 1);
+        __threadfence_block();
+        const u64 before = static_cast<u64>(seen.used) << 32 | seen.tag;
+        atomicCAS(reinterpret_cast<u64*>(slot), before, static_cast<u64>(trace_tag()));
     }
 }
 
-__device__ __forceinline__ void trace_note(
-    TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0
-) {
-    const u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    if (block >= tmaasync_trace.blocks) return;
-    const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    const u32 warps = (blockDim.x * blockDim.y * blockDim.z + 31) / 32;
-    const u32 index = trace_next(thread / 32, warps, block);
-    const u64 warp = static_cast<u64>(block) * warps + thread / 32;
-    TraceWarp& home = tmaasync_trace.warps[warp];
-    if ((index & (index - 1)) == 0 && index >> 15 == 0)
-        home.clocks[32 - __clz(index)] = trace_clocks();
-    if (index == 0) {
-        home.processor = trace_processor();
-        home.dynamic_shared = trace_dynamic_shared();
-    }
-    if (index >= tmaasync_trace.records_per_warp) {
-        atomicAdd(&home.dropped, 1);
-        return;
-    }
-    const u32 what = static_cast<u32>(kind) | thread % 32 << 5 | flags;
-    tmaasync_trace.records[warp * tmaasync_trace.records_per_warp + index] = {
-        time, what, where, more
-    };
+// Returns the record's number, or kTraceNothing. Kept short: it lies between the instructions that
+// are being timed.
+__device__ __forceinline__ u32
+trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
+    TraceSlot* slot = trace_slot(trace_thread() / 32);
+    const TraceSlot seen = trace_read(slot);
+    if (seen.tag != trace_tag()) return kTraceNothing;
+    const u32 index = atomicAdd(&slot->used, 1);
+    const u32 room = tmaasync_trace.records_per_warp;
+    const u32 what = static_cast<u32>(kind) | trace_thread() % 32 << 5 | flags;
+    const bool has_room = index < room;
+    trace_store_record(
+        seen.records + (has_room ? index : room), time, what, where, has_room ? more : index
+    );
+    return index;
+}
+
+// Of the latest records, one time of every 32: enough to fit a line through.
+__device__ __forceinline__ void trace_read_clocks(u32 index) {
+    const u64 warp = static_cast<u64>(trace_block()) * trace_warps() + trace_thread() / 32;
+    tmaasync_trace.warps[warp].clocks[1 + index / 32 % (kTraceClocks - 1)] = trace_clocks();
 }
 
 // The home of a shared::cluster address.
@@ -164,7 +223,11 @@ __device__ __forceinline__ u32 trace_rank() {
 __device__ __forceinline__ u32 trace_rank_of(u32) {
     return 0;
 }
-__device__ __forceinline__ void trace_note(TraceKind, u32, u32, u32, u32 = 0) {}
+__device__ __forceinline__ void trace_open() {}
+__device__ __forceinline__ u32 trace_note(TraceKind, u32, u32, u32, u32 = 0) {
+    return 0;
+}
+__device__ __forceinline__ void trace_read_clocks(u32) {}
 
 #endif
 
@@ -194,7 +257,8 @@ __device__ __forceinline__ void trace_on_barrier(
 ) {
     if constexpr (kIsTraced) {
         const u32 now = trace_clock();
-        const u32 lanes = __match_any_sync(__activemask(), barrier << 4 | home);
+        u32 lanes = __activemask();
+        if (__popc(lanes) > 1) lanes = __match_any_sync(lanes, barrier << 4 | home);
         if (!trace_leads(lanes)) return;
         const u32 flags = trace_home(home) | trace_number(__popc(lanes));
         trace_note(kind, now, trace_place(barrier), amount, flags);
@@ -203,6 +267,7 @@ __device__ __forceinline__ void trace_on_barrier(
 
 __device__ __forceinline__ void trace_init(u32 barrier, u32 count) {
     if constexpr (kIsTraced) {
+        trace_open();
         trace_on_barrier(TraceKind::kInit, barrier, trace_rank(), count);
     }
 }
@@ -240,8 +305,12 @@ __device__ __forceinline__ void trace_wait(TraceKind kind, u32 began, u32 where,
 
 __device__ __forceinline__ void trace_phase_wait(u32 barrier, u32 parity, bool ready, u32 began) {
     if constexpr (kIsTraced) {
+        const u32 now = trace_clock();
+        if (!trace_leads(__activemask())) return;
         const u32 flags = trace_home(trace_rank()) | parity << 10 | u32{ready} << 11;
-        trace_wait(TraceKind::kWait, began, trace_place(barrier), flags);
+        const u32 index = trace_note(TraceKind::kWait, now, trace_place(barrier), began, flags);
+        // Of every few notes one is a wait, so that of every 32 one reads the clocks, or a few.
+        if (index % 32 < 4) trace_read_clocks(index);
     }
 }
 
