@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from typing import Any
 
@@ -25,22 +24,15 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
     memory, a NumPy array.
     """
     if like.framework == "torch":
-        torch_empty, dtype, device = _in_torch(element.name, like.device)
-        return torch_empty(shape, dtype=dtype, device=device)
+        torch = sys.modules["torch"]
+        device = "cpu" if like.device is None else f"cuda:{like.device}"
+        return torch.empty(shape, dtype=getattr(torch, element.name), device=device)
     if like.device is None:
         return np.empty(shape, dtype=element.dtype)
     import cupy
 
     with cupy.cuda.Device(like.device):
         return cupy.empty(shape, dtype=element.dtype)
-
-
-@functools.cache
-def _in_torch(element: str, device: int | None) -> tuple[Any, Any, Any]:
-    """torch.empty, and what it takes: looked up once, since a name costs as much as the memory."""
-    torch = sys.modules["torch"]
-    place = torch.device("cpu") if device is None else torch.device("cuda", device)
-    return torch.empty, getattr(torch, element), place
 
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
