@@ -231,6 +231,7 @@ class Cupy(ModuleType):
         stream = SimpleNamespace(ptr=7)
         self.cuda = SimpleNamespace(
             Device=lambda _: nullcontext(),
+            Stream=object,
             ExternalStream=lambda _: nullcontext(),
             get_current_stream=lambda *_: stream,
         )

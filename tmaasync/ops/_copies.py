@@ -41,8 +41,9 @@ def _torch_stream(device: int, stream: int) -> Any:
 def _cupy_stream(cupy: Any, stream: int) -> Any:
     if int(cupy.cuda.get_current_stream().ptr) == stream:
         return contextlib.nullcontext()
-    wrap = getattr(cupy.cuda.Stream, "from_external", None)  # new in CuPy 14
-    return cupy.cuda.ExternalStream(stream) if wrap is None else wrap(_StreamHandle(stream))
+    if hasattr(cupy.cuda.Stream, "from_external"):  # new in CuPy 14
+        return cupy.cuda.Stream.from_external(_StreamHandle(stream))
+    return cupy.cuda.ExternalStream(stream)
 
 
 class _StreamHandle(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 
-__all__ = ["copy_bytes", "empty", "empty_rows", "padded_row_bytes"]
+__all__ = ["copy_bytes", "empty", "empty_rows", "maker_like", "padded_row_bytes"]
 
 _GRANULE_BYTES = 16
 
@@ -33,6 +34,19 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
 
     with cupy.cuda.Device(like.device):
         return cupy.empty(shape, dtype=element.dtype)
+
+
+def maker_like(view: ArrayView) -> Callable[[Any], Any]:
+    """What makes `empty` arrays like a given one, if that is like the array of ``view``.
+
+    torch does so at half the cost, if they are contiguous.
+    """
+    owner: Any = view.owner
+    if view.framework == "torch" and owner.is_contiguous():
+        make: Callable[[Any], Any] = sys.modules["torch"].empty_like
+        return make
+    like = view._replace(owner=None, lease=None)
+    return lambda _: empty(like, like.shape, like.element)
 
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import _arrays
-from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.ops._plans import Layout, PlanCache
-from tmaasync.ops._results import empty
+from tmaasync.ops._results import empty, maker_like
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
 from tmaasync.ops.attention.plan import Plan, plan_for
 from tmaasync.ops.attention.scores import Scores
@@ -83,7 +84,7 @@ def attention(  # noqa: PLR0913 - what attention has
             if known.plan.keeps_apart(addresses):
                 known.plan.start(addresses, handle)
                 return out
-        elif (again := _attend_again(known, addresses, handle, out)) is not None:
+        elif (again := _attend_again(known, addresses, handle, q, out)) is not None:
             return again
     views = Views.of(q, k, v, _AXES)
     scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
@@ -98,7 +99,7 @@ def attention(  # noqa: PLR0913 - what attention has
     if plan.is_ready and _is_key(window):
         like = views.q._replace(owner=None, lease=None)
         frameworks = (*views.frameworks, target.framework)
-        known_plan = _Known(plan, like, return_lse)
+        known_plan = _Known(plan, like, return_lse, maker_like(views.q))
         _PLANS.remember(arrays, option, known_plan, frameworks, target.device)
     return out if lse is None else (out, lse)
 
@@ -109,6 +110,8 @@ class _Known(NamedTuple):
     plan: Plan
     like: ArrayView
     returns_lse: bool
+    make_output: Callable[[Any], Any]
+    """From an array like the first."""
 
 
 _PLANS: PlanCache[_Known] = PlanCache()
@@ -119,10 +122,10 @@ def _is_key(window: object) -> bool:
     return window is None or isinstance(window, tuple)
 
 
-def _attend_again(known: _Known, addresses: list[int], stream: int, out: Any) -> Any:
+def _attend_again(known: _Known, addresses: list[int], stream: int, q: Any, out: Any) -> Any:
     """The same as an earlier call with arrays like these; None if they are in each other's way."""
     if out is None:
-        out = empty(known.like, known.like.shape, known.like.element)
+        out = known.make_output(q)
         addresses.append(_address(out))
     elif not known.plan.keeps_apart(addresses):
         return None
@@ -134,8 +137,8 @@ def _attend_again(known: _Known, addresses: list[int], stream: int, out: Any) ->
 
 
 def _address(array: Any) -> int:
-    seen = fingerprint(array)
-    return _arrays.view(array).address if seen is None else seen[0]
+    address_of = getattr(array, "data_ptr", None)  # of torch
+    return _arrays.view(array).address if address_of is None else int(address_of())
 
 
 def _new_lse(q: ArrayView) -> Any:
