@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import tmaasync
-from tmaasync import emulate, ops, pipeline, swizzle, wgmma
+from tmaasync import emulate, ops, pipeline, swizzle, trace, wgmma
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -57,7 +57,9 @@ def test_no_page_is_in_the_index_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [tmaasync, emulate, ops, pipeline, swizzle, wgmma], ids=lambda module: module.__name__
+    "module",
+    [tmaasync, emulate, ops, pipeline, swizzle, trace, wgmma],
+    ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     missing = set(_public_names(module)) - set(_documented())

@@ -234,12 +234,17 @@ def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
 
 
 def _work_spans(trace: Trace, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
-    """Every wgmma until it has run, every store until its buffer has been read."""
+    """Every wgmma until it has run, every store until its buffer has been read.
+
+    Of the chip's stores those are left out of which nobody saw when they were read.
+    """
     done = trace.of(kind=(EventKind.MMA_EXECUTED, EventKind.STORE_READ)).events
     ends = dict(zip(done["sequence"].tolist(), done["time"].tolist(), strict=True))
     for issued, warps in _issued(events):
-        over = ends.get(int(issued["sequence"]), end)
         is_mma = issued["kind"] == EventKind.MMA_ISSUED
+        if trace.unit == "ns" and not is_mma and int(issued["sequence"]) not in ends:
+            continue
+        over = ends.get(int(issued["sequence"]), end)
         name = "wgmma" if is_mma else trace.name_of(int(issued["shared"]))
         activity = Activity.COMPUTING if is_mma else Activity.STORING
         span = LaneSpan(activity, int(issued["time"]), over, name)

@@ -84,11 +84,14 @@ def find_spans(trace: Trace) -> Spans:
     events = trace.events
     threads = events[events["thread"] != NOBODY]
     waits = _waits(events, threads)
+    stores = threads[threads["kind"] == EventKind.STORE_ISSUED]
+    if trace.unit == "ns":  # of which somebody saw when they were read
+        stores = stores[np.isin(_keys(stores), _sequences(events, EventKind.STORE_READ))]
     parts = (
         # A wait for wgmma lies within its time under way.
         waits.where(waits.activity != _NUMBER[Activity.COMPUTING]),
-        _work(events, threads, EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED, Activity.COMPUTING),
-        _work(events, threads, EventKind.STORE_ISSUED, EventKind.STORE_READ, Activity.STORING),
+        _work(threads, events, EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED, Activity.COMPUTING),
+        _work(stores, events, EventKind.STORE_ISSUED, EventKind.STORE_READ, Activity.STORING),
     )
     return Spans(
         **{
@@ -139,7 +142,7 @@ def _activities(waits: _Array, events: _Array) -> _Array:
     homes = _homes(waits)
     is_full = np.isin(homes, full)
     is_empty = np.isin(homes, homes[of_loaders & ~is_full])
-    awaited = waits["cluster"].astype(np.int64) << 32 | waits["sequence"]
+    awaited = _keys(waits)
     conditions = [
         (waits["kind"] == EventKind.NAMED_WAIT_END, Activity.WAITING_NAMED),
         (waits["kind"] == EventKind.CLUSTER_WAIT_END, Activity.WAITING_CLUSTER),
@@ -174,20 +177,24 @@ def _loaders(events: _Array) -> _Array:
 
 
 def _sequences(events: _Array, kind: EventKind) -> _Array:
-    chosen = events[events["kind"] == kind]
-    sequences: _Array = chosen["cluster"].astype(np.int64) << 32 | chosen["sequence"]
-    return sequences
+    return _keys(events[events["kind"] == kind])
+
+
+def _keys(events: _Array) -> _Array:
+    """Which copy or wgmma of which cluster."""
+    keys: _Array = events["cluster"].astype(np.int64) << 32 | events["sequence"]
+    return keys
 
 
 # --- work under way ---------------------------------------------------------------------------
 
 
 def _work(
-    events: _Array, threads: _Array, begins: EventKind, ends: EventKind, activity: Activity
+    threads: _Array, events: _Array, begins: EventKind, ends: EventKind, activity: Activity
 ) -> Spans:
     """What is under way from its issue, of wgmma on all four warps of the warpgroup."""
     issued = threads[threads["kind"] == begins]
-    over = _over(events, ends, _sequences(threads, begins), _cluster_ends(events))
+    over = _over(events, ends, _sequences(issued, begins), _cluster_ends(events))
     warp = issued["thread"].astype(np.int64) // _WARP
     copies = 1
     if begins == EventKind.MMA_ISSUED:

@@ -129,6 +129,8 @@ def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozense
             is_mma = kind == EventKind.MMA_ISSUED
             for member in range(first, first + _WARPGROUP_WARPS) if is_mma else (warp,):
                 profiles[member].add(deed)
+    for warp in np.unique(threads["thread"][threads["kind"] == EventKind.ARRIVE] // _WARP).tolist():
+        profiles[warp].add(EventKind.ARRIVE)
     meetings: dict[int, set[object]] = defaultdict(set)
     for warp, activity, barrier in _distinct(spans.warp, spans.activity, spans.barrier):
         kept = meetings if ACTIVITIES[activity] in _MEETINGS else profiles

@@ -1,8 +1,9 @@
 """From the notes of the chip's warps to the events that the emulator writes.
 
 What no thread sees is known when a wait ends: a load has landed, a store has been read, wgmma has
-run, at the latest then. Where the wait found it done at its first look, it is left open since when:
-the load has landed when that wait begins, and the barrier's phase has no event of its completion.
+run, at the latest then. Where a wait found it done at its first look, it is left open since when:
+the load has landed when that wait begins, the barrier's phase has no event of its completion, and
+a store none of having been read.
 """
 
 from __future__ import annotations

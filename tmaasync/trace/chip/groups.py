@@ -25,6 +25,7 @@ _STORES = (
 )
 _MMAS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
 _WARP, _WARPGROUP = 32, 128
+_STALL_NS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,10 @@ def _wait_for_stores(
     awaited = [store for group in thread.groups[:end] for store in group][-1:]
     if awaited:
         log.sequences[note] = log.sequences[awaited[0]]
-    for group in thread.groups[thread.read : end]:
-        log.read += _done(log, notes, note, group)
+    # A wait that did not have to wait does not tell since when they were read.
+    if notes.end[note] - notes.began[note] >= _STALL_NS:
+        for group in thread.groups[thread.read : end]:
+            log.read += _done(log, notes, note, group)
     thread.read = max(thread.read, end)
     if are_writes:
         for group in thread.groups[thread.over : end]:

@@ -14,6 +14,7 @@ __all__ = ["Notes", "Places", "read"]
 
 _Array = np.ndarray[Any, Any]
 _ALIGNMENT = 1024
+_SHARED_WINDOW = (1 << 24) - 1
 _RESERVED_BYTES = 1024  # of every block, below its static variables
 
 
@@ -123,7 +124,8 @@ def _columns(
     first = (end - waited * clock.cycle_ns).min()
     block = numbers[row] // layout.warps_per_block
     barrier, shared = (where & 0xFFFF) * 8, (where >> 16) * 16
-    base = warps["dynamic_shared"][row].astype(np.int64)
+    # Above, a shared address tells the rank of its block.
+    base = warps["dynamic_shared"][row].astype(np.int64) & _SHARED_WINDOW
     return Notes(
         kind=kind,
         cluster=places.clusters[block],

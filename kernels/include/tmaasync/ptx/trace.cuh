@@ -167,18 +167,18 @@ __device__ __forceinline__ void trace_open() {
     if (is_open || block >= tmaasync_trace.blocks) return;
     const TraceClocks now = trace_clocks();
     for (u32 warp = 0; warp < trace_warps(); ++warp) {
-        TraceSlot* slot = trace_slot(warp);
-        const TraceSlot seen = trace_read(slot);
-        if (seen.tag == trace_tag()) continue;
         const u64 index = static_cast<u64>(block) * trace_warps() + warp;
         TraceWarp& home = tmaasync_trace.warps[index];
         home.clocks[0] = now;
         home.processor = trace_processor();
         home.dynamic_shared = trace_dynamic_shared();
+        TraceSlot* slot = trace_slot(warp);
         slot->records = tmaasync_trace.records + index * (tmaasync_trace.records_per_warp + 1);
         __threadfence_block();
-        const u64 before = static_cast<u64>(seen.used) << 32 | seen.tag;
-        atomicCAS(reinterpret_cast<u64*>(slot), before, static_cast<u64>(trace_tag()));
+        for (TraceSlot seen = trace_read(slot); seen.tag != trace_tag(); seen = trace_read(slot)) {
+            const u64 before = static_cast<u64>(seen.used) << 32 | seen.tag;
+            atomicCAS(reinterpret_cast<u64*>(slot), before, static_cast<u64>(trace_tag()));
+        }
     }
 }
 
@@ -187,9 +187,10 @@ __device__ __forceinline__ void trace_open() {
 __device__ __forceinline__ u32
 trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
     TraceSlot* slot = trace_slot(trace_thread() / 32);
+    // Counted before the tag is known, so that the two do not wait for each other.
+    const u32 index = atomicAdd(&slot->used, 1);
     const TraceSlot seen = trace_read(slot);
     if (seen.tag != trace_tag()) return kTraceNothing;
-    const u32 index = atomicAdd(&slot->used, 1);
     const u32 room = tmaasync_trace.records_per_warp;
     const u32 what = static_cast<u32>(kind) | trace_thread() % 32 << 5 | flags;
     const bool has_room = index < room;
@@ -280,19 +281,21 @@ __device__ __forceinline__ void trace_expect(u32 barrier, u32 bytes) {
     if constexpr (kIsTraced) trace_on_barrier(TraceKind::kExpect, barrier, trace_rank(), bytes);
 }
 
-// The same of mapa addresses.
-__device__ __forceinline__ void trace_arrive_cluster(u32 remote_barrier, u32 count) {
+// The same of mapa addresses, which as a rule are another in each lane: all note.
+__device__ __forceinline__ void trace_on_remote(TraceKind kind, u32 remote_barrier, u32 amount) {
     if constexpr (kIsTraced) {
         const u32 home = trace_rank_of(remote_barrier);
-        trace_on_barrier(TraceKind::kArrive, remote_barrier - mapa(0u, home), home, count);
+        const u32 place = trace_place(remote_barrier - mapa(0u, home));
+        trace_note(kind, trace_clock(), place, amount, trace_home(home) | trace_number(1));
     }
 }
 
+__device__ __forceinline__ void trace_arrive_cluster(u32 remote_barrier, u32 count) {
+    if constexpr (kIsTraced) trace_on_remote(TraceKind::kArrive, remote_barrier, count);
+}
+
 __device__ __forceinline__ void trace_expect_cluster(u32 remote_barrier, u32 bytes) {
-    if constexpr (kIsTraced) {
-        const u32 home = trace_rank_of(remote_barrier);
-        trace_on_barrier(TraceKind::kExpect, remote_barrier - mapa(0u, home), home, bytes);
-    }
+    if constexpr (kIsTraced) trace_on_remote(TraceKind::kExpect, remote_barrier, bytes);
 }
 
 // A wait of the warp that is over.

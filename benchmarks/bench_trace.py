@@ -1,0 +1,114 @@
+"""What a trace costs: products and copies with and without. Writes section "trace".
+
+A traced launch is timed from its first note to its last, by its own clock; the others by events, a
+few calls in a row. Both take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import ml_dtypes
+import numpy as np
+from race import record
+
+from tmaasync import ops, trace
+
+_CALLS = 10
+
+
+def product(side: int, notes: int) -> tuple[str, Callable[[], Any], int]:
+    rng = cupy.random.default_rng(0)
+    a, b = (
+        rng.standard_normal((side, side), dtype=cupy.float32).astype(np.dtype(ml_dtypes.bfloat16))
+        for _ in range(2)
+    )
+    out = cupy.empty_like(a)
+    return f"matmul {side} cubed bf16", lambda: ops.matmul(a, b.T, out=out), notes
+
+
+def copy(mebibytes: int, notes: int) -> tuple[str, Callable[[], Any], int]:
+    source = cupy.random.default_rng(0).standard_normal(mebibytes << 18, dtype=cupy.float32)
+    target = cupy.full_like(source, cupy.nan)
+    return f"copy {mebibytes} MiB", lambda: ops.copy(source, target), notes
+
+
+def untraced_us(run: Callable[[], Any]) -> float:
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record()
+    for _ in range(_CALLS):
+        run()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end)) * 1000 / _CALLS
+
+
+def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:
+    """The trace of one launch, and the seconds of the host until it was there."""
+    began = time.perf_counter()
+    with trace.record(notes_per_warp=notes) as kept:
+        run()
+    (launch,) = kept.launches
+    return launch, time.perf_counter() - began
+
+
+def measure(label: str, run: Callable[[], Any], notes: int, rounds: int) -> dict[str, Any]:
+    untraced_us(run)
+    traced(run, notes)
+    plain, noted, ratios, seconds = [], [], [], []
+    for _ in range(rounds):
+        plain.append(untraced_us(run))
+        launch, took = traced(run, notes)
+        noted.append(launch.summary().time / 1000)
+        ratios.append(noted[-1] / plain[-1])
+        seconds.append(took)
+    return {
+        "case": label,
+        "untraced_us": round(statistics.median(plain), 3),
+        "traced_us": round(statistics.median(noted), 3),
+        "time_over_untraced": {
+            "median": round(statistics.median(ratios), 3),
+            "min": round(min(ratios), 3),
+            "max": round(max(ratios), 3),
+        },
+        "host_seconds": round(statistics.median(seconds), 3),
+        "events": len(launch),
+        "dropped": launch.dropped,
+        "blocks_left_out": launch.blocks_left_out,
+        "rounds": rounds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    rows = []
+    for label, run, notes in (
+        product(1024, 2048),
+        product(2048, 2048),
+        product(4096, 4096),
+        product(8192, 16384),
+        copy(16, 256),
+        copy(64, 256),
+        copy(256, 256),
+    ):
+        rows.append(measure(label, run, notes, rounds))
+        ratio = rows[-1]["time_over_untraced"]
+        print(
+            f"{label:26s} {rows[-1]['untraced_us']:8.1f} us, traced "
+            f"{rows[-1]['traced_us']:8.1f} us: {ratio['median']:.2f} times "
+            f"({ratio['min']:.2f} to {ratio['max']:.2f}); {rows[-1]['events']} events, "
+            f"{rows[-1]['dropped']} dropped",
+            flush=True,
+        )
+    print(record("trace", rows))
+
+
+if __name__ == "__main__":
+    main()
