@@ -45,10 +45,12 @@ def clocks_recorded(period_s: float = 0.02) -> Iterator[Clocks]:
     stop = threading.Event()
 
     def sample() -> None:
-        while not stop.wait(period_s):
+        while True:
             mhz, watts = read()
             clocks.sm_mhz.append(mhz)
             clocks.power_w.append(watts)
+            if stop.wait(period_s):
+                return
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
