@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -53,8 +53,11 @@ class Prepared:
     barriers: dict[int, str] = field(default_factory=dict)
 
     def build(self) -> EmulatedLaunch:
-        """The launch, compiled."""
-        launch = self.kernel.prepare(self.grid, self.block, self.arguments, cluster=self.cluster)
+        """The launch, compiled so that races can be found."""
+        with scheduled(races=True):
+            launch = self.kernel.prepare(
+                self.grid, self.block, self.arguments, cluster=self.cluster
+            )
         assert isinstance(launch, EmulatedLaunch)
         return launch
 
@@ -232,6 +235,9 @@ def planted(mutation: Mutation) -> Prepared:
 def outcome(
     launch: EmulatedLaunch, policy: Policy, seed: int, *, races: bool = False
 ) -> Exception | None:
+    # A second build for the runs without races would only be faster: without a detector in the
+    # runtime nobody hears what the first one reports.
+    launch._program = replace(launch._program, races=races)
     try:
         with scheduled(policy, seed=seed, workers=1, races=races):
             launch()
