@@ -108,8 +108,9 @@ def tune(product: Product, on_step: Callable[[], object] = lambda: None) -> Winn
                 runs[blocking] = run
         on_step()
     rough = _race(product, runs, _ROUGH_ROUNDS, on_step).medians()
-    finalists = {*sorted(runs, key=rough.__getitem__)[:_FINALISTS], product.default}
-    turns = _race(product, {blocking: runs[blocking] for blocking in finalists}, _ROUNDS, on_step)
+    fastest = sorted(runs, key=rough.__getitem__)[:_FINALISTS]
+    finalists = {blocking: runs[blocking] for blocking in (product.default, *fastest)}
+    turns = _race(product, finalists, _ROUNDS, on_step)
     return _winner(product, turns)
 
 
