@@ -22,6 +22,7 @@ from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check, mean, mea
 from race import captured, race, record
 
 from tmaasync import _arrays, _driver
+from tmaasync._driver.launches import _native
 from tmaasync.errors import TMAError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import gemm_kernel, gemm_tiles, operation, plan
@@ -154,7 +155,7 @@ def clusters_that_run() -> dict[int, int]:
             shared_bytes=loaded.entry.shared_bytes, pdl=False, stream=0,
         )  # fmt: skip
         loaded.allow(config, 1024)
-        _, count = driver.cuOccupancyMaxActiveClusters(loaded.function, _driver._native(config))
+        _, count = driver.cuOccupancyMaxActiveClusters(loaded.function, _native(config))
         counts[size] = int(count)
     return counts
 

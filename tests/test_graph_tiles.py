@@ -22,12 +22,12 @@ from tmaasync import (
     Swizzle,
     TensorMapError,
     TMATensorTileArray,
-    _driver,
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
     create_tma_tile,
     create_tma_tile_im2col,
 )
+from tmaasync._driver import bindings as driver_module
 
 bindings = pytest.importorskip("cuda.bindings.driver")
 
@@ -109,7 +109,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*nodes: Node | list[bytes]) -> Driver:
         made = (node if isinstance(node, Node) else Node(parameters=node) for node in nodes)
         driver = Driver(list(made))
-        monkeypatch.setattr(_driver, "_driver", lambda: driver.bindings)
+        monkeypatch.setattr(driver_module, "driver", lambda: driver.bindings)
         return driver
 
     return make

@@ -16,7 +16,7 @@ from tmaasync import (
     _driver,
     create_tma_tile,
 )
-from tmaasync._driver import DeviceLimits
+from tmaasync._driver import DeviceLimits, bindings, devices
 from tmaasync.kernel.source import arch_for
 
 VALUE = 'extern "C" __device__ const int value = VALUE;\nextern "C" __global__ void k() {}\n'
@@ -143,7 +143,7 @@ def test_a_gpu_older_than_sm_90_is_refused_by_name(monkeypatch: pytest.MonkeyPat
         shared_bytes=166912,
         threads_per_block=1024,
     )
-    monkeypatch.setattr(_driver, "device_limits", lambda _: old)
+    monkeypatch.setattr(devices, "device_limits", lambda _: old)
 
     with pytest.raises(BackendError, match=r"NVIDIA A100 \(sm_80\).*sm_90 and later"):
         _driver.require_device(0)
@@ -163,13 +163,13 @@ def test_without_a_driver_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("libcuda.so.1 was not found")
 
     monkeypatch.setattr("cuda.bindings.driver.cuInit", absent)
-    _driver._driver.cache_clear()
+    bindings.driver.cache_clear()
     _driver.device_limits.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"no CUDA driver.*libcuda.so.1 was not found"):
             _driver.require_device(0)
     finally:
-        _driver._driver.cache_clear()
+        bindings.driver.cache_clear()
         _driver.device_limits.cache_clear()
 
 
@@ -177,12 +177,12 @@ def test_a_driver_without_a_gpu_says_that_none_is_visible(monkeypatch: pytest.Mo
     driver = pytest.importorskip("cuda.bindings.driver")
     none = driver.CUresult.CUDA_ERROR_NO_DEVICE
     monkeypatch.setattr(driver, "cuInit", lambda _: (none,))
-    _driver._driver.cache_clear()
+    bindings.driver.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"CUDA_ERROR_NO_DEVICE.*no NVIDIA GPU is visible"):
-            _driver._driver()
+            bindings.driver()
     finally:
-        _driver._driver.cache_clear()
+        bindings.driver.cache_clear()
 
 
 def test_arguments_that_are_no_sequence_are_refused() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tmaasync import _driver
-from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._driver import LaunchConfig, PreparedLaunch, bindings, devices, launches
 from tmaasync.errors import DriverError, LaunchError
 
 MAPS = [bytes([i]) * 128 for i in (1, 2)]
@@ -63,12 +62,12 @@ class Driver:
 
 @pytest.fixture
 def driver_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
-    def make(devices: int = 1) -> Driver:
-        driver = Driver(devices)
-        monkeypatch.setattr(_driver, "_driver", lambda: driver.bindings)
-        monkeypatch.setattr(_driver, "device_count", lambda: devices)
-        monkeypatch.setattr(_driver, "_native", lambda config: config.stream)
-        monkeypatch.setattr(_driver, "on_device", driver.on_device)
+    def make(count: int = 1) -> Driver:
+        driver = Driver(count)
+        monkeypatch.setattr(bindings, "driver", lambda: driver.bindings)
+        monkeypatch.setattr(bindings, "device_count", lambda: count)
+        monkeypatch.setattr(launches, "_native", lambda config: config.stream)
+        monkeypatch.setattr(devices, "on_device", driver.on_device)
         return driver
 
     return make

@@ -1,0 +1,103 @@
+"""The driver's bindings, and what its refusals become."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tmaasync.errors import BackendError, DriverError
+
+__all__ = ["call", "device_count", "driver", "driver_version", "fatal", "results", "said"]
+
+
+@functools.cache
+def driver() -> Any:
+    """The driver bindings, initialised.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    try:
+        from cuda.bindings import driver as found
+
+        (result,) = found.cuInit(0)
+    except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
+        raise BackendError(
+            "there is no CUDA driver on this machine, and device arrays need one. "
+            f"Install NVIDIA's driver, or pass NumPy arrays. ({error})"
+        ) from error
+    if int(result) != 0:
+        raise BackendError(
+            f"the CUDA driver does not start ({result.name}): no NVIDIA GPU is visible. Check "
+            "nvidia-smi and CUDA_VISIBLE_DEVICES."
+        )
+    return found
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call the driver; returns the first of what it returns besides the status."""
+    values = results(name, *arguments)
+    return values[0] if values else None
+
+
+def results(name: str, *arguments: Any) -> list[Any]:
+    """Call the driver; returns all that it returns besides the status.
+
+    Raises:
+        DriverError: The status is none of success.
+    """
+    values: list[Any]
+    result, *values = getattr(driver(), name)(*arguments)
+    if int(result) != 0:
+        raise fatal(result) or DriverError(f"{name} failed: {said(result)}")
+    return values
+
+
+def said(result: Any) -> str:
+    _, text = driver().cuGetErrorString(result)
+    return f"{result.name}. {text.decode() if text else ''}"
+
+
+# What is left of a context whose kernel trapped, or reached for an address that is not there.
+_FATAL = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_LAUNCH_FAILED",
+}
+
+
+def fatal(result: Any, kernel: str = "an earlier kernel") -> DriverError | None:
+    """The error of every call after a kernel died; None for others."""
+    if result.name not in _FATAL:
+        return None
+    return DriverError(
+        f"{kernel} died, and the CUDA context with it: {said(result)}. Start a new "
+        "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
+        "wrong, or run the kernel on NumPy arrays."
+    )
+
+
+@functools.cache
+def device_count() -> int:
+    """How many devices this process can see.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    return int(call("cuDeviceGetCount"))
+
+
+def driver_version() -> tuple[int, int]:
+    """The newest CUDA that the driver runs.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    major, rest = divmod(int(call("cuDriverGetVersion")), 1000)
+    return major, rest // 10

@@ -1,0 +1,256 @@
+"""Launches whose arguments are packed, and what functions are allowed and take."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tmaasync._driver import bindings, devices
+from tmaasync.errors import DriverError, LaunchError
+
+__all__ = [
+    "LaunchConfig",
+    "PreparedLaunch",
+    "Tracer",
+    "allow_large_clusters",
+    "allow_shared_bytes",
+    "function_handle",
+    "parameter_sizes",
+]
+
+
+class LaunchConfig(NamedTuple):
+    """Where and how large: blocks, threads, cluster (in blocks), dynamic shared memory, stream."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
+    shared_bytes: int
+    pdl: bool
+    stream: int
+
+
+class Tracer(Protocol):
+    """Who launches another build of a kernel in its place, while somebody wants traces."""
+
+    @property
+    def collector(self) -> Callable[[], object]:
+        """Who does, here and now; None if nobody."""
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Launch a function of the same parameters, in a configuration much like this one."""
+
+
+class PreparedLaunch:
+    """A launch whose arguments are packed: calling it is one driver call.
+
+    The driver copies the packed bytes at each call. What the arguments point to (tiles, arrays) is
+    kept alive as long as this object.
+    """
+
+    __slots__ = (
+        "_config",
+        "_device",
+        "_function",
+        "_is_only_device",
+        "_keep",
+        "_launch",
+        "_lock",
+        "_native",
+        "_pointers",
+        "_stream",
+        "_stride",
+        "_table",
+        "_tracer",
+        "_words",
+    )
+
+    def __init__(
+        self,
+        function: Any,
+        config: LaunchConfig,
+        arguments: Sequence[bytes],
+        keep: object,
+        device: int,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Pack the arguments; nothing is launched."""
+        self._tracer = tracer
+        self._stride, self._words = _packed_apart(arguments)
+        start, _ = self._words.buffer_info()
+        step_bytes = self._stride * _WORD_BYTES
+        self._table = array("Q", [start + i * step_bytes for i in range(len(arguments))])
+        self._pointers, _ = self._table.buffer_info()
+        self._keep = keep
+        self._config = config
+        self._stream = config.stream
+        self._native = _native(config)
+        self._function = function
+        self._launch = bindings.driver().cuLaunchKernelEx
+        self._device = device
+        # What context is current need not be asked then, only whether the driver refuses.
+        self._is_only_device = bindings.device_count() == 1
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """Launch.
+
+        Raises:
+            LaunchError: The driver refused the launch.
+            DriverError: A kernel before it died, and the CUDA context with it.
+        """
+        if self._tracer is not None and self._tracer.collector() is not None:
+            self._launch_traced(self._tracer)
+            return
+        (result,) = self._launch(self._native, self._function, self._pointers, 0)
+        if result:
+            self._launch_on_device(result)
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
+
+        Only their first eight bytes change, which hold the address. Raises what a call does; may be
+        used from several threads.
+        """
+        words, stride, place = self._words, self._stride, 0
+        with self._lock:
+            for address in addresses:
+                words[place] = address
+                place += stride
+            if stream != self._stream:
+                self._stream = stream
+                self._native = _native(self._config._replace(stream=stream))
+            if self._tracer is not None and self._tracer.collector() is not None:
+                self._launch_traced(self._tracer)
+            elif self._is_only_device:
+                (result,) = self._launch(self._native, self._function, self._pointers, 0)
+                if result:
+                    self._launch_on_device(result)
+            else:
+                with devices.on_device(self._device):
+                    self()
+
+    def _launch_on_device(self, refusal: Any) -> None:
+        """Launch again if this thread had no context, or raise the refusal."""
+        if refusal.name == "CUDA_ERROR_INVALID_CONTEXT":
+            with devices.on_device(self._device):
+                (refusal,) = self._launch(self._native, self._function, self._pointers, 0)
+        if refusal:
+            raise bindings.fatal(refusal) or LaunchError(
+                f"the driver refused the launch: {bindings.said(refusal)}"
+            )
+
+    def _launch_traced(self, tracer: Tracer) -> None:
+        with devices.on_device(self._device):
+            tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
+
+    def _launch_instead(self, function: Any, config: LaunchConfig) -> None:
+        """Launch another function with the same arguments; the device's context is current."""
+        (result,) = self._launch(_native(config), function, self._pointers, 0)
+        if result:
+            raise bindings.fatal(result) or LaunchError(
+                f"the driver refused the launch: {bindings.said(result)}"
+            )
+
+    def release(self) -> None:
+        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        self._keep = None
+
+
+_WORD_BYTES = 8
+
+
+def _packed_apart(arguments: Sequence[bytes]) -> tuple[int, array[int]]:
+    """How many words it is from one argument to the next, and the words of all."""
+    stride = max((-(-len(argument) // _WORD_BYTES) for argument in arguments), default=0)
+    padded = [argument.ljust(stride * _WORD_BYTES, b"\0") for argument in arguments]
+    return stride, array("Q", b"".join(padded))
+
+
+@functools.lru_cache(maxsize=1024)
+def _native(config: LaunchConfig) -> Any:
+    driver = bindings.driver()
+    native = driver.CUlaunchConfig()
+    native.gridDimX, native.gridDimY, native.gridDimZ = config.grid
+    native.blockDimX, native.blockDimY, native.blockDimZ = config.block
+    native.sharedMemBytes = config.shared_bytes
+    native.hStream = driver.CUstream(config.stream)
+    attributes = list(_attributes(config))
+    native.attrs = attributes
+    native.numAttrs = len(attributes)
+    return native
+
+
+def _attributes(config: LaunchConfig) -> Iterator[Any]:
+    driver = bindings.driver()
+    ids = driver.CUlaunchAttributeID
+    if config.cluster is not None:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dimension = attribute.value.clusterDim
+        dimension.x, dimension.y, dimension.z = config.cluster
+        yield attribute
+    if config.pdl:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        yield attribute
+
+
+def function_handle(function: int) -> Any:
+    """The driver's handle of a function at this address."""
+    return bindings.driver().CUfunction(function)
+
+
+def allow_shared_bytes(function: Any, shared_bytes: int) -> None:
+    """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
+    driver = bindings.driver()
+    bindings.call(
+        "cuFuncSetAttribute",
+        function,
+        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        shared_bytes,
+    )
+
+
+def allow_large_clusters(function: Any) -> None:
+    """Let a function use clusters of more than eight blocks, which not every GPU has."""
+    driver = bindings.driver()
+    bindings.call(
+        "cuFuncSetAttribute",
+        function,
+        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+        1,
+    )
+
+
+def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:
+    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
+
+    Args:
+        function: The address of a ``CUfunction``.
+        is_kernel: Whether it is that of a ``CUkernel``.
+    """
+    driver = bindings.driver()
+    kind, info = (
+        (driver.CUkernel, driver.cuKernelGetParamInfo)
+        if is_kernel
+        else (driver.CUfunction, driver.cuFuncGetParamInfo)
+    )
+    handle = kind(function)
+    sizes: list[int] = []
+    while True:
+        result, _, size = info(handle, len(sizes))
+        if int(result) == _INVALID_VALUE:  # there are no more
+            return tuple(sizes)
+        if int(result) != 0:
+            raise bindings.fatal(result) or DriverError(
+                f"a function is unknown: {bindings.said(result)}"
+            )
+        sizes.append(int(size))
+
+
+_INVALID_VALUE = 1

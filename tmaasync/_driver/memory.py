@@ -1,0 +1,91 @@
+"""Memory of our own, on a device and on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from tmaasync._driver import bindings
+from tmaasync._driver.devices import on_device
+
+__all__ = [
+    "BLANK_BYTES",
+    "allocate",
+    "allocate_pinned",
+    "blank_address",
+    "clear",
+    "copy_bytes",
+    "download",
+    "free",
+    "free_pinned",
+    "upload",
+]
+
+
+def allocate(device: int, size_bytes: int) -> int:
+    """Memory on a device: its address, a multiple of 256."""
+    with on_device(device):
+        return int(bindings.call("cuMemAlloc", size_bytes))
+
+
+def allocate_pinned(device: int, size_bytes: int) -> int:
+    """Host memory that kernels write: its address, which is the same for both."""
+    with on_device(device):
+        return int(
+            bindings.call("cuMemHostAlloc", size_bytes, bindings.driver().CU_MEMHOSTALLOC_DEVICEMAP)
+        )
+
+
+def free_pinned(device: int, address: int) -> None:
+    """Give such memory back."""
+    with on_device(device):
+        bindings.call("cuMemFreeHost", address)
+
+
+BLANK_BYTES = 256
+_HOST_BLANK = ctypes.create_string_buffer(2 * BLANK_BYTES)
+
+
+@functools.cache
+def blank_address(device: int | None) -> int:
+    """Where there are 256 bytes on a device, or in host memory, as long as the process lives."""
+    if device is not None:
+        return allocate(device, BLANK_BYTES)
+    start = ctypes.addressof(_HOST_BLANK)
+    return start + -start % BLANK_BYTES
+
+
+def free(device: int, address: int) -> None:
+    """Give memory back, once everything on the device that was submitted before has ended."""
+    with on_device(device):
+        bindings.call("cuMemFree", address)
+
+
+def clear(device: int, address: int, size_bytes: int) -> None:
+    """Write zeros to a device; they are there, for every stream, when this returns."""
+    with on_device(device):
+        bindings.call("cuMemsetD8", address, 0, size_bytes)
+        bindings.call("cuStreamSynchronize", bindings.driver().CUstream(0))
+
+
+def upload(device: int, address: int, data: bytes) -> None:
+    """Write host bytes to a device; they are there, for every stream, when this returns."""
+    source = ctypes.create_string_buffer(data, len(data))
+    with on_device(device):
+        bindings.call("cuMemcpyHtoD", address, ctypes.addressof(source), len(data))
+        bindings.call("cuStreamSynchronize", bindings.driver().CUstream(0))
+
+
+def download(device: int, address: int, size_bytes: int) -> bytes:
+    """Read bytes of a device, behind the work of its default stream."""
+    data = ctypes.create_string_buffer(size_bytes)
+    with on_device(device):
+        bindings.call("cuMemcpyDtoH", ctypes.addressof(data), address, size_bytes)
+    return data.raw
+
+
+def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
+    """A device-to-device copy by the driver, in stream order."""
+    bindings.call(
+        "cuMemcpyDtoDAsync", target, source, size_bytes, bindings.driver().CUstream(stream)
+    )

@@ -1,0 +1,78 @@
+"""Tensor maps, encoded by the driver.
+
+The one place where axis order is reversed: everything above runs outermost first, the driver takes
+innermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tmaasync._driver import bindings
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+__all__ = ["encode"]
+
+
+def encode(spec: TensorMapSpec | Im2colSpec) -> bytes:
+    """The 128 bytes of a legal spec, from the driver.
+
+    Raises:
+        DriverError: The driver refuses the spec.
+        BackendError: There is no driver or no device.
+    """
+    map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
+    return b"".join(int(word).to_bytes(8, "little") for word in map_.opaque)
+
+
+def _encode_tiled(spec: TensorMapSpec) -> Any:
+    driver = bindings.driver()
+    return bindings.call(
+        "cuTensorMapEncodeTiled",
+        *_tensor(spec),
+        _innermost_first(driver.cuuint32_t, spec.box_shape),
+        *_access(spec),
+    )
+
+
+def _encode_im2col(spec: Im2colSpec) -> Any:
+    return bindings.call(
+        "cuTensorMapEncodeIm2col",
+        *_tensor(spec),
+        list(reversed(spec.lower_corner)),
+        list(reversed(spec.upper_corner)),
+        spec.channels_per_pixel,
+        spec.pixels_per_column,
+        *_access(spec),
+    )
+
+
+def _tensor(spec: TensorMapSpec | Im2colSpec) -> tuple[Any, ...]:
+    driver = bindings.driver()
+    # A rank-1 map has no stride, but the bindings turn an empty list into a null pointer, which the
+    # driver refuses: any legal value serves (measured on an H200, driver 580).
+    strides = _innermost_first(driver.cuuint64_t, spec.strides_bytes or (16,))
+    return (
+        driver.CUtensorMapDataType(int(spec.dtype)),
+        len(spec.shape),
+        spec.address,
+        _innermost_first(driver.cuuint64_t, spec.shape),
+        strides,
+    )
+
+
+def _access(spec: TensorMapSpec | Im2colSpec) -> tuple[Any, ...]:
+    driver = bindings.driver()
+    element_strides = spec.element_strides or (1,) * len(spec.shape)
+    return (
+        _innermost_first(driver.cuuint32_t, element_strides),
+        driver.CUtensorMapInterleave(int(spec.interleave)),
+        driver.CUtensorMapSwizzle(int(spec.swizzle)),
+        driver.CUtensorMapL2promotion(int(spec.l2_promotion)),
+        driver.CUtensorMapFloatOOBfill(int(spec.oob_fill)),
+    )
+
+
+def _innermost_first(integer: Any, values: Sequence[int]) -> list[Any]:
+    return [integer(value) for value in reversed(values)]
