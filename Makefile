@@ -14,7 +14,7 @@ demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS)
+	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
 
 check:
 	.ci/run

@@ -41,7 +41,10 @@ _DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
 
 @dataclass(frozen=True)
 class EmulatedProgram:
-    """One ``__global__`` function, compiled for the host and loaded."""
+    """One ``__global__`` function, compiled for the host and loaded.
+
+    With ``races`` it reports its ordinary loads and stores to the runtime.
+    """
 
     path: Path
     name: str
