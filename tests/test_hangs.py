@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.planted_hangs import BARRIERS, SOURCE, TILE_BYTES, PlantedHangs, line_of
+from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, PlantedHangs, line_of
 
 from tmaasync import ArgumentError, HangError, HungThreads, Kernel, _driver
 from tmaasync._compile import Source
@@ -31,10 +31,10 @@ FULL = 3 * TILE_BYTES
 
 
 def word_of(arrivals: int, missing_arrivals: int, missing_bytes: int, phase: int) -> int:
-    """The bits; counts and phase are where the assembler has them for init and pending_count."""
+    """The bits, as `MEASURED` has them."""
     counted = (1 << 20) - missing_arrivals & 0xFFFFF
     return (
-        (1 << 20) - arrivals << 1 | (missing_bytes & 0x1FFFFF) << 21 | counted << 43 | phase << 63
+        (1 << 20) - arrivals << 1 | (-missing_bytes & 0x1FFFFF) << 21 | counted << 43 | phase << 63
     )
 
 
@@ -132,6 +132,12 @@ def test_the_state_of_the_barrier_tells_the_likely_cause(word: int, cause: str) 
     (wait,) = read(record(word=word))
 
     assert cause in wait.cause
+
+
+@pytest.mark.parametrize("word", MEASURED, ids=hex)
+def test_the_bits_of_a_barrier_mean_what_they_did_on_the_chip(word: int) -> None:
+    assert BarrierWord.decode(word) == MEASURED[word]
+    assert word_of(*MEASURED[word]) == word
 
 
 @pytest.mark.parametrize("missing_bytes", [0, 1, -1, 1_048_575, -1_048_575])

@@ -79,13 +79,13 @@ class BarrierWord(NamedTuple):
         return cls(
             arrivals=-_field(word, _ARRIVALS) % _COUNTS,
             missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
-            missing_bytes=_signed(_field(word, _MISSING_BYTES), _MISSING_BYTES[1]),
+            missing_bytes=-_signed(_field(word, _BYTES_BEYOND), _BYTES_BEYOND[1]),
             phase=word >> 63,
         )
 
 
-# First bit and width. Arrivals are counted up to 2^20.
-_ARRIVALS, _MISSING_BYTES, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
+# First bit and width. Arrivals are counted up to 2^20, bytes up to 0.
+_ARRIVALS, _BYTES_BEYOND, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
 _COUNTS = 1 << 20
 
 

@@ -101,24 +101,24 @@ struct alignas(8) SharedMemBarrier {
     // kernel of which a wait takes longer than the host's Kernel allows.
     __device__ __forceinline__ void wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
     // The same, where each look suspends the thread for about this many nanoseconds at most.
     __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
     }
 
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
-            while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
+            wait(phase, place);
         } else {
+            if (ptx::has_waited_cluster(address(), phase, place)) return;
             while (!ptx::mbarrier_try_wait_parity_cluster(address(), phase)) {}
         }
     }
@@ -127,7 +127,7 @@ struct alignas(8) SharedMemBarrier {
     template <Scope kScope>
     __device__ __forceinline__ void wait_relaxed(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
             while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
         } else {
