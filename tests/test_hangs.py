@@ -83,14 +83,26 @@ def test_a_record_becomes_who_waits_for_what() -> None:
 
 
 def test_warps_that_wait_for_the_same_are_told_of_once() -> None:
-    other = record(warp=2, lanes=0b101, waited_ns=300_000_000)
-    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), word=word_of(64, 64, 0, 1))
+    other = record(warp=2, lanes=0b101, waited_ns=100_000_000)
+    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), waited_ns=300_000_000)
 
-    first, second = read(record(), elsewhere, other)
+    first, second = read(other, record(), elsewhere)
 
-    assert first.threads == (*range(32, 64), 64, 66)
-    assert first.waited_seconds == 0.3
-    assert second.threads == (0,)
+    assert first.threads == (0,)
+    assert second.threads == (*range(32, 64), 64, 66)
+    assert second.waited_seconds == 0.25
+
+
+def test_the_first_cluster_comes_first_and_there_the_longest_wait() -> None:
+    waited_ms = {0: 200, 1: 210, 47: 205, 48: 900}
+    records = [
+        record(
+            block=(i, 0, 0), waited_ns=waited_ms.get(i, 0) * 1_000_000, is_written=i in waited_ms
+        )
+        for i in range(49)
+    ]
+
+    assert [wait.block[0] for wait in read(*records)] == [1, 47, 0, 48]
 
 
 def test_what_was_not_written_is_not_read() -> None:
