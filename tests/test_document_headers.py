@@ -51,8 +51,12 @@ struct Thing<void> {};
 
 #if defined(DEBUG)
 constexpr bool kDebug = true;
+__device__ bool is_debug(int level) { return level > 0; }
 #else
+#if defined(OTHER)
 constexpr bool kDebug = false;
+#endif
+__device__ constexpr bool is_debug(int) { return false; }
 #endif
 
 // First line,
@@ -95,6 +99,7 @@ def test_a_header_is_read_declaration_by_declaration() -> None:
         ("function", "constexpr Thing(T first)", "Starts it."),
         ("function", "const T& operator[](int index) const", ""),
         ("member", "constexpr bool kDebug = true", ""),
+        ("function", "bool is_debug(int level)", ""),
         ("function", f"template <int kN> void run({sums})", "First line,\nand second."),
     ]
 

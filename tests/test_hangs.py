@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.planted_hangs import BARRIERS, SOURCE, TILE_BYTES, PlantedHangs, line_of
+from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, PlantedHangs, line_of
 
 from tmaasync import ArgumentError, HangError, HungThreads, Kernel, _driver
 from tmaasync._compile import Source
@@ -31,10 +31,10 @@ FULL = 3 * TILE_BYTES
 
 
 def word_of(arrivals: int, missing_arrivals: int, missing_bytes: int, phase: int) -> int:
-    """The bits; counts and phase are where the assembler has them for init and pending_count."""
+    """The bits, as `MEASURED` has them."""
     counted = (1 << 20) - missing_arrivals & 0xFFFFF
     return (
-        (1 << 20) - arrivals << 1 | (missing_bytes & 0x1FFFFF) << 21 | counted << 43 | phase << 63
+        (1 << 20) - arrivals << 1 | (-missing_bytes & 0x1FFFFF) << 21 | counted << 43 | phase << 63
     )
 
 
@@ -83,14 +83,26 @@ def test_a_record_becomes_who_waits_for_what() -> None:
 
 
 def test_warps_that_wait_for_the_same_are_told_of_once() -> None:
-    other = record(warp=2, lanes=0b101, waited_ns=300_000_000)
-    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), word=word_of(64, 64, 0, 1))
+    other = record(warp=2, lanes=0b101, waited_ns=100_000_000)
+    elsewhere = record(warp=0, lanes=1, line=line_of("empty"), waited_ns=300_000_000)
 
-    first, second = read(record(), elsewhere, other)
+    first, second = read(other, record(), elsewhere)
 
-    assert first.threads == (*range(32, 64), 64, 66)
-    assert first.waited_seconds == 0.3
-    assert second.threads == (0,)
+    assert first.threads == (0,)
+    assert second.threads == (*range(32, 64), 64, 66)
+    assert second.waited_seconds == 0.25
+
+
+def test_the_first_cluster_comes_first_and_there_the_longest_wait() -> None:
+    waited_ms = {0: 200, 1: 210, 47: 205, 48: 900}
+    records = [
+        record(
+            block=(i, 0, 0), waited_ns=waited_ms.get(i, 0) * 1_000_000, is_written=i in waited_ms
+        )
+        for i in range(49)
+    ]
+
+    assert [wait.block[0] for wait in read(*records)] == [1, 47, 0, 48]
 
 
 def test_what_was_not_written_is_not_read() -> None:
@@ -132,6 +144,12 @@ def test_the_state_of_the_barrier_tells_the_likely_cause(word: int, cause: str) 
     (wait,) = read(record(word=word))
 
     assert cause in wait.cause
+
+
+@pytest.mark.parametrize("word", MEASURED, ids=hex)
+def test_the_bits_of_a_barrier_mean_what_they_did_on_the_chip(word: int) -> None:
+    assert BarrierWord.decode(word) == MEASURED[word]
+    assert word_of(*MEASURED[word]) == word
 
 
 @pytest.mark.parametrize("missing_bytes", [0, 1, -1, 1_048_575, -1_048_575])

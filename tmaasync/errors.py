@@ -235,7 +235,7 @@ class HangError(TMAError, RuntimeError):
     Attributes:
         kernel: The kernel's name.
         budget_seconds: How long a wait may take.
-        waits: Who waited for what; first the one that the kernel was stopped for.
+        waits: Who waited for what, the longest first; those of other clusters than that one's last.
         others: How many warps' waits were not recorded.
         has_ended: Whether the kernel has ended. Then the CUDA context is as before, the next launch
             works, and what the kernel should have written is undefined. Otherwise it still runs.

@@ -64,7 +64,8 @@ def declarations(source: str) -> tuple[Declaration, ...]:
 
 class _Reader:
     def __init__(self, source: str) -> None:
-        self._tokens = [_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(source)]
+        tokens = (_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(source))
+        self._tokens = list(_first_branches(tokens))
         self._place = 0
 
     def scope(self, *, is_public: bool = True) -> tuple[Declaration, ...]:
@@ -82,7 +83,7 @@ class _Reader:
             elif token.kind in ("word", "literal") or token.text in ("[", "~"):
                 declared = self._declaration(token, "\n".join(comment))
                 comment = []
-                if is_public and declared is not None and not _is_known(declared, found):
+                if is_public and declared is not None:
                     found.append(declared)
         return tuple(found)
 
@@ -175,11 +176,19 @@ def _free_standing(comment: Sequence[str]) -> Iterator[Declaration]:
     yield Declaration("section", section[1]) if section else Declaration("text", "\n".join(said))
 
 
-def _is_known(declared: Declaration, found: Iterable[Declaration]) -> bool:
-    """Whether another branch of an #if has declared it, perhaps with another value."""
-    return declared.kind == "member" and any(
-        other.kind == "member" and _name(other) == _name(declared) for other in found
-    )
+def _first_branches(tokens: Iterable[_Token]) -> Iterator[_Token]:
+    """Without what lies behind an #else or #elif: it declares the same once more."""
+    skipped = [False]  # of the file, and of each #if that is open
+    for token in tokens:
+        directive = token.text.strip(" \t#") if token.kind == "directive" else ""
+        if directive.startswith("if"):
+            skipped.append(skipped[-1])
+        elif directive.startswith("el"):
+            skipped[-1] = True
+        elif directive.startswith("endif"):
+            skipped.pop()
+        if not skipped[-1]:
+            yield token
 
 
 def _kind(head: str) -> str:

@@ -18,7 +18,7 @@ from tmaasync.ops.copy import TILED_RING, copy_kernel
 
 _ASKS = re.compile(
     r"^ +if constexpr \((?:ptx::)?kEndsHangs\) \{\n.*\n +\}\n"
-    r"|^ +if \((?:ptx::)?(?:is_draining|gives_up_waiting)\(.*\n",
+    r"|^ +if \((?:ptx::)?(?:is_draining|has_waited(?:_cluster)?)\(.*\n",
     re.MULTILINE,
 )
 _PLACE = re.compile(r",\s+WaitPlace place(?: = \{\})?|, place(?=\))")
@@ -42,7 +42,9 @@ def bare_headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.name not in _OWN:
             text, count = _ASKS.subn("", path.read_text())
             text = _PLACE.sub("", text)
-            assert not re.search(r"is_draining|gives_up|kEndsHangs|WaitPlace place", text)
+            assert not re.search(
+                r"is_draining|has_waited|gives_up|kEndsHangs|WaitPlace place", text
+            )
             path.write_text(text)
             asked += count
     assert asked > 25

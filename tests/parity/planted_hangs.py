@@ -154,6 +154,19 @@ HANGS = {
 }
 """By name what is planted, and where all hang of it that hang."""
 
+MEASURED = {
+    0x7FFFD800001FFFF6: (5, 5, 0, 0),
+    0x7FFFDBFF831FFFF6: (5, 5, 1000, 0),
+    0x7FFFEBFF831FFFF6: (5, 3, 1000, 0),
+    0x7FFFE800031FFFF6: (5, 3, -24, 0),
+    0x00000000031FFFF6: (5, 0, -24, 0),
+    0x00000217B81FFFF6: (5, 0, 1_000_000, 0),
+    0xFFFFD800001FFFF6: (5, 5, 0, 1),
+    0xFFFFD9FFFFFFFFF6: (5, 5, -1_048_575, 1),
+}
+"""The 64 bits of a barrier on an H200, and their facts: arrivals of a phase, missing arrivals,
+missing bytes, phase."""
+
 
 class PlantedHangs:
     """The kernel, on arrays of a back end, with what it should compute."""

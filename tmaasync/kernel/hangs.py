@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,13 +80,13 @@ class BarrierWord(NamedTuple):
         return cls(
             arrivals=-_field(word, _ARRIVALS) % _COUNTS,
             missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
-            missing_bytes=_signed(_field(word, _MISSING_BYTES), _MISSING_BYTES[1]),
+            missing_bytes=-_signed(_field(word, _BYTES_BEYOND), _BYTES_BEYOND[1]),
             phase=word >> 63,
         )
 
 
-# First bit and width. Arrivals are counted up to 2^20.
-_ARRIVALS, _MISSING_BYTES, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
+# First bit and width. Arrivals are counted up to 2^20, bytes up to 0.
+_ARRIVALS, _BYTES_BEYOND, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
 _COUNTS = 1 << 20
 
 
@@ -140,20 +141,27 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
 
 
 def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
-    """Who waited for what, in the order of the records; warps that waited for the same are one.
+    """Who waited for what, warps that waited for the same together.
+
+    Those of the first cluster whose wait took too long come first, and of each part the longest.
 
     Args:
         records: The bytes of `RECORDS` records.
         source: What the kernel was compiled from.
         name_of: See `barrier_names`.
     """
-    written = [one for one in np.frombuffer(records, WAIT_RECORD) if one["is_written"]]
+    parts = np.split(np.frombuffer(records, WAIT_RECORD), [_RECORDS_OF_CLUSTER])
     groups: dict[tuple[Any, ...], list[Any]] = {}
-    for one in written:
+    for one in itertools.chain(*map(_longest_first, parts)):
         same = (*one["block"].tolist(), one["barrier"], one["phase"], one["file"], one["line"])
         groups.setdefault(same, []).append(one)
     for group in groups.values():
         yield _hung(group, source, name_of)
+
+
+def _longest_first(records: Any) -> list[Any]:
+    written = (one for one in records if one["is_written"])
+    return sorted(written, key=lambda one: -int(one["waited_ns"]))
 
 
 def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads:

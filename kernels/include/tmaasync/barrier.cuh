@@ -103,7 +103,7 @@ struct alignas(8) SharedMemBarrier {
     __device__ __forceinline__ void wait(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
     }
 
@@ -111,18 +111,18 @@ struct alignas(8) SharedMemBarrier {
     __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
     }
 
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
-        const TracedWait traced(address(), phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
-            while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
+            wait(phase, place);
         } else {
+            const TracedWait traced(address(), phase);
+            if (ptx::has_waited_cluster(address(), phase, place)) return;
             while (!ptx::mbarrier_try_wait_parity_cluster(address(), phase)) {}
         }
     }
@@ -132,7 +132,7 @@ struct alignas(8) SharedMemBarrier {
     __device__ __forceinline__ void wait_relaxed(u32 phase, WaitPlace place = {}) const {
         check_phase(phase);
         const TracedWait traced(address(), phase);
-        if (ptx::gives_up_waiting(address(), phase, place)) return;
+        if (ptx::has_waited(address(), phase, place)) return;
         if constexpr (kScope == Scope::kCta) {
             while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
         } else {

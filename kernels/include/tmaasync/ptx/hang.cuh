@@ -25,7 +25,8 @@ struct WaitPlace {
 };
 
 constexpr u32 kLookEveryNs = 100;
-// What is under way lands, and what others see late is over, before a wait returns that drains.
+// Once the kernel drains, the waits that it ends are held for so long: what is under way lands, and
+// everybody has seen that it drains.
 constexpr u64 kSettleNs = 2'000'000;
 // A thread that still comes to waits then goes round in circles, and is ended.
 constexpr u64 kDrainNs = 1'000'000'000;
@@ -40,14 +41,13 @@ __device__ __forceinline__ void exit_thread() {
     asm volatile("exit;" ::: "memory");
 }
 
-// The 64 bits of a barrier, which the PTX ISA keeps to itself. An arrival of nobody answers with
-// them and changes nothing; loads show what they were some time before (measured on an H200).
-__device__ __forceinline__ u64 mbarrier_word(u32 barrier) {
+// The 64 bits of a barrier, which the PTX ISA keeps to itself. The chip has the barriers in use in
+// a cache where loads do not look, and inval writes them back (measured on an H200): the last use.
+__device__ __forceinline__ u64 mbarrier_last_word(u32 barrier) {
+    mbarrier_inval(barrier);
+    __nanosleep(kLookEveryNs);
     u64 word;
-    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
-                 : "=l"(word)
-                 : "r"(barrier), "r"(0)
-                 : "memory");
+    asm volatile("ld.volatile.shared::cta.b64 %0, [%1];" : "=l"(word) : "r"(barrier) : "memory");
     return word;
 }
 
@@ -71,12 +71,15 @@ __device__ __forceinline__ void copy_name(char (&target)[kNameBytes], const char
     for (int i = 0; i <= length - skipped; ++i) target[i] = name[skipped + i];
 }
 
+// By whoever is first. It is visible to all when this returns.
 __device__ __forceinline__ void start_draining(HangState& state) {
     u64* const first = const_cast<u64*>(&state.first_cluster);
-    if (atomicCAS(first, 0, 1 + cluster_number()) != 0) return;
-    state.drains_since_ns = globaltimer();
-    __threadfence();
-    state.is_draining = 1;
+    if (atomicCAS(first, 0, 1 + cluster_number()) == 0) {
+        state.drains_since_ns = globaltimer();
+        __threadfence();
+        state.is_draining = 1;
+    }
+    while (!is_draining()) {}
 }
 
 // Where to write what this warp waits for; null where there is no more room.
@@ -107,7 +110,7 @@ __device__ __forceinline__ void record_wait(
     record->dynamic = dynamic_shared_address();
     record->phase = phase;
     record->line = place.line;
-    record->word = mbarrier_word(barrier);
+    record->word = mbarrier_last_word(barrier);
     record->waited_ns = waited_ns;
     copy_name(record->file, place.file);
     copy_name(record->function, place.function);
@@ -115,39 +118,43 @@ __device__ __forceinline__ void record_wait(
     record->is_written = 1;
 }
 
-__device__ __forceinline__ void settle(const HangState& state) {
+// The end of a wait in a kernel that drains. All look at their barriers in the first half of the
+// time to settle, and nobody after it, when the records take the barriers' last words.
+__device__ __forceinline__ void leave_wait(
+    HangState& state, u32 barrier, u32 phase, u64 start_ns, const WaitPlace& place
+) {
     __threadfence();
     const u64 since = state.drains_since_ns;
+    const u64 now = globaltimer();
+    const bool may_look = now < since + kSettleNs / 2;
+    const bool is_blocked = may_look && !mbarrier_test_wait_parity(barrier, phase);
     while (globaltimer() < since + kSettleNs) __nanosleep(kLookEveryNs);
+    if (is_blocked) record_wait(state, barrier, phase, now - start_ns, place);
     if (globaltimer() > since + kDrainNs) exit_thread();
 }
 
-// The kernel drains, and so this wait is over.
-__device__ __forceinline__ void leave_wait(
-    HangState& state, u32 barrier, u32 phase, u64 since_ns, const WaitPlace& place
-) {
-    if (!mbarrier_test_wait_parity(barrier, phase)) {
-        record_wait(state, barrier, phase, globaltimer() - since_ns, place);
-    }
-    settle(state);
-}
-
-// Looks until the phase of this parity has completed, or the kernel drains: then that is true, and
-// the wait is over.
-__device__ __forceinline__ bool gives_up_waiting(u32 barrier, u32 phase, const WaitPlace& place) {
+// Waits for the end of the phase of this parity, or of the kernel. In other builds that is left to
+// the caller, and nothing was waited for.
+__device__ __forceinline__ bool has_waited(u32 barrier, u32 phase, const WaitPlace& place) {
     HangState& state = tmaasync_hang_state;
     const u64 start = globaltimer();
     while (!is_draining()) {
-        if (mbarrier_test_wait_parity(barrier, phase)) return false;
-        const u64 waited = globaltimer() - start;
-        if (state.budget_ns != 0 && waited > state.budget_ns) start_draining(state);
+        if (mbarrier_test_wait_parity(barrier, phase)) return true;
+        if (state.budget_ns != 0 && globaltimer() - start > state.budget_ns) start_draining(state);
         __nanosleep(kLookEveryNs);
     }
     leave_wait(state, barrier, phase, start, place);
     return true;
 }
 
-// Since when a thread has been looking at one phase, again and again.
+// The same with acquire from all of the cluster.
+__device__ __forceinline__ bool has_waited_cluster(u32 barrier, u32 phase, const WaitPlace& place) {
+    const bool waited = has_waited(barrier, phase, place);
+    __threadfence();
+    return waited;
+}
+
+// Since when threads of a warp have been looking at one phase, again and again.
 struct Looking {
     u32 barrier;
     u32 phase;
@@ -155,36 +162,38 @@ struct Looking {
     u64 last_ns;
 };
 
-// By where a thread runs. Only kernels that look have it.
+// By where a warp runs: room for more SMs than any GPU of this kind has.
 constexpr u32 kMostSms = 160;
-constexpr u32 kThreadsOfSm = 2048;
-inline __device__ Looking tmaasync_looking[kMostSms * kThreadsOfSm];
+constexpr u32 kWarpsOfSm = 64;
+inline __device__ Looking tmaasync_looking[kMostSms * kWarpsOfSm];
 
 __device__ __forceinline__ Looking& looking() {
-    u32 sm, warp, lane;
+    u32 sm, warp;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm)::"memory");
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp)::"memory");
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane)::"memory");
-    return tmaasync_looking[sm % kMostSms * kThreadsOfSm + warp * 32 + lane];
+    return tmaasync_looking[sm % kMostSms * kWarpsOfSm + warp % kWarpsOfSm];
 }
 
-// Since when the thread has looked at this phase. One that was away for a while begins anew.
+// One that was away for a while begins anew.
 __device__ __forceinline__ u64 looked_since(u32 barrier, u32 phase, u64 budget_ns) {
     Looking& looking = ptx::looking();
     const u64 now = globaltimer();
-    const bool same = looking.barrier == barrier && looking.phase == phase;
-    if (!same || now - looking.last_ns > budget_ns / 8) looking = {barrier, phase, now, now};
+    const bool is_same = looking.barrier == barrier && looking.phase == phase;
+    if (!is_same || now - looking.last_ns > budget_ns / 8) looking = {barrier, phase, now, now};
     looking.last_ns = now;
     return looking.since_ns;
 }
 
-// The same of one look in a loop of the caller's.
+// Whether one look, in a loop of the caller's, is to be the last.
 __device__ __forceinline__ bool gives_up_looking(u32 barrier, u32 phase, const WaitPlace& place) {
     HangState& state = tmaasync_hang_state;
-    if (mbarrier_test_wait_parity(barrier, phase)) return false;
-    const u64 since = looked_since(barrier, phase, state.budget_ns);
-    if (state.budget_ns != 0 && globaltimer() - since > state.budget_ns) start_draining(state);
-    if (!is_draining()) return false;
+    u64 since = globaltimer();
+    if (!is_draining()) {
+        if (mbarrier_test_wait_parity(barrier, phase)) return false;
+        since = looked_since(barrier, phase, state.budget_ns);
+        if (state.budget_ns == 0 || globaltimer() - since <= state.budget_ns) return false;
+        start_draining(state);
+    }
     leave_wait(state, barrier, phase, since, place);
     return true;
 }
@@ -193,7 +202,11 @@ __device__ __forceinline__ bool gives_up_looking(u32 barrier, u32 phase, const W
 
 struct WaitPlace {};
 
-__device__ constexpr bool gives_up_waiting(u32, u32, const WaitPlace&) {
+__device__ constexpr bool has_waited(u32, u32, const WaitPlace&) {
+    return false;
+}
+
+__device__ constexpr bool has_waited_cluster(u32, u32, const WaitPlace&) {
     return false;
 }
 

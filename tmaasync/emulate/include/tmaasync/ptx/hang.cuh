@@ -9,7 +9,11 @@ constexpr bool kEndsHangs = false;
 
 struct WaitPlace {};
 
-__device__ constexpr bool gives_up_waiting(u32, u32, const WaitPlace&) {
+__device__ constexpr bool has_waited(u32, u32, const WaitPlace&) {
+    return false;
+}
+
+__device__ constexpr bool has_waited_cluster(u32, u32, const WaitPlace&) {
     return false;
 }
 
