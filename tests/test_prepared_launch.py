@@ -170,8 +170,8 @@ class Tracer:
         self.wanted = False
         self.streams: list[int] = []
 
-    def is_on(self) -> bool:
-        return self.wanted
+    def collector_of(self) -> object:
+        return "collector" if self.wanted else None
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         self.streams.append(config.stream)

@@ -143,8 +143,3 @@ def test_a_block_without_room_for_the_slots_is_refused(
         tracer(Collector()).run(device.launch, CONFIG)
 
     assert device.done == []
-
-
-def test_launches_are_traced_while_somebody_wants_them(device: Device) -> None:
-    assert not tracer(None).is_on()
-    assert tracer(Collector()).is_on()

@@ -285,11 +285,26 @@ class LaunchConfig(NamedTuple):
 class Tracer(Protocol):
     """Who launches another build of a kernel in its place, while somebody wants traces."""
 
-    def is_on(self) -> bool:
-        """Whether somebody does, here and now."""
+    @property
+    def collector_of(self) -> Callable[[], object]:
+        """What says who wants them, here and now; None for nobody."""
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch a function of the same parameters, in a configuration much like this one."""
+
+
+class _Untraced:
+    """Stands in where a launch has no traced build."""
+
+    @staticmethod
+    def collector_of() -> None:
+        """Nobody."""
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Nobody asks for it."""
+
+
+_UNTRACED = _Untraced()
 
 
 class PreparedLaunch:
@@ -300,6 +315,7 @@ class PreparedLaunch:
     """
 
     __slots__ = (
+        "_collector_of",
         "_config",
         "_device",
         "_function",
@@ -323,10 +339,11 @@ class PreparedLaunch:
         arguments: Sequence[bytes],
         keep: object,
         device: int,
-        tracer: Tracer | None = None,
+        tracer: Tracer = _UNTRACED,
     ) -> None:
         """Pack the arguments; nothing is launched."""
         self._tracer = tracer
+        self._collector_of = tracer.collector_of
         self._stride, self._words = _packed_apart(arguments)
         start, _ = self._words.buffer_info()
         step_bytes = self._stride * _WORD_BYTES
@@ -350,8 +367,8 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
-        if self._tracer is not None and self._tracer.is_on():
-            self._launch_traced(self._tracer)
+        if self._collector_of() is not None:
+            self._launch_traced()
             return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
@@ -371,8 +388,8 @@ class PreparedLaunch:
             if stream != self._stream:
                 self._stream = stream
                 self._native = _native(self._config._replace(stream=stream))
-            if self._tracer is not None and self._tracer.is_on():
-                self._launch_traced(self._tracer)
+            if self._collector_of() is not None:
+                self._launch_traced()
             elif self._is_only_device:
                 (result,) = self._launch(self._native, self._function, self._pointers, 0)
                 if result:
@@ -389,9 +406,9 @@ class PreparedLaunch:
         if refusal:
             raise _fatal(refusal) or LaunchError(f"the driver refused the launch: {_said(refusal)}")
 
-    def _launch_traced(self, tracer: Tracer) -> None:
+    def _launch_traced(self) -> None:
         with on_device(self._device):
-            tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
+            self._tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
 
     def _launch_instead(self, function: Any, config: LaunchConfig) -> None:
         """Launch another function with the same arguments; the device's context is current."""
