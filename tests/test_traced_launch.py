@@ -105,7 +105,7 @@ def test_memory_is_ready_before_the_launch_read_after_it_and_given_back(device: 
         ("clear", 0, HOME, size),
         ("upload", 0, SYMBOL),
         ("launch", "traced", launched),
-        ("synchronize", 7),
+        ("synchronize", 7, "relay"),
         ("download", 0, HOME, size),
         ("free", 0, HOME),
     ]

@@ -87,12 +87,12 @@ _FATAL = {
 }
 
 
-def _fatal(result: Any) -> DriverError | None:
+def _fatal(result: Any, kernel: str = "an earlier kernel") -> DriverError | None:
     """The error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"an earlier kernel died, and the CUDA context with it: {_said(result)}. Start a new "
+        f"{kernel} died, and the CUDA context with it: {_said(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )
@@ -499,19 +499,24 @@ def wait_for(stream: int, other: int) -> None:
         _call("cuEventDestroy", event)
 
 
-def synchronize(stream: int) -> None:
-    """Wait for the work of a stream of the current context.
+def is_capturing(stream: int) -> bool:
+    """Whether launches on this stream are captured into a graph, and so cannot be waited for."""
+    driver = _driver()
+    result, status = driver.cuStreamIsCapturing(driver.CUstream(stream))
+    idle = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return int(result) != 0 or int(status) != int(idle)
+
+
+def synchronize(stream: int, kernel: str) -> None:
+    """Wait for the work of a stream, which ends with a launch of this kernel.
 
     Raises:
-        DriverError: A kernel died, and the CUDA context with it.
+        DriverError: It died, and the CUDA context with it.
     """
-    _call("cuStreamSynchronize", _driver().CUstream(stream))
-
-
-def is_capturing(stream: int) -> bool:
-    """Whether work that is submitted to a stream goes into a CUDA graph."""
-    status = _call("cuStreamIsCapturing", _driver().CUstream(stream))
-    return int(status) != 0
+    driver = _driver()
+    (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
+    if int(result) != 0:
+        raise _fatal(result, kernel) or DriverError(f"{kernel} failed: {_said(result)}")
 
 
 # --- memory of our own ------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class ChipTracer:
             told = layout.buffer(address, secrets.randbits(32))
             _driver.upload(device, loaded.global_address(_SYMBOL), told)
             launch()
-            _driver.synchronize(config.stream)
+            _driver.synchronize(config.stream, self._name)
             return _driver.download(device, address, layout.size_bytes)
         finally:
             _driver.free(device, address)
