@@ -1,7 +1,7 @@
 """What a trace costs: products and copies with and without. Writes section "trace".
 
 A traced launch is timed from its first note to its last, by its own clock; the others by events, a
-few calls in a row. Both take turns.
+few calls in a row, which take turns with it.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:
 
 def measure(label: str, run: Callable[[], Any], notes: int, rounds: int) -> dict[str, Any]:
     untraced_us(run)
-    traced(run, notes)
+    traced(run, 1)  # builds; what has no room takes no time of the host
     plain, noted, ratios, seconds = [], [], [], []
     for _ in range(rounds):
         plain.append(untraced_us(run))
         launch, took = traced(run, notes)
-        noted.append(launch.summary().time / 1000)
+        noted.append(launch.end / 1000)
         ratios.append(noted[-1] / plain[-1])
         seconds.append(took)
     return {
@@ -86,17 +86,15 @@ def measure(label: str, run: Callable[[], Any], notes: int, rounds: int) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     rows = []
     for label, run, notes in (
-        product(1024, 2048),
-        product(2048, 2048),
-        product(4096, 4096),
-        product(8192, 16384),
+        product(1024, 1024),
+        product(2048, 1024),
+        product(4096, 2048),
         copy(16, 256),
         copy(64, 256),
-        copy(256, 256),
     ):
         rows.append(measure(label, run, notes, rounds))
         ratio = rows[-1]["time_over_untraced"]

@@ -160,3 +160,46 @@ def test_a_refused_launch_is_an_error_and_the_next_one_is_not(
         launch.at((1, 2), 5)
     assert len(driver.launched) == launches
     launch.at((1, 2), 5)
+
+
+class Tracer:
+    """Notes what it is to launch; launches another function with the same arguments."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.streams: list[int] = []
+
+    def collector_of(self) -> object:
+        return "collector" if self.wanted else None
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        self.streams.append(config.stream)
+        launch("function", config._replace(stream=99))
+
+
+def test_while_traces_are_wanted_the_tracer_launches_with_the_same_arguments(
+    driver_of: Any,
+) -> None:
+    driver, tracer = driver_of(), Tracer()
+    launch = PreparedLaunch("function", CONFIG, ARGUMENTS, "arrays", 0, tracer)
+
+    launch()
+    tracer.wanted = True
+    launch()
+    launch.at([0x1000, 0x2000], 6)
+    tracer.wanted = False
+    launch()
+
+    moved = [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]]
+    streams_and_arguments = [(native, said) for native, _, said in driver.launched]
+    assert streams_and_arguments == [(5, ARGUMENTS), (99, ARGUMENTS), (99, moved), (6, moved)]
+    assert tracer.streams == [5, 6]
+
+
+def test_a_traced_launch_that_the_driver_refuses_says_so(driver_of: Any) -> None:
+    driver, tracer = driver_of(), Tracer()
+    tracer.wanted = True
+    driver.statuses = [1]
+
+    with pytest.raises(LaunchError, match="the driver refused the launch"):
+        PreparedLaunch("function", CONFIG, ARGUMENTS, "arrays", 0, tracer)()

@@ -10,6 +10,7 @@ from tmaasync._driver.devices import (
     require_device,
 )
 from tmaasync._driver.launches import (
+    UNTRACED,
     LaunchConfig,
     PreparedLaunch,
     Tracer,
@@ -35,6 +36,7 @@ from tmaasync._driver.tensor_maps import encode
 
 __all__ = [
     "BLANK_BYTES",
+    "UNTRACED",
     "DeviceLimits",
     "LaunchConfig",
     "PreparedLaunch",

@@ -12,6 +12,7 @@ from tmaasync._driver import bindings, devices
 from tmaasync.errors import DriverError, LaunchError
 
 __all__ = [
+    "UNTRACED",
     "LaunchConfig",
     "PreparedLaunch",
     "Tracer",
@@ -37,11 +38,25 @@ class Tracer(Protocol):
     """Who launches another build of a kernel in its place, while somebody wants traces."""
 
     @property
-    def collector(self) -> Callable[[], object]:
-        """Who does, here and now; None if nobody."""
+    def collector_of(self) -> Callable[[], object]:
+        """What says who wants them, here and now; None for nobody."""
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch a function of the same parameters, in a configuration much like this one."""
+
+
+class _Untraced:
+    """Stands in where a launch has no traced build."""
+
+    @staticmethod
+    def collector_of() -> None:
+        """Nobody."""
+
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
+        """Nobody asks for it."""
+
+
+UNTRACED: Tracer = _Untraced()
 
 
 class PreparedLaunch:
@@ -52,6 +67,7 @@ class PreparedLaunch:
     """
 
     __slots__ = (
+        "_collector_of",
         "_config",
         "_device",
         "_function",
@@ -75,10 +91,11 @@ class PreparedLaunch:
         arguments: Sequence[bytes],
         keep: object,
         device: int,
-        tracer: Tracer | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         """Pack the arguments; nothing is launched."""
         self._tracer = tracer
+        self._collector_of = tracer.collector_of
         self._stride, self._words = _packed_apart(arguments)
         start, _ = self._words.buffer_info()
         step_bytes = self._stride * _WORD_BYTES
@@ -102,8 +119,8 @@ class PreparedLaunch:
             LaunchError: The driver refused the launch.
             DriverError: A kernel before it died, and the CUDA context with it.
         """
-        if self._tracer is not None and self._tracer.collector() is not None:
-            self._launch_traced(self._tracer)
+        if self._collector_of() is not None:
+            self._launch_traced()
             return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
@@ -123,8 +140,8 @@ class PreparedLaunch:
             if stream != self._stream:
                 self._stream = stream
                 self._native = _native(self._config._replace(stream=stream))
-            if self._tracer is not None and self._tracer.collector() is not None:
-                self._launch_traced(self._tracer)
+            if self._collector_of() is not None:
+                self._launch_traced()
             elif self._is_only_device:
                 (result,) = self._launch(self._native, self._function, self._pointers, 0)
                 if result:
@@ -143,9 +160,9 @@ class PreparedLaunch:
                 f"the driver refused the launch: {bindings.said(refusal)}"
             )
 
-    def _launch_traced(self, tracer: Tracer) -> None:
+    def _launch_traced(self) -> None:
         with devices.on_device(self._device):
-            tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
+            self._tracer.run(self._launch_instead, self._config._replace(stream=self._stream))
 
     def _launch_instead(self, function: Any, config: LaunchConfig) -> None:
         """Launch another function with the same arguments; the device's context is current."""

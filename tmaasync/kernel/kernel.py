@@ -27,6 +27,7 @@ from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch, budget_of
 from tmaasync.trace import Collector, Trace, current_collector
+from tmaasync.trace.launches import CollectorOf
 
 __all__ = ["Kernel"]
 
@@ -190,7 +191,8 @@ class Kernel:
             packed = pack(self.name, loaded.entry.parameters, args, seen)
             loaded.allow(config, limits.threads_per_block)
             wait_for_producers(places, config.stream)
-            tracer = self._tracer(device, limits.compute_capability)
+            load = functools.partial(self._load, device, limits.compute_capability, is_traced=True)
+            tracer = ChipTracer(self._source, self.name, device, load, self._collector_of)
             parts = (loaded.function, config, packed, tuple(args), device, tracer)
             if loaded.watch is None:
                 return PreparedLaunch(*parts)
@@ -223,7 +225,7 @@ class Kernel:
         check_extents(config, limits.threads_per_block)
         packed = pack(self.name, program.parameters, args, seen)
         return EmulatedLaunch(
-            program, config, packed, tuple(args), extents_of(args, seen), self._collector
+            program, config, packed, tuple(args), extents_of(args, seen), self._collector_of
         )
 
     def compile(self, arch: str | None = None) -> Program:
@@ -243,19 +245,16 @@ class Kernel:
 
     # --- who wants traces ---------------------------------------------------------------------
 
-    def _collector(self) -> Collector | None:
-        """Who takes the trace of a launch made here and now."""
-        if self._trace is False:
-            return None
-        outer = current_collector()
-        return self._own_traces if outer is None and self._trace else outer
+    @property
+    def _collector_of(self) -> CollectorOf:
+        """Says who takes the trace of a launch, when it is made."""
+        if self._trace is None:
+            return current_collector
+        return self._current_or_own if self._trace else _nobody
 
-    def _tracer(self, device: int, capability: tuple[int, int]) -> ChipTracer | None:
-        if self._trace is False:
-            return None
-        collector_of = self._collector if self._trace else current_collector
-        load = functools.partial(self._load, device, capability, is_traced=True)
-        return ChipTracer(self._source, self.name, device, load, collector_of)
+    def _current_or_own(self) -> Collector:
+        current = current_collector()
+        return self._own_traces if current is None else current
 
     # --- from source to function --------------------------------------------------------------
 
@@ -295,6 +294,10 @@ class Kernel:
         except _cupy().cuda.driver.CUDADriverError:
             return None
         return HangWatch(self._source, self.name, state, device, self._budget_seconds)
+
+
+def _nobody() -> None:
+    """Who takes traces of a kernel that leaves none."""
 
 
 def _cupy() -> Any:

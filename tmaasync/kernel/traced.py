@@ -28,7 +28,10 @@ _LOCK = threading.Lock()
 
 
 class ChipTracer:
-    """The traced build of one kernel on one device, built when it is first needed."""
+    """The traced build of one kernel on one device, built when it is first needed.
+
+    ``collector_of`` says who takes the trace of a launch made here and now.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class ChipTracer:
         self._name = name
         self._device = device
         self._load = load
-        self.collector = collector_of
+        self.collector_of = collector_of
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch the traced build, wait for its end, and hand over its trace.
@@ -50,7 +53,7 @@ class ChipTracer:
         Raises:
             LaunchError: The stream is being captured, or there is no room for the trace.
         """
-        collector = self.collector()
+        collector = self.collector_of()
         if collector is None:
             return
         if _driver.is_capturing(config.stream):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tmaasync import _driver
 from tmaasync._compile import Source
-from tmaasync._driver import LaunchConfig, PreparedLaunch, Tracer
+from tmaasync._driver import UNTRACED, LaunchConfig, PreparedLaunch, Tracer
 from tmaasync._memory import PinnedMemory
 from tmaasync.errors import ArgumentError, HangError
 from tmaasync.kernel.hangs import (
@@ -144,7 +144,7 @@ class WatchedLaunch(PreparedLaunch):
         arguments: Sequence[bytes],
         keep: object,
         device: int,
-        tracer: Tracer | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         """Pack the arguments; nothing is launched."""
         super().__init__(function, config, arguments, keep, device, tracer)

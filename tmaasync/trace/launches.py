@@ -346,8 +346,8 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
 
 
 CollectorOf = Callable[[], Collector | None]
-"""Who takes the events of a launch made here and now; None if nobody wants any."""
+"""Who takes the trace of a launch made here and now; None if nobody wants any."""
 
-
+# The variable's own method: every launch asks, and a function around it would take longer.
 current_collector: CollectorOf = _COLLECTOR.get
-"""Who takes the events of a launch made here; None if nobody wants any. Every launch asks."""
+"""Who takes the traces of launches made here and now: a `Collector`, or None if nobody does."""

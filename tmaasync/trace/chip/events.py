@@ -8,15 +8,16 @@ a store none of having been read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tmaasync.trace.chip.groups import Done, follow_mmas, follow_stores
 from tmaasync.trace.chip.layout import RecordKind
+from tmaasync.trace.chip.mmas import follow_mmas
 from tmaasync.trace.chip.notes import Notes
 from tmaasync.trace.chip.phases import Barrier, barriers, phases_of
+from tmaasync.trace.chip.stores import Done, follow_stores
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, EventKind
 
 __all__ = ["events_of"]
@@ -128,12 +129,11 @@ class _Log:
         """Events of no thread; what they lack is filled in."""
         events["kind"] = kind
         events["thread"] = NOBODY
-        if kind in (EventKind.PHASE_COMPLETED, EventKind.MMA_EXECUTED):
+        if kind == EventKind.PHASE_COMPLETED:
             events["shared"] = NOTHING
+            events["sequence"] = NOTHING
         if kind not in (EventKind.PHASE_COMPLETED, EventKind.LOAD_LANDED):
             events["barrier"] = NOTHING
-        if kind == EventKind.PHASE_COMPLETED:
-            events["sequence"] = NOTHING
         self._parts.append((np.full(len(events), 2 * len(self._notes)), events))
 
     # --- loads --------------------------------------------------------------------------------
@@ -209,40 +209,45 @@ class _Log:
             shared=[done.shared for done in log.committed],
             sequence=[done.sequence for done in log.committed],
         )
-        self._add_done(EventKind.STORE_READ, log.read)
-        self._add_done(EventKind.STORE_WRITTEN, log.over)
-        self._add_waits((RecordKind.STORE_WAIT_READ, RecordKind.STORE_WAIT), log.sequences)
+        self._add_stores_done(EventKind.STORE_READ, log.read)
+        self._add_stores_done(EventKind.STORE_WRITTEN, log.over)
+        waits = self._of_kind(RecordKind.STORE_WAIT_READ, RecordKind.STORE_WAIT)
+        waits = np.array([wait for wait in waits if wait in log.sequences], np.int64)
+        self._add_waits(waits, _looked_up(log.sequences, waits))
 
     def add_mmas(self) -> None:
         """Groups of wgmma, and the waits for those."""
         log = follow_mmas(self._notes, self._sequences)
-        commits = self._of_kind(RecordKind.MMA_COMMIT)
-        self._new_sequences(len(commits))
+        self._new_sequences(len(log.issued))
         # Its first warp stands for a warpgroup.
-        first = self._notes.thread // _WARP % _WARPGROUP_WARPS == 0
-        issued = commits[first[commits]]
-        self._add(EventKind.MMA_ISSUED, issued, sequence=_looked_up(log.sequences, issued))
-        self._add_done(EventKind.MMA_EXECUTED, [done for done in log.over if first[done.note]])
-        self._add_waits((RecordKind.MMA_WAIT,), log.sequences)
+        leads = self._notes.thread // _WARP % _WARPGROUP_WARPS == 0
+        issued = leads[log.issued]
+        sequences = log.issued_sequences[issued]
+        self._add(EventKind.MMA_ISSUED, log.issued[issued], sequence=sequences)
+        over = leads[log.over]
+        self._add_done(EventKind.MMA_EXECUTED, log.over[over], log.over_sequences[over], NOTHING)
+        self._add_waits(log.awaited, log.awaited_sequences)
 
-    def _add_waits(self, kinds: tuple[RecordKind, ...], sequences: dict[int, int]) -> None:
+    def _add_waits(self, waits: _Array, sequences: _Array) -> None:
         """Waits that were for something."""
-        waits = np.array([wait for wait in self._of_kind(*kinds) if wait in sequences], np.int64)
-        awaited = _looked_up(sequences, waits)
-        self._add(EventKind.WAIT_BEGIN, waits, began=True, sequence=awaited)
-        self._add(EventKind.WAIT_END, waits, sequence=awaited)
+        self._add(EventKind.WAIT_BEGIN, waits, began=True, sequence=sequences)
+        self._add(EventKind.WAIT_END, waits, sequence=sequences)
 
-    def _add_done(self, kind: EventKind, done: Iterable[Done]) -> None:
-        done = list(done)
+    def _add_stores_done(self, kind: EventKind, done: Sequence[Done]) -> None:
         which = np.array([one.note for one in done], np.int64)
-        events = np.zeros(len(done), EVENT_DTYPE)
+        sequences = np.array([one.sequence for one in done], np.int64)
+        self._add_done(kind, which, sequences, [one.shared for one in done])
+
+    def _add_done(self, kind: EventKind, which: _Array, sequences: _Array, shared: Any) -> None:
+        """What is known to be over after these notes."""
+        events = np.zeros(len(which), EVENT_DTYPE)
         for name, values in {
             "time": self._notes.end[which],
             "cluster": self._notes.cluster[which],
             "rank": self._notes.rank[which],
             "other": self._notes.rank[which],
-            "shared": [one.shared for one in done],
-            "sequence": [one.sequence for one in done],
+            "shared": shared,
+            "sequence": sequences,
         }.items():
             events[name] = values
         self._add_hardware(kind, events)

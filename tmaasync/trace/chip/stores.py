@@ -1,4 +1,4 @@
-"""Copies and wgmma of threads, by groups: which one a wait is for, and when it is known to be over.
+"""Stores of threads, by groups: which ones a wait is for, and when they are known to be over.
 
 Groups are over in the order in which they were committed: a wait that leaves so many pending is for
 all before those.
@@ -15,7 +15,7 @@ import numpy as np
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
-__all__ = ["Done", "GroupLog", "follow_mmas", "follow_stores"]
+__all__ = ["Done", "StoreLog", "follow_stores"]
 
 _STORES = (
     RecordKind.STORE,
@@ -23,14 +23,12 @@ _STORES = (
     RecordKind.STORE_WAIT_READ,
     RecordKind.STORE_WAIT,
 )
-_MMAS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
-_WARP, _WARPGROUP = 32, 128
 _STALL_NS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A note after which the work of this sequence is known to be over."""
+    """A note that tells something of the store of this sequence, out of this buffer."""
 
     note: int
     sequence: int
@@ -38,7 +36,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class GroupLog:
+class StoreLog:
     """What came of following threads through their groups; notes are indices."""
 
     sequences: dict[int, int] = field(default_factory=dict)
@@ -58,9 +56,9 @@ class _Thread:
     over: int = 0
 
 
-def follow_stores(notes: Notes, first_sequence: int) -> GroupLog:
+def follow_stores(notes: Notes, first_sequence: int) -> StoreLog:
     """The stores and reductions of every thread."""
-    log, threads = GroupLog(), dict[tuple[int, int, int], _Thread]()
+    log, threads = StoreLog(), dict[tuple[int, int, int], _Thread]()
     sequence = first_sequence
     for note, key, kind, number in _walk(notes, _STORES):
         thread = threads.setdefault(key, _Thread())
@@ -78,7 +76,7 @@ def follow_stores(notes: Notes, first_sequence: int) -> GroupLog:
 
 
 def _wait_for_stores(
-    log: GroupLog, notes: Notes, thread: _Thread, note: int, pending: int, are_writes: bool
+    log: StoreLog, notes: Notes, thread: _Thread, note: int, pending: int, are_writes: bool
 ) -> None:
     end = max(len(thread.groups) - pending, 0)
     awaited = [store for group in thread.groups[:end] for store in group][-1:]
@@ -95,29 +93,8 @@ def _wait_for_stores(
         thread.over = max(thread.over, end)
 
 
-def _done(log: GroupLog, notes: Notes, note: int, group: list[int]) -> Iterator[Done]:
+def _done(log: StoreLog, notes: Notes, note: int, group: list[int]) -> Iterator[Done]:
     return (Done(note, log.sequences[store], int(notes.shared[store])) for store in group)
-
-
-def follow_mmas(notes: Notes, first_sequence: int) -> GroupLog:
-    """The groups of wgmma of every warpgroup, each with one sequence for its four warps."""
-    log = GroupLog()
-    sequences: dict[tuple[int, int, int, int], int] = {}
-    committed: dict[tuple[int, int, int], list[int]] = {}
-    over: dict[tuple[int, int, int], int] = {}
-    for note, (cluster, rank, thread), kind, number in _walk(notes, _MMAS):
-        warp = cluster, rank, thread // _WARP
-        groups = committed.setdefault(warp, [])
-        if kind == RecordKind.MMA_COMMIT:
-            group = cluster, rank, thread // _WARPGROUP, len(groups)
-            log.sequences[note] = sequences.setdefault(group, first_sequence + len(sequences))
-            groups.append(log.sequences[note])
-        elif len(groups) > number:
-            end = len(groups) - number
-            log.sequences[note] = groups[end - 1]
-            log.over += (Done(note, group, 0) for group in groups[over.get(warp, 0) : end])
-            over[warp] = end
-    return log
 
 
 def _walk(
