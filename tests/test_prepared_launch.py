@@ -134,7 +134,7 @@ def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any)
 
 
 def test_where_there_are_several_devices_the_right_one_is_made_current(driver_of: Any) -> None:
-    driver = driver_of(devices=2)
+    driver = driver_of(2)
     driver.current = 1
     prepared().at((1, 2), 5)
     assert [device for _, device, _ in driver.launched] == [0]
