@@ -361,6 +361,11 @@ def test_static_variables_lie_behind_the_dynamic_ones_as_on_the_emulator() -> No
 # --- pictures ---------------------------------------------------------------------------------
 
 
+def edges(figure: Any) -> Any:
+    """How wide the edges of the bars of warps are."""
+    return np.concatenate([bars.get_linewidths() for bars in figure.axes[0].collections])
+
+
 def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
     pytest.importorskip("matplotlib")
     chip = ring(Chip(room=1024), laps=100)
@@ -372,8 +377,7 @@ def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
         assert stages.get_xlim() == warps.get_xlim() == extent
         assert stages.get_xlabel() == "nanoseconds"
     # An edge would cover what is thin: of 200 waits in 1400 pixels none has one.
-    thin, wide = (np.concatenate([bars.get_linewidths() for bars in figure.axes[0].collections])
-                  for figure in (whole, part))  # fmt: skip
+    thin, wide = map(edges, (whole, part))
     assert not thin.any()
     assert wide.any()
 
