@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from chip_notes import Chip
 
-from tmaasync.trace import NOBODY, Activity, Event, StageState, Trace, find_lanes, find_rings
+from tmaasync import ArgumentError
+from tmaasync.trace import NOBODY, Activity, Event, StageState, Trace, find_lanes, find_rings, plot
 
 FULL, EMPTY, BUFFER, BYTES = 4096, 4128, 0, 1024
 PRODUCER, CONSUMER = 0, 32
@@ -355,3 +356,35 @@ def test_static_variables_lie_behind_the_dynamic_ones_as_on_the_emulator() -> No
 
     assert told(plain, "arrive", "barrier") == [(64,)]
     assert told(moved, "arrive", "barrier") == [(5120 + 64,)]
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def edges(figure: Any) -> Any:
+    """How wide the edges of the bars of warps are."""
+    return np.concatenate([bars.get_linewidths() for bars in figure.axes[0].collections])
+
+
+def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
+    pytest.importorskip("matplotlib")
+    chip = ring(Chip(room=1024), laps=100)
+
+    whole, part = plot(chip.trace()), plot(chip.trace(), between=(100, 900))
+
+    for figure, extent in ((whole, (30, 20_040)), (part, (100, 900))):
+        warps, stages = figure.axes
+        assert stages.get_xlim() == warps.get_xlim() == extent
+        assert stages.get_xlabel() == "nanoseconds"
+    # An edge would cover what is thin: of 200 waits in 1400 pixels none has one.
+    thin, wide = map(edges, (whole, part))
+    assert not thin.any()
+    assert wide.any()
+
+
+@pytest.mark.parametrize("between", [(5, 5), (-1, 5), (9, 3)])
+def test_an_empty_time_is_refused(between: tuple[int, int]) -> None:
+    pytest.importorskip("matplotlib")
+
+    with pytest.raises(ArgumentError, match=r"between is .* Pass"):
+        plot(ring(Chip()).trace(), between=between)

@@ -52,6 +52,7 @@ _ABOVE, _BETWEEN, _BELOW = 1.03, 0.72, 0.58
 _ROW_INCHES = (0.4, 0.65)
 _LANE_ROWS = 1.3  # a lane is so many times as high as a stage
 _USUAL_INCHES = 9.0
+_EDGED_PIXELS = 4
 _MAX_ARROWS = 64
 _MAX_LABELS = 600
 
@@ -198,6 +199,7 @@ class _Picture:
             for bar in bars
             if bar.begin < self.end and bar.end > self.begin
         ]
+        scale = self._pixels_per_step(axes)
         for colour in dict.fromkeys(bar.colour for bar in bars):
             for middle, height in dict.fromkeys((bar.middle, bar.height) for bar in bars):
                 spans = [
@@ -210,9 +212,10 @@ class _Picture:
                     (middle - height / 2, height),
                     facecolors=colour,
                     edgecolors="white",
-                    linewidth=0.6,
+                    # What is thinner would be all edge.
+                    linewidth=[0.6 if width * scale > _EDGED_PIXELS else 0 for _, width in spans],
                 )
-        for bar, label in _fitting(bars, self._pixels_per_step(axes)):
+        for bar, label in _fitting(bars, scale):
             axes.text(
                 (bar.begin + bar.end) / 2,
                 bar.middle,
