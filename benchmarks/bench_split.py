@@ -26,7 +26,7 @@ from tmaasync.errors import TMAError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import gemm_kernel, gemm_tiles, operation, plan
 from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FEW_ROWS
-from tmaasync.ops.gemm.problem import default_blocking
+from tmaasync.ops.gemm.choice import default_blocking
 
 SHAPES = (
     (512, 512, 16384),
