@@ -27,7 +27,7 @@ from tmaasync.errors import TMAError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import gemm_kernel, gemm_tiles, operation, plan
 from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FEW_ROWS
-from tmaasync.ops.gemm.problem import default_blocking
+from tmaasync.ops.gemm.choice import default_blocking
 
 SHAPES = (
     (512, 512, 16384),
@@ -53,7 +53,7 @@ SHAPES = (
 )
 FORMS = ((2, 64, 256), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
 # Thread blocks of a cluster: those that share loads, and the parts of K.
-CLUSTERS = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4))
+CLUSTERS = (*((1, split) for split in range(1, 9)), (2, 1), (2, 2), (2, 3), (2, 4))
 # Of how many thread blocks a grid is worth a race.
 LEAST_BLOCKS, MOST_BLOCKS = 48, 136
 
@@ -173,8 +173,12 @@ def main() -> None:
     rows = []
     for case in cases:
         rows.append(measure(case, options.rounds))
-        ratio = rows[-1]["speed_over_torch"]["tmaasync"]
-        print(f"{case.label:34s} {ratio['median']:.3f} x torch", flush=True)
+        ratio, us = rows[-1]["speed_over_torch"]["tmaasync"], rows[-1]["us"]
+        print(
+            f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
+            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            flush=True,
+        )
     print(f"geometric mean: {mean(rows)}")
     print(record("split_k", rows))
 

@@ -36,7 +36,7 @@ constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? kInLine : kLines);
 // whole chunks for.
 __device__ constexpr int count_shares() {
     int shares = SPLIT_K;
-    while (BLOCK_N % (shares * kChunkColumns) != 0) shares /= 2;
+    while (BLOCK_N % (shares * kChunkColumns) != 0) --shares;
     return shares;
 }
 

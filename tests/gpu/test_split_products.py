@@ -27,8 +27,11 @@ def normal(shape: tuple[int, int], seed: int) -> Any:
     ("blocking", "shape"),
     [
         (Blocking(2, 256, split=2), (1000, 1032, 4104)),
+        (Blocking(2, 192, split=3), (700, 800, 16400)),
+        (Blocking(2, 128, split=6), (500, 512, 16384)),
         (Blocking(2, 128, 2, split=4), (500, 520, 8200)),
         (Blocking(1, 64, split=8), (300, 200, 16400)),
+        (Blocking(1, 64, split=5, by_columns=True), (64, 1000, 16384)),
         (Blocking(2, 32, split=8, by_columns=True), (24, 1000, 8200)),
     ],
     ids=str,

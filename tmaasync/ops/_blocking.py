@@ -32,8 +32,9 @@ _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
 _LARGEST_OUTPUT = 4
 _SUM_BYTES = 4
-# Share of the clusters of so many blocks for which an H200 has room, by 132 multiprocessors.
-_RUN_AT_ONCE = {4: 30 / 33, 8: 14 / 16}
+# For how many clusters of so many blocks 132 multiprocessors have room, of those that they make up:
+# a cluster lies within one of their groups, and which group has how many differs from chip to chip.
+_ROOM = {3: (42, 44), 4: (30, 33), 5: (22, 26), 6: (18, 22), 7: (14, 18), 8: (14, 16)}
 _LEAST_COLUMNS = 8  # that a thread block stores, of a block by columns
 _LEAST_CHUNK_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
@@ -82,7 +83,7 @@ class Blocking:
         least = _LEAST_COLUMNS if self.by_columns else _LEAST_CHUNK_BYTES // 2
         shares = self.split
         while self.block_n % (shares * least) != 0:
-            shares //= 2
+            shares -= 1
         return self.block_n // shares
 
     @property
@@ -101,10 +102,14 @@ class Blocking:
         return (self.block_m + self.block_n) * BLOCK_K_BYTES
 
     @property
+    def partials_bytes(self) -> int:
+        """What a thread block of a split block gets from the others."""
+        return (self.split - 1) * self.block_m * self.stored_columns * _SUM_BYTES
+
+    @property
     def holds_partials(self) -> bool:
-        """Whether the operand buffers hold what the other thread blocks of a split block send."""
-        partials = (self.split - 1) * self.block_m * self.stored_columns * _SUM_BYTES
-        return partials <= self.stages * self.stage_bytes
+        """Whether the operand buffers hold that."""
+        return self.partials_bytes <= self.stages * self.stage_bytes
 
     def holds_addend(self, itemsize: int) -> bool:
         """Whether an operand buffer holds a chunk like the output's for every consumer."""
@@ -147,7 +152,8 @@ class Blocking:
 
     def clusters_at_once(self, multiprocessors: int) -> int:
         """How many clusters run at once: each within a group of multiprocessors, some left over."""
-        return int(multiprocessors // self.cluster_size * _RUN_AT_ONCE.get(self.cluster_size, 1.0))
+        fit, of = _ROOM.get(self.cluster_size, (1, 1))
+        return multiprocessors // self.cluster_size * fit // of
 
     def starts_early(self, clusters: int, at_once: int) -> bool:
         """Whether blocks start before those of the launch ahead have ended.

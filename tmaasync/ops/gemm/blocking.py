@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 
 from tmaasync.ops._blocking import ROUNDS_TO_SHARE, Blocking
 
@@ -13,24 +12,21 @@ __all__ = [
     "FEW_ROWS",
     "FORMS",
     "LINE_COLUMNS",
-    "SPLITS",
     "Fits",
     "any_block",
+    "blocks",
     "choose_blocking",
     "choose_few_columns",
-    "is_whole",
+    "few_columns",
     "legal_widths",
     "may_share",
     "ranked",
-    "split_blocks",
+    "time_alone",
 ]
 
 FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
 """Blocks that the kernel has: consumers, rows of each, and the most columns whose sums fit into
 their registers. The first of equals is taken."""
-
-SPLITS = (2, 4, 8)
-"""Into how many parts K may be cut, for as many thread blocks."""
 
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
@@ -44,20 +40,12 @@ _LOADS_TO_TIME = (11.0, 250.0)
 _EXPOSED_DEPTH = 256
 _STORE_DEPTH = {128: 0, 64: 25, 32: 120}  # by the width of a store in bytes
 _OTHER_FORMS = 0.98
-_MEETING = 6e6  # multiply-adds in the time in which thread blocks of a cluster meet twice
-_RECEIVING = 650  # and in that in which a sum comes from another one
-_LEAST_PART = 256  # elements of K
 _TALL_FROM = 128
 _USUAL_ROWS = 64
 
 
 Fits = Callable[[Blocking], bool]
 """Whether a kernel is to have such blocks."""
-
-
-def is_whole(blocking: Blocking) -> bool:
-    """Blocks whose K is not split fit."""
-    return blocking.split == 1
 
 
 def any_block(_: Blocking) -> bool:
@@ -103,11 +91,11 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         count: How many such products there are.
         fits: Of which blocks it is the best.
     """
-    blocks = ranked(
+    found = ranked(
         m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
     )
-    best = next(filter(fits, blocks))
-    if best.cluster_size > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
+    best = next(filter(fits, found))
+    if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
         return best
     is_long = count * best.clusters(m, n) > ROUNDS_TO_SHARE * multiprocessors
     shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
@@ -129,50 +117,32 @@ def ranked(
     The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
     k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
     the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
-    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`. K is split where all
-    parts run at once; adding them up takes what `_adding` says.
+    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
 
     Takes what `choose_blocking` does.
     """
 
     def time(blocking: Blocking) -> float:
         rounds = -(-count * blocking.clusters(m, n) // blocking.clusters_at_once(multiprocessors))
-        area = blocking.block_m * blocking.block_n
-        part = -(-k // blocking.split)
-        depth = rounds * (part + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
-        return depth * area / _rate(blocking, on_lines=on_lines) + _adding(blocking)
+        return time_alone(blocking, k, rounds, on_lines=on_lines)
 
-    forms = FORMS if m > _TALL_FROM else sorted(FORMS)
-    blocks = list(_blocks(forms, b_is_k_major=b_is_k_major))
-    whole: Iterable[Blocking] = blocks
-    if not on_lines and count == 1:
-        pairs = (b for b in blocks if may_share(b.block_n, b_is_k_major=b_is_k_major))
-        whole = (replace(pair, cluster=2) for pair in pairs)
-    return sorted([*whole, *split_blocks(blocks, m, n, k, multiprocessors, count)], key=time)
+    found = blocks(m, b_is_k_major=b_is_k_major)
+    if on_lines or count > 1:
+        return sorted(found, key=time)
+    pairs = (b for b in found if may_share(b.block_n, b_is_k_major=b_is_k_major))
+    return sorted((replace(pair, cluster=2) for pair in pairs), key=time)
 
 
-def split_blocks(
-    blocks: Iterable[Blocking], m: int, n: int, k: int, multiprocessors: int, count: int = 1
-) -> Iterator[Blocking]:
-    """The blocks, K cut into parts that all run at once, and of which none is too short to pay."""
-    for block, split in product(blocks, SPLITS):
-        blocking = replace(block, split=split)
-        at_once = blocking.clusters_at_once(multiprocessors)
-        is_one_round = count * blocking.clusters(m, n) <= at_once
-        if is_one_round and k >= _LEAST_PART * split and blocking.holds_partials:
-            yield blocking
+def time_alone(blocking: Blocking, k: int, rounds: int, *, on_lines: bool) -> float:
+    """That of so many blocks of depth ``k`` on one multiprocessor, in multiply-adds: `ranked`."""
+    area = blocking.block_m * blocking.block_n
+    depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
+    return depth * area / _rate(blocking, on_lines=on_lines)
 
 
-def _adding(blocking: Blocking) -> float:
-    """Time in which the thread blocks of a cluster meet and add up their sums."""
-    if blocking.split == 1:
-        return 0.0
-    received = (blocking.split - 1) * blocking.block_m * blocking.stored_columns
-    return _MEETING + _RECEIVING * received
-
-
-def _blocks(forms: Iterable[tuple[int, int, int]], *, b_is_k_major: bool) -> Iterator[Blocking]:
-    for consumers, rows, widest in forms:
+def blocks(m: int, *, b_is_k_major: bool) -> Iterator[Blocking]:
+    """Those that the kernel has for so many rows of output, the usual ones first."""
+    for consumers, rows, widest in FORMS if m > _TALL_FROM else sorted(FORMS):
         for width in legal_widths(widest, b_is_k_major=b_is_k_major):
             yield Blocking(consumers, width, rows=rows)
 
@@ -209,7 +179,6 @@ def choose_few_columns(
     *,
     b_is_k_major: bool,
     count: int = 1,
-    k: int = 0,
     fits: Fits = any_block,
 ) -> Blocking:
     """The blocking of a product that is no wider than `FEW_ROWS`, which memory bounds.
@@ -220,18 +189,19 @@ def choose_few_columns(
         multiprocessors: How many blocks run at once.
         b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
         count: How many such products there are.
-        k: Depth of the product; if it is not given, it is not split.
         fits: Of which blocks it is the best.
     """
+
+    def rows(blocking: Blocking) -> int:
+        """That the busiest multiprocessor loads."""
+        return -(-count * blocking.clusters(m, n) // multiprocessors) * blocking.block_m
+
+    return min(filter(fits, few_columns(n, b_is_k_major=b_is_k_major)), key=rows)
+
+
+def few_columns(n: int, *, b_is_k_major: bool) -> list[Blocking]:
+    """The blocks for a product of so few columns."""
     widths = FEW_COLUMNS if b_is_k_major else (LINE_COLUMNS,)
     block_n = next(width for width in widths if width >= n)
-
-    def time(blocking: Blocking) -> float:
-        """Of what the busiest multiprocessor loads, in rows."""
-        rounds = -(-count * blocking.clusters(m, n) // blocking.clusters_at_once(multiprocessors))
-        return rounds * blocking.block_m / blocking.split
-
     # Of two that load as much, the larger blocks load B less often.
-    whole = [Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1)]
-    parts = split_blocks(whole, m, n, k, multiprocessors, count)
-    return min(filter(fits, (*whole, *parts)), key=time)
+    return [Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1)]

@@ -6,16 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.blocking import (
-    FEW_COLUMNS,
-    FORMS,
-    SPLITS,
-    legal_widths,
-    may_share,
-    ranked,
-    split_blocks,
-)
+from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FORMS, legal_widths, may_share, ranked
 from tmaasync.ops.gemm.problem import Problem
+from tmaasync.ops.gemm.split import SPLITS, ranked_splits
 
 __all__ = ["candidates", "is_legal"]
 
@@ -58,18 +51,18 @@ def _may_be_split(blocking: Blocking) -> bool:
 
 
 def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:
-    """The model's best blocks, alone and in pairs, in groups of several sizes, where legal."""
-    found = (
-        _few(problem, multiprocessors) if problem.by_columns else _many(problem, multiprocessors)
-    )
+    """The model's best blocks, alone and in pairs, in groups of several sizes, where legal.
+
+    And those of which K is split.
+    """
+    whole = _few() if problem.by_columns else _many(problem, multiprocessors)
+    found = (*whole, *ranked_splits(problem, multiprocessors)[:_BEST_SPLIT])
     return [blocking for blocking in found if is_legal(blocking, problem)]
 
 
-def _few(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
-    blocks = [Blocking(consumers, n, by_columns=True) for n in FEW_COLUMNS for consumers in (2, 1)]
-    yield from blocks
-    sides = problem.m, problem.n, problem.k
-    yield from split_blocks(blocks, *sides, multiprocessors, problem.batches)
+def _few() -> Iterator[Blocking]:
+    for block_n in FEW_COLUMNS:
+        yield from (Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1))
 
 
 def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
@@ -82,8 +75,7 @@ def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
         b_is_k_major=problem.b_is_k_major,
         count=problem.batches,
     )
-    yield from [block for block in best if block.split > 1][:_BEST_SPLIT]
-    for block in [block for block in best if block.split == 1][:_BEST]:
+    for block in best[:_BEST]:
         for cluster in _CLUSTERS:
             blocking = replace(block, cluster=cluster)
             rows = -(-problem.m // blocking.cluster_rows)

@@ -20,10 +20,11 @@ from tmaasync.ops._epilogue import BiasSide
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS
+from tmaasync.ops.gemm.choice import default_blocking
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews, extra_words
 from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
-from tmaasync.ops.gemm.problem import Problem, default_blocking
+from tmaasync.ops.gemm.problem import Problem
 from tmaasync.ops.gemm.tuned import tuned_blocking
 from tmaasync.ops.gemm.types import takes_any_layout
 from tmaasync.tile import TMATensorTile

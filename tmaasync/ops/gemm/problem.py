@@ -1,13 +1,12 @@
-"""What a blocking is chosen for, and the blocking that the model chooses."""
+"""What a blocking is chosen for."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.blocking import Fits, any_block, choose_blocking, choose_few_columns
+from tmaasync._elements import element
 
-__all__ = ["Problem", "default_blocking"]
+__all__ = ["Problem"]
 
 
 class Problem(NamedTuple):
@@ -32,27 +31,7 @@ class Problem(NamedTuple):
         """Whether K is contiguous in B."""
         return self.layout[1] == "t"
 
-
-def default_blocking(problem: Problem, multiprocessors: int, fits: Fits = any_block) -> Blocking:
-    """The blocking that the model of `choose_blocking` or `choose_few_columns` gives."""
-    m, n, k_major = problem.m, problem.n, problem.b_is_k_major
-    if problem.by_columns:
-        return choose_few_columns(
-            m,
-            n,
-            multiprocessors,
-            b_is_k_major=k_major,
-            count=problem.batches,
-            k=problem.k,
-            fits=fits,
-        )
-    return choose_blocking(
-        m,
-        n,
-        problem.k,
-        multiprocessors,
-        on_lines=problem.on_lines,
-        b_is_k_major=k_major,
-        count=problem.batches,
-        fits=fits,
-    )
+    @property
+    def operand_bytes(self) -> int:
+        """Of one element."""
+        return element(self.operands.split("/")[0]).itemsize

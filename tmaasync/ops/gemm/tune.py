@@ -16,9 +16,10 @@ from tmaasync.ops._results import empty_rows
 from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 from tmaasync.ops.gemm.arguments import check_operands
 from tmaasync.ops.gemm.candidates import candidates
+from tmaasync.ops.gemm.choice import default_blocking
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import new_plan
-from tmaasync.ops.gemm.problem import Problem, default_blocking
+from tmaasync.ops.gemm.problem import Problem
 from tmaasync.ops.gemm.tuned import Winner
 
 __all__ = ["DeviceProduct", "Product", "Request", "steps", "tune"]

@@ -9,7 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.ops import gemm
 from tmaasync.ops._blocking import Blocking, output_chunk
-from tmaasync.ops.gemm.blocking import FEW_ROWS, is_whole
+from tmaasync.ops.gemm.blocking import FEW_ROWS
 from tmaasync.ops.gemm.kernel import operand_tile
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile
@@ -46,11 +46,7 @@ def choose_blocking(
         # What is M there are the columns here; rows are K-major.
         return gemm.choose_few_columns(n, width, multiprocessors, b_is_k_major=True, count=groups)
     return gemm.choose_blocking(
-        *(average, n, k, multiprocessors),
-        on_lines=on_lines,
-        b_is_k_major=b_is_k_major,
-        count=groups,
-        fits=is_whole,
+        average, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=groups
     )
 
 
