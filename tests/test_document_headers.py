@@ -49,6 +49,10 @@ private:
 template <>
 struct Thing<void> {};
 
+extern "C" {
+__device__ int not_shown;
+}
+
 #if defined(DEBUG)
 constexpr bool kDebug = true;
 __device__ bool is_debug(int level) { return level > 0; }

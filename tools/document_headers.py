@@ -116,6 +116,8 @@ class _Reader:
                 if _SCOPE.match(_UNSAID.sub("", _without_template(text.strip()))):
                     break
                 block = token.text + self._block()
+                if text.strip() == 'extern "C"':
+                    break
                 if function := _FUNCTION_HEAD.search(text.strip()):
                     self._skip_body(starts_with_members=bool(function["members"]))
                     break

@@ -72,12 +72,12 @@ _FATAL = {
 }
 
 
-def fatal(result: Any, kernel: str = "an earlier kernel") -> DriverError | None:
+def fatal(result: Any) -> DriverError | None:
     """The error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"{kernel} died, and the CUDA context with it: {said(result)}. Start a new "
+        f"an earlier kernel died, and the CUDA context with it: {said(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )

@@ -43,6 +43,8 @@ def synchronize(stream: int, kernel: str) -> None:
     driver = bindings.driver()
     (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
     if int(result) != 0:
-        raise bindings.fatal(result, kernel) or DriverError(
-            f"{kernel} failed: {bindings.said(result)}"
+        raise DriverError(
+            f"{kernel} died, and the CUDA context with it: {bindings.said(result)}. If it broke a "
+            "rule that debug builds know of (TMAASYNC_DEBUG=1), stdout of one has a line that says "
+            "which. Start a new process."
         )

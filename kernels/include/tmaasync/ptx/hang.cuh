@@ -92,6 +92,16 @@ __device__ __forceinline__ WaitRecord* take_record(HangState& state) {
     return index < kRecordsOfOthers ? state.records + kRecordsOfCluster + index : nullptr;
 }
 
+__device__ __forceinline__ void record_threads(WaitRecord* record, u32 warp, u32 lanes) {
+    record->block[0] = blockIdx.x;
+    record->block[1] = blockIdx.y;
+    record->block[2] = blockIdx.z;
+    record->cta_rank = cluster_ctarank();
+    record->warp = warp;
+    record->lanes = lanes;
+}
+
+// By one of the lanes that come here together.
 __device__ __forceinline__ void record_wait(
     HangState& state, u32 barrier, u32 phase, u64 waited_ns, const WaitPlace& place
 ) {
@@ -100,12 +110,7 @@ __device__ __forceinline__ void record_wait(
     if (thread % 32 != __ffs(lanes) - 1) return;
     WaitRecord* const record = take_record(state);
     if (record == nullptr) return;
-    record->block[0] = blockIdx.x;
-    record->block[1] = blockIdx.y;
-    record->block[2] = blockIdx.z;
-    record->cta_rank = cluster_ctarank();
-    record->warp = thread / 32;
-    record->lanes = lanes;
+    record_threads(record, thread / 32, lanes);
     record->barrier = barrier;
     record->dynamic = dynamic_shared_address();
     record->phase = phase;
