@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import assert_refused, run, told
-from swizzle_sums import MASKS, passes, place
+from swizzle_sums import MASKS, passes, place, read
+
+from tmaasync.cli._chunks import Access
 
 from tmaasync.cli import _swizzle_probe
 
@@ -70,6 +72,21 @@ def test_eight_rows_of_128_bytes_have_the_conflicts_that_are_known(
 
     assert (document["conflicts"], document["worst"]) == (conflicts, worst)
     assert document["passes"] == 8 + document["conflicts"]
+
+
+@pytest.mark.parametrize("access", list(Access))
+def test_every_way_of_reading_takes_the_passes_that_one_counts(access: Access) -> None:
+    arguments = ("swizzle", "--mode", "64B", "--rows=16", "--columns=64", f"--access={access}")
+    size = 2 if access in (Access.COLUMN, Access.ROW_ELEMENTS) else 16
+
+    lanes = [
+        [place("64B", row, byte, 16, 128) for row, byte in one]
+        for one in read(access, 16, 128, size)
+    ]
+    wanted = sum(passes(one, size) for one in lanes)
+
+    assert told(*arguments)["access"]["passes"] == wanted
+    assert f"{len(lanes)} accesses read the tile in {wanted} passes" in run(*arguments).output
 
 
 def test_the_terminal_marks_what_the_first_access_reads() -> None:
