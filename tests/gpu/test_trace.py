@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from command_line import run
 from parity.backends import Backend, Cuda, Emulate
 from parity.test_products import multiply, small_integers
 
@@ -302,3 +304,21 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
         assert all(name is not None and name.startswith("offset ") for name in names)
     else:
         assert names == {f"full[{stage}]" for stage in range(STAGES)}
+
+
+def test_the_command_tells_of_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
+    script, saved = tmp_path / "copies.py", tmp_path / "trace.json"
+    script.write_text(
+        "import cupy\n"
+        "from tmaasync import ops\n"
+        "source = cupy.arange(1 << 20, dtype=cupy.float32)\n"
+        "assert (ops.copy(source) == source).all()\n"
+    )
+
+    ran = run("trace", str(script), "--json", "--save", str(saved))
+
+    assert ran.exit_code == 0, ran.output
+    (launch,) = json.loads(ran.stdout)["launches"]
+    assert (launch["unit"], launch["dropped"]) == ("ns", 0)
+    assert launch["roles"][0]["deeds"] == ["loads", "stores"]
+    assert len(trace.load(saved)) == launch["events"]
