@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from parity.backends import Cuda
+from command_line import run
+from parity.backends import Backend, Cuda, Emulate
 from parity.test_products import multiply, small_integers
 
 from tmaasync import BackendError, Kernel, LaunchError, create_tma_tile, emulate, ops, trace
@@ -27,17 +29,20 @@ def only(kept: trace.Collector) -> Trace:
     return launch
 
 
-def energies(rows: int, columns: int, **options: Any) -> tuple[Any, Any, Kernel]:
+def energies(
+    rows: int, columns: int, backend: Backend | None = None, **options: Any
+) -> tuple[Any, Any, Kernel]:
     """Sums of squares by the example's ring, what they are, and its kernel."""
+    backend = Cuda() if backend is None else backend
     x = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
-    source = create_tma_tile(cupy.asarray(x), (TILE_ROWS, COLUMNS))
-    out = cupy.full(columns, cupy.nan, cupy.float32)
+    source = create_tma_tile(backend.array(x), (TILE_ROWS, COLUMNS))
+    out = backend.array(np.full(columns, np.nan, np.float32))
     kernel = Kernel(
         RING, "column_energies", types={"Tile": source}, constants={"STAGES": STAGES}, **options
     )
     blocks = -(-columns // COLUMNS)
     kernel(blocks, COLUMNS + 32, (source, out, rows, columns))
-    return cupy.asnumpy(out), (x.astype(np.float64) ** 2).sum(axis=0), kernel
+    return backend.host(out), (x.astype(np.float64) ** 2).sum(axis=0), kernel
 
 
 def assert_in_order(launch: Trace) -> None:
@@ -96,6 +101,24 @@ def test_a_ring_leaves_as_many_loads_as_it_has_tiles() -> None:
     assert len(arrivals) == blocks * tiles * (consumers + 1)
     assert_in_order(launch)
     assert_loads_precede_their_reads(launch)
+
+
+def deeds(launch: Trace) -> list[tuple[Any, ...]]:
+    """What warps do, on which barrier, in which phase."""
+    return sorted(
+        (event.block, event.warp, event.kind.name, event.barrier, event.phase)
+        for event in launch.of(kind=("expect", "arrive", "load_issued", "wait_end"))
+    )
+
+
+def test_warps_do_what_they_do_on_the_emulator() -> None:
+    with trace.record() as kept:
+        energies(250, 300)
+        energies(250, 300, Emulate())
+
+    chip, emulator = kept.launches
+    assert (chip.unit, emulator.unit) == ("ns", "step")
+    assert deeds(chip) == deeds(emulator)
 
 
 def test_phases_count_up_on_every_barrier() -> None:
@@ -281,3 +304,21 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
         assert all(name is not None and name.startswith("offset ") for name in names)
     else:
         assert names == {f"full[{stage}]" for stage in range(STAGES)}
+
+
+def test_the_command_tells_of_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
+    script, saved = tmp_path / "copies.py", tmp_path / "trace.json"
+    script.write_text(
+        "import cupy\n"
+        "from tmaasync import ops\n"
+        "source = cupy.arange(1 << 20, dtype=cupy.float32)\n"
+        "assert (ops.copy(source) == source).all()\n"
+    )
+
+    ran = run("trace", str(script), "--json", "--save", str(saved))
+
+    assert ran.exit_code == 0, ran.output
+    (launch,) = json.loads(ran.stdout)["launches"]
+    assert (launch["unit"], launch["dropped"]) == ("ns", 0)
+    assert launch["roles"][0]["deeds"] == ["loads", "stores"]
+    assert len(trace.load(saved)) == launch["events"]

@@ -14,6 +14,7 @@ __all__ = ["Notes", "Places", "read"]
 
 _Array = np.ndarray[Any, Any]
 _ALIGNMENT = 1024
+_WARP = 32
 _SHARED_WINDOW = (1 << 24) - 1
 _RESERVED_BYTES = 1024  # of every block, below its static variables
 
@@ -130,7 +131,7 @@ def _columns(
         kind=kind,
         cluster=places.clusters[block],
         rank=places.ranks[block],
-        thread=numbers[row] % layout.warps_per_block * 32 + (what >> 5 & 31),
+        thread=numbers[row] % layout.warps_per_block * _WARP + (what >> 5 & 31),
         began=end - waited * clock.cycle_ns - first,
         end=end - first,
         barrier=np.where(
@@ -156,14 +157,24 @@ def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
 
 def _is_cut(notes: Notes, full: _Array, layout: Layout, places: Places) -> _Array:
     """What comes behind the last note of a full warp in the same cluster."""
-    whole = np.full(int(places.clusters.max()) + 1, np.inf)
     blocks, warps = np.divmod(full, layout.warps_per_block)
-    of_warps = zip(places.clusters[blocks], places.ranks[blocks], warps, strict=True)
-    for cluster, rank, warp in of_warps:
-        mine = (notes.cluster == cluster) & (notes.rank == rank) & (notes.thread // 32 == warp)
-        whole[cluster] = min(whole[cluster], notes.end[mine].max())
-    cut: _Array = notes.end > whole[notes.cluster]
+    clusters = places.clusters[blocks]
+    keys = _warp_keys(clusters, places.ranks[blocks], warps)
+    order = np.argsort(keys)
+    of_note = _warp_keys(notes.cluster, notes.rank, notes.thread // _WARP)
+    which = np.searchsorted(keys[order], of_note)
+    is_full = np.isin(of_note, keys)
+    last = np.zeros(len(full))
+    np.maximum.at(last, which[is_full], notes.end[is_full])
+    until = np.full(int(places.clusters.max()) + 1, np.inf)
+    np.minimum.at(until, clusters[order], last)
+    cut: _Array = notes.end > until[notes.cluster]
     return cut
+
+
+def _warp_keys(clusters: _Array, ranks: _Array, warps: _Array) -> _Array:
+    keys: _Array = (clusters << 16 | ranks) << 16 | warps
+    return keys
 
 
 def _nothing() -> Notes:
