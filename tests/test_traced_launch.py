@@ -68,6 +68,7 @@ class Loaded:
     """The traced function on that device."""
 
     function = "traced"
+    watch = None
 
     def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
         assert threads_per_block == LIMITS.threads_per_block
