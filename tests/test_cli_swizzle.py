@@ -14,9 +14,8 @@ import pytest
 from command_line import assert_refused, run, told
 from swizzle_sums import MASKS, passes, place, read
 
-from tmaasync.cli._chunks import Access
-
 from tmaasync.cli import _swizzle_probe
+from tmaasync.cli._chunks import Access
 
 command = importlib.import_module("tmaasync.cli.swizzle")  # the package has the function there
 
