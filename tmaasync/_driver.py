@@ -470,8 +470,8 @@ def synchronize(stream: int, kernel: str) -> None:
     (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
     if int(result) != 0:
         raise DriverError(
-            f"{kernel} died, and the CUDA context with it: {_said(result)}. If it broke a rule that "
-            "debug builds know of, stdout has a line that says which. Start a new process."
+            f"{kernel} died, and the CUDA context with it: {_said(result)}. If it broke a rule "
+            "that debug builds know of, stdout has a line that says which. Start a new process."
         )
 
 
