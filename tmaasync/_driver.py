@@ -86,12 +86,12 @@ _FATAL = {
 }
 
 
-def _fatal(result: Any) -> DriverError | None:
+def _fatal(result: Any, kernel: str = "an earlier kernel") -> DriverError | None:
     """The error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"an earlier kernel died, and the CUDA context with it: {_said(result)}. Start a new "
+        f"{kernel} died, and the CUDA context with it: {_said(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )
@@ -461,7 +461,7 @@ def is_busy(stream: int) -> bool:
 
 
 def synchronize(stream: int, kernel: str) -> None:
-    """Wait for the work of a stream, which ends with a launch of this kernel's debug build.
+    """Wait for the work of a stream, which ends with a launch of this kernel.
 
     Raises:
         DriverError: It died, and the CUDA context with it.
@@ -469,10 +469,7 @@ def synchronize(stream: int, kernel: str) -> None:
     driver = _driver()
     (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
     if int(result) != 0:
-        raise DriverError(
-            f"{kernel} died, and the CUDA context with it: {_said(result)}. If it broke a rule "
-            "that debug builds know of, stdout has a line that says which. Start a new process."
-        )
+        raise _fatal(result, kernel) or DriverError(f"{kernel} failed: {_said(result)}")
 
 
 # --- memory of our own ------------------------------------------------------------------------
