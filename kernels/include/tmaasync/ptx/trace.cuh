@@ -78,17 +78,15 @@ struct alignas(16) TraceSlot {
 };
 
 #if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
-extern "C" {
-__constant__ TraceBuffer tmaasync_trace;
-}
+extern "C" __constant__ TraceBuffer tmaasync_trace = {};
 #endif
 
-// What the host told; in builds that are not traced nobody asks.
-__device__ __forceinline__ const TraceBuffer& trace_buffer() {
+// What the host told; null in builds that are not traced.
+__device__ __forceinline__ const TraceBuffer* trace_buffer() {
 #if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
-    return tmaasync_trace;
+    return &tmaasync_trace;
 #else
-    return *static_cast<const TraceBuffer*>(nullptr);
+    return nullptr;
 #endif
 }
 
@@ -131,7 +129,7 @@ __device__ __forceinline__ u32 trace_warps() {
 }
 
 __device__ __forceinline__ u32 trace_tag() {
-    return trace_buffer().launch + trace_block() * 0x9E3779B1u;
+    return trace_buffer()->launch + trace_block() * 0x9E3779B1u;
 }
 
 // The first byte of dynamic shared memory, at whose end the host leaves room for the slots.
@@ -174,16 +172,16 @@ __device__ __forceinline__ void trace_open() {
     const u32 block = trace_block();
     // The last is opened last.
     const bool is_open = trace_read(trace_slot(trace_warps() - 1)).tag == trace_tag();
-    if (is_open || block >= trace_buffer().blocks) return;
+    if (is_open || block >= trace_buffer()->blocks) return;
     const TraceClocks now = trace_clocks();
     for (u32 warp = 0; warp < trace_warps(); ++warp) {
         const u64 index = static_cast<u64>(block) * trace_warps() + warp;
-        TraceWarp& home = trace_buffer().warps[index];
+        TraceWarp& home = trace_buffer()->warps[index];
         home.clocks[0] = now;
         home.processor = trace_processor();
         home.dynamic_shared = trace_dynamic_shared();
         TraceSlot* slot = trace_slot(warp);
-        slot->records = trace_buffer().records + index * (trace_buffer().records_per_warp + 1);
+        slot->records = trace_buffer()->records + index * (trace_buffer()->records_per_warp + 1);
         __threadfence_block();
         for (TraceSlot seen = trace_read(slot); seen.tag != trace_tag(); seen = trace_read(slot)) {
             const u64 before = static_cast<u64>(seen.used) << 32 | seen.tag;
@@ -201,7 +199,7 @@ trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
     const u32 index = atomicAdd(&slot->used, 1);
     const TraceSlot seen = trace_read(slot);
     if (seen.tag != trace_tag()) return kTraceNothing;
-    const u32 room = trace_buffer().records_per_warp;
+    const u32 room = trace_buffer()->records_per_warp;
     const u32 what = static_cast<u32>(kind) | trace_thread() % 32 << 5 | flags;
     const bool has_room = index < room;
     trace_store_record(
@@ -213,7 +211,7 @@ trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
 // Of the latest records, one time of every 32: enough to fit a line through.
 __device__ __forceinline__ void trace_read_clocks(u32 index) {
     const u64 warp = static_cast<u64>(trace_block()) * trace_warps() + trace_thread() / 32;
-    trace_buffer().warps[warp].clocks[1 + index / 32 % (kTraceClocks - 1)] = trace_clocks();
+    trace_buffer()->warps[warp].clocks[1 + index / 32 % (kTraceClocks - 1)] = trace_clocks();
 }
 
 // The home of a shared::cluster address.
