@@ -33,8 +33,6 @@ enum class TraceKind : u32 {
     kClusterWait,
 };
 
-#if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
-
 // RECORD_DTYPE of layout.py. `time` is when it was over; `more` when a wait began, or a number.
 struct alignas(16) TraceRecord {
     u32 time;
@@ -79,13 +77,23 @@ struct alignas(16) TraceSlot {
     TraceRecord* records;
 };
 
-extern "C" {
-__constant__ TraceBuffer tmaasync_trace;
+#if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
+extern "C" __constant__ TraceBuffer tmaasync_trace = {};
+#endif
+
+// What the host told; null in builds that are not traced.
+__device__ __forceinline__ const TraceBuffer* trace_buffer() {
+#if defined(TMAASYNC_TRACE) && TMAASYNC_TRACE
+    return &tmaasync_trace;
+#else
+    return nullptr;
+#endif
 }
 
+// The multiprocessor's cycle, or 0 in a build that is not traced.
 __device__ __forceinline__ u32 trace_clock() {
-    u32 cycles;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles)::"memory");
+    u32 cycles = 0;
+    if constexpr (kIsTraced) asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles)::"memory");
     return cycles;
 }
 
@@ -121,7 +129,7 @@ __device__ __forceinline__ u32 trace_warps() {
 }
 
 __device__ __forceinline__ u32 trace_tag() {
-    return tmaasync_trace.launch + trace_block() * 0x9E3779B1u;
+    return trace_buffer()->launch + trace_block() * 0x9E3779B1u;
 }
 
 // The first byte of dynamic shared memory, at whose end the host leaves room for the slots.
@@ -164,16 +172,16 @@ __device__ __forceinline__ void trace_open() {
     const u32 block = trace_block();
     // The last is opened last.
     const bool is_open = trace_read(trace_slot(trace_warps() - 1)).tag == trace_tag();
-    if (is_open || block >= tmaasync_trace.blocks) return;
+    if (is_open || block >= trace_buffer()->blocks) return;
     const TraceClocks now = trace_clocks();
     for (u32 warp = 0; warp < trace_warps(); ++warp) {
         const u64 index = static_cast<u64>(block) * trace_warps() + warp;
-        TraceWarp& home = tmaasync_trace.warps[index];
+        TraceWarp& home = trace_buffer()->warps[index];
         home.clocks[0] = now;
         home.processor = trace_processor();
         home.dynamic_shared = trace_dynamic_shared();
         TraceSlot* slot = trace_slot(warp);
-        slot->records = tmaasync_trace.records + index * (tmaasync_trace.records_per_warp + 1);
+        slot->records = trace_buffer()->records + index * (trace_buffer()->records_per_warp + 1);
         __threadfence_block();
         for (TraceSlot seen = trace_read(slot); seen.tag != trace_tag(); seen = trace_read(slot)) {
             const u64 before = static_cast<u64>(seen.used) << 32 | seen.tag;
@@ -191,7 +199,7 @@ trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
     const u32 index = atomicAdd(&slot->used, 1);
     const TraceSlot seen = trace_read(slot);
     if (seen.tag != trace_tag()) return kTraceNothing;
-    const u32 room = tmaasync_trace.records_per_warp;
+    const u32 room = trace_buffer()->records_per_warp;
     const u32 what = static_cast<u32>(kind) | trace_thread() % 32 << 5 | flags;
     const bool has_room = index < room;
     trace_store_record(
@@ -203,7 +211,7 @@ trace_note(TraceKind kind, u32 time, u32 where, u32 more, u32 flags = 0) {
 // Of the latest records, one time of every 32: enough to fit a line through.
 __device__ __forceinline__ void trace_read_clocks(u32 index) {
     const u64 warp = static_cast<u64>(trace_block()) * trace_warps() + trace_thread() / 32;
-    tmaasync_trace.warps[warp].clocks[1 + index / 32 % (kTraceClocks - 1)] = trace_clocks();
+    trace_buffer()->warps[warp].clocks[1 + index / 32 % (kTraceClocks - 1)] = trace_clocks();
 }
 
 // The home of a shared::cluster address.
@@ -212,25 +220,6 @@ __device__ __forceinline__ u32 trace_rank_of(u32 remote) {
     asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(rank) : "r"(remote) : "memory");
     return rank;
 }
-
-#else
-
-__device__ __forceinline__ u32 trace_clock() {
-    return 0;
-}
-__device__ __forceinline__ u32 trace_rank() {
-    return 0;
-}
-__device__ __forceinline__ u32 trace_rank_of(u32) {
-    return 0;
-}
-__device__ __forceinline__ void trace_open() {}
-__device__ __forceinline__ u32 trace_note(TraceKind, u32, u32, u32, u32 = 0) {
-    return 0;
-}
-__device__ __forceinline__ void trace_read_clocks(u32) {}
-
-#endif
 
 // --- what the instructions note -----------------------------------------------------------------
 
