@@ -188,6 +188,8 @@ WHOLE_EPILOGUE = everything(Activation.GELU)
         (gemm.Blocking(1, 8, by_columns=True), "uint8", "int32", None),
         (gemm.Blocking(2, 256, 2), "tfloat32", "float32", None),
         (gemm.Blocking(2, 32, by_columns=True), "tfloat32", "float32", None),
+        (gemm.Blocking(2, 128, split=6), "int8", "int32", None),
+        (gemm.Blocking(2, 256, split=8), "float8_e4m3fn", "bfloat16", SCALED_GELU),
     ],
     ids=str,
 )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import _arrays
+from tmaasync import _arrays, ops
 from tmaasync._streams import stream_of
 from tmaasync.ops.gemm import Blocking
+from tmaasync.ops.gemm.choice import default_blocking
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import new_plan
+from tmaasync.ops.gemm.problem import Problem
 
 cupy = pytest.importorskip("cupy")
 
@@ -60,3 +63,32 @@ def test_a_thousand_runs_give_the_same_bits(
     error = np.linalg.norm(cupy.asnumpy(first) - wanted) / np.linalg.norm(wanted)
     assert error < 2e-5
     assert int(differing) == 0
+
+
+def is_split(m: int, n: int, k: int, operands: str) -> bool:
+    problem = Problem(m, n, k, 1, operands, "float32", "nt", False, True)
+    return default_blocking(problem, 132).split > 1
+
+
+@pytest.mark.parametrize("kind", ["int8", "float8_e4m3fn", "float32"])
+@pytest.mark.parametrize("rows", [24, 200])
+def test_other_types_are_split_too(kind: str, rows: int) -> None:
+    m, n, k = rows, 264, 16384
+    rng = np.random.default_rng(3)
+    a, b = (
+        rng.integers(-2, 3, shape).astype(getattr(ml_dtypes, kind, kind))
+        for shape in ((m, k), (n, k))
+    )
+    options: dict[str, Any] = {}
+    stored = a, b
+    if kind == "float8_e4m3fn":
+        stored = a.view(np.uint8), b.view(np.uint8)
+        options = {"a_dtype": kind, "b_dtype": kind, "dtype": "float32"}
+    if kind == "float32":
+        options = {"precision": "tf32"}
+    left, right = map(cupy.asarray, stored)
+
+    c = ops.matmul(left, right.T, **options)
+
+    assert is_split(m, n, k, kind)
+    assert np.array_equal(cupy.asnumpy(c), a.astype(np.float64) @ b.astype(np.float64).T)
