@@ -71,7 +71,7 @@ def candidates(case: Case) -> Iterator[Blocking]:
         blocking = replace(block, cluster=cluster, split=split)
         is_legal = cluster == 1 or (n > FEW_ROWS and m > block.block_m)
         thread_blocks = blocking.clusters(m, n) * blocking.cluster_size
-        if is_legal and LEAST_BLOCKS <= thread_blocks <= MOST_BLOCKS:
+        if is_legal and blocking.holds_partials and LEAST_BLOCKS <= thread_blocks <= MOST_BLOCKS:
             yield blocking
 
 

@@ -12,7 +12,7 @@ from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import Plan, new_plan
 from tmaasync.ops.gemm.problem import Problem
-from tmaasync.ops.gemm.split import ranked_splits
+from tmaasync.ops.gemm.split_k import ranked_splits
 
 MULTIPROCESSORS = 132
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FORMS, legal_widths, may_share, ranked
 from tmaasync.ops.gemm.problem import Problem
-from tmaasync.ops.gemm.split import SPLITS, ranked_splits
+from tmaasync.ops.gemm.split_k import SPLITS, ranked_splits
 
 __all__ = ["candidates", "is_legal"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm.blocking import Fits, any_block, choose_blocking, choose_few_columns
 from tmaasync.ops.gemm.problem import Problem
-from tmaasync.ops.gemm.split import faster_split
+from tmaasync.ops.gemm.split_k import faster_split
 
 __all__ = ["default_blocking"]
 
