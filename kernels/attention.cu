@@ -10,6 +10,7 @@
 //                   tile before
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
 //   IS_PACKED       whether sequences lie one after the other, or every entry has its own slice
+//   PAGE_SIZE       rows of a page, where keys and values of packed sequences lie in pages; else 0
 //   HAS_LEFT        whether positions see no keys too far before them: a window
 //   HAS_RIGHT       whether they see none too far behind them: a window, or a causal mask
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)

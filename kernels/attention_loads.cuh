@@ -133,12 +133,22 @@ struct Loads {
         place.step();
     }
 
-    __device__ __forceinline__ void load_k(const Tile& tile, i32 kv_head, i32 block) {
-        load_block(k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry, kv_head, block);
+    __device__ __forceinline__ void load_k(
+        const Problem& problem, const Tile& tile, i32 kv_head, i32 block
+    ) {
+        load_block(
+            k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry.index, tile.entry.keys,
+            problem.page_step, kv_head, block
+        );
     }
 
-    __device__ __forceinline__ void load_v(const Tile& tile, i32 kv_head, i32 block) {
-        load_block(v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry, kv_head, block);
+    __device__ __forceinline__ void load_v(
+        const Problem& problem, const Tile& tile, i32 kv_head, i32 block
+    ) {
+        load_block(
+            v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry.index, tile.entry.keys,
+            problem.page_step, kv_head, block
+        );
     }
 
     __device__ __forceinline__ void end() {
@@ -160,13 +170,36 @@ private:
         typename Rows::Shared (&stages)[STAGES],
         SharedMemBarrier (&full)[STAGES],
         SharedMemBarrier (&empty)[STAGES],
-        const Entry& entry,
+        i32 entry,
+        const RaggedSequence& keys,
+        i32,
         i32 kv_head,
         i32 block
     ) {
         empty[place.index].wait(place.phase);
         load_rows(
-            rows, stages[place.index], full[place.index], entry.index, entry.keys, kv_head,
+            rows, stages[place.index], full[place.index], entry, keys, kv_head, block * BLOCK_N
+        );
+        place.step();
+    }
+
+    template <typename Rows, int kPageSize>
+    __device__ __forceinline__ static void load_block(
+        const Rows& rows,
+        Ring& place,
+        typename Rows::Shared (&stages)[STAGES],
+        SharedMemBarrier (&full)[STAGES],
+        SharedMemBarrier (&empty)[STAGES],
+        i32,
+        const PagedSequence<kPageSize>& keys,
+        i32 page_step,
+        i32 kv_head,
+        i32 block
+    ) {
+        const i32 page = keys.page_of(block * BLOCK_N);
+        empty[place.index].wait(place.phase);
+        load_pages(
+            rows, stages[place.index], full[place.index], keys, page, page_step, kv_head,
             block * BLOCK_N
         );
         place.step();
@@ -178,14 +211,14 @@ private:
 __device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, const Tile& tile) {
     const auto blocks = tile.blocks(problem);
     const i32 kv_head = tile.head / problem.heads_per_kv_head;
-    if (blocks.count() > 0) loads.load_k(tile, kv_head, blocks.end - 1);
+    if (blocks.count() > 0) loads.load_k(problem, tile, kv_head, blocks.end - 1);
     loads.load_q(tile);
     if (blocks.count() == 0) return;
     for (int block = blocks.end - 2; block >= blocks.first; --block) {
-        loads.load_k(tile, kv_head, block);
-        loads.load_v(tile, kv_head, block + 1);
+        loads.load_k(problem, tile, kv_head, block);
+        loads.load_v(problem, tile, kv_head, block + 1);
     }
-    loads.load_v(tile, kv_head, blocks.first);
+    loads.load_v(problem, tile, kv_head, blocks.first);
 }
 
 template <typename Walk>

@@ -4,7 +4,7 @@
 //
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
 // The heads of a tile share their keys.
-#include <tmaasync/tmaasync.cuh>
+#include "attention_pages.cuh"
 
 namespace tmaasync {
 
@@ -27,6 +27,7 @@ struct Problem {
     i32 is_bottom_right;  // the last position's own key is the last; else the first's the first
     float scale;          // of a score before softcap's tanh
     float scale_log2;     // of a score, in the exponent of 2
+    i32 page_step;        // rows of keys from one page to the next
 };
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
@@ -37,7 +38,7 @@ __device__ __forceinline__ int ceil_div(int a, int b) {
 struct Entry {
     i32 index;
     RaggedSequence queries;
-    RaggedSequence keys;
+    Keys keys;
 };
 
 // Blocks of keys of some rows, walked from the last to the first. Those from `whole_first` to

@@ -2,8 +2,8 @@
 // sections of sequences, one after the other, with about `section_keys` keys together; in a section
 // those come first that see the most keys, so that what is left at the end is short. One CTA.
 //
-// Sequences that the arrays do not have are left out. The number of one of them, counted from 1, is
-// written to `broken_sequence`.
+// Sequences that the arrays do not have are left out, and those with a page that they do not have.
+// The number of one of them, counted from 1, is written to `broken_sequence`.
 //
 // The constants are those of the attention kernel.
 #include "attention_walk.cuh"
@@ -29,25 +29,54 @@ extern "C" __device__ const int attention_work_shared_bytes = sizeof(SharedMemor
 struct Batch {
     const i32* cu_seqlens_q;
     const i32* cu_seqlens_k;
+    const i32* page_table;
+    i32 table_step;  // entries from one sequence to the next
+    i32 pages;       // of the array
     i32 size;
     i32 max_queries;
     i32 max_keys;
 };
 
+__device__ void find_keys(const Batch& batch, i32 index, RaggedSequence& keys) {
+    keys = RaggedSequence::of(batch.cu_seqlens_k, index);
+}
+
+template <int kPageSize>
+__device__ void find_keys(const Batch& batch, i32 index, PagedSequence<kPageSize>& keys) {
+    const auto rows = RaggedSequence::of(batch.cu_seqlens_k, index);
+    keys = {rows.start, rows.length, batch.page_table + i64{index} * batch.table_step};
+}
+
+// Whether all pages of the keys are there. A whole warp asks.
+__device__ bool has_pages(const Batch&, const RaggedSequence&) {
+    return true;
+}
+
+template <int kPageSize>
+__device__ bool has_pages(const Batch& batch, const PagedSequence<kPageSize>& keys) {
+    bool is_wrong = false;
+    const i32 end = ceil_div(keys.length, kPageSize);
+    for (i32 place = lane_index(); place < end; place += 32) {
+        const i32 page = keys.pages[place];
+        is_wrong |= page < 0 || page >= batch.pages;
+    }
+    return !__any_sync(kWholeWarp, is_wrong);
+}
+
 // Whether the running sums describe a sequence that the arrays have.
-__device__ bool is_sequence(const RaggedSequence& rows, i32 max_length, i32 total) {
+template <typename Rows>
+__device__ bool is_sequence(const Rows& rows, i32 max_length, i32 total) {
     return rows.start >= 0 && rows.length >= 0 && rows.length <= max_length &&
            rows.start <= total - rows.length;
 }
 
-// Broken sequences have no queries, so that nothing of them is read or written.
+// Broken sequences have no queries, so that nothing of them is read or written. A whole warp asks.
 __device__ Entry entry_of(const Batch& batch, const Problem& problem, i32 index, i32& broken) {
-    Entry entry{
-        index, RaggedSequence::of(batch.cu_seqlens_q, index),
-        RaggedSequence::of(batch.cu_seqlens_k, index)
-    };
+    Entry entry{index, RaggedSequence::of(batch.cu_seqlens_q, index), {}};
+    find_keys(batch, index, entry.keys);
     if (!is_sequence(entry.queries, batch.max_queries, problem.queries) ||
-        !is_sequence(entry.keys, batch.max_keys, problem.keys)) {
+        !is_sequence(entry.keys, batch.max_keys, problem.keys) ||
+        (entry.queries.length > 0 && !has_pages(batch, entry.keys))) {
         entry.queries.length = 0;
         broken = index + 1;
     }
@@ -123,15 +152,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     const i32* cu_seqlens_q,
     const i32* cu_seqlens_k,
     WorkList* list,
+    const i32* page_table,
     i32* broken_sequence,
     i32 max_queries,
     i32 max_keys,
     i32 section_keys,
     i32 heads_at_once,
+    i32 table_step,
+    i32 pages,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const Batch batch{cu_seqlens_q, cu_seqlens_k, problem.batch, max_queries, max_keys};
+    const Batch batch{cu_seqlens_q, cu_seqlens_k,  page_table,  table_step,
+                      pages,        problem.batch, max_queries, max_keys};
     const Bins bins(section_keys, problem.keys, max_keys);
     for (i32 bin = threadIdx.x; bin < kBins; bin += kThreads) shared.bins[bin] = 0;
     if (threadIdx.x == 0) shared.broken = 0;

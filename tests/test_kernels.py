@@ -302,7 +302,8 @@ def attention_with(
     views = [_arrays.view(np.zeros(shape, dtype)) for _ in range(4)]
     q, k, v, o = views
     make = attention.packed_maps if variant.is_packed else attention.attention_tiles
-    types = tuple(tile.cuda_type for tile in make(q, k, v, o, blocking))
+    options = (variant.page_size,) if variant.page_size else ()
+    types = tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
     return attention.attention_kernel(types, variant, blocking)
 
 
@@ -314,6 +315,10 @@ EVERYTHING = attention.Variant(
 
 
 MASKED = attention.Variant(is_packed=True, has_left=True, has_right=True)
+
+
+def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Variant:
+    return replace(variant, page_size=page_size)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +333,8 @@ MASKED = attention.Variant(is_packed=True, has_left=True, has_right=True)
         (attention.Blocking(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
         (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
         (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
+        (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),
+        (attention.Blocking(256, 2, 80), paged(16), ml_dtypes.bfloat16),
     ],
     ids=str,
 )

@@ -69,7 +69,7 @@ def prepared(text: str) -> tuple[Any, Any, Any]:
         constants={**BLOCKING.constants, **Variant().constants, "STAGES": 3},
     )
     scores = Scores.of(64, False, None, None, None)
-    numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores, BLOCKING)
+    numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
     launch = kernel.prepare(1, BLOCKING.threads, (*tiles, 0, 0, 0, numbers))
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))

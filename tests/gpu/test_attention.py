@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from parity import random_attention
 from parity.backends import Cuda
+from parity.paged_keys import KINDS, draw_paged, in_pages
 from parity.test_attention import check_packed
+from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
 
@@ -16,6 +18,7 @@ cupy = pytest.importorskip("cupy")
 torch = pytest.importorskip("torch")
 
 PROBLEMS = 320
+PAGED_PROBLEMS = 60
 
 
 def draw(*shape: int, dtype: Any = torch.bfloat16, seed: int = 0) -> Any:
@@ -32,6 +35,81 @@ def sdpa(q: Any, k: Any, v: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("number", range(1000, 1000 + PROBLEMS))
 def test_random_packed_sequences_of_all_kinds(number: int) -> None:
     check_packed(Cuda(), random_attention.draw(number, small=False))
+
+
+@pytest.mark.parametrize("number", range(2000, 2000 + PAGED_PROBLEMS))
+def test_random_pages_of_all_kinds(number: int) -> None:
+    size = list(KINDS)[number // 3 % len(KINDS)]
+    problem = draw_paged(number, size, small=False)
+
+    check_pages(Cuda(), problem, in_pages(problem, size))
+
+
+KEYS = (100, 60, 180)
+
+
+def in_pages_of_64() -> tuple[tuple[Any, ...], Any]:
+    """Three sequences of 100 queries, their keys in eight pages: arguments, and the table."""
+    k, v = (draw(8, 64, 2, 64, seed=i) for i in (1, 2))
+    table = torch.tensor([[5, 0, 9], [7, 9, 9], [1, 0, 3]], dtype=torch.int32, device="cuda")
+    queries, keys = (
+        torch.tensor(sums, dtype=torch.int32, device="cuda")
+        for sums in ([0, 100, 200, 300], np.cumsum((0, *KEYS)))
+    )
+    return (draw(300, 4, 64), k, v, queries, keys, 100, max(KEYS)), table
+
+
+def assert_attended(given: tuple[Any, ...], table: Any, out: Any, sequence: int) -> None:
+    """A sequence against torch, which gets its pages one after the other."""
+    q, k, v, *_ = given
+    length, rows = KEYS[sequence], slice(100 * sequence, 100 * (sequence + 1))
+    pages = table[sequence, : -(-length // 64)].long()
+    ours = (array[pages].flatten(0, 1)[None, :length].double() for array in (k, v))
+    wanted = sdpa(q[None, rows].double(), *ours)[0]
+    assert (out[rows].double() - wanted).norm() < 6e-3 * wanted.norm()
+
+
+def test_wrong_pages_are_left_out_and_reported_by_the_next_call() -> None:
+    given, table = in_pages_of_64()
+    wrong = table.clone()
+    wrong[0, 1] = 8
+    out = torch.full_like(given[0], torch.nan)
+
+    ops.varlen_attention(*given, page_table=wrong, out=out)
+    torch.cuda.synchronize()
+
+    assert out[:100].isnan().all()
+    for sequence in (1, 2):
+        assert_attended(given, table, out, sequence)
+    with pytest.raises(ArgumentError, match=r"about sequence 0: .* pages in page_table that k"):
+        ops.varlen_attention(*given, page_table=table, out=out)
+    with pytest.raises(ArgumentError, match=r"page_table\[0, 1\] is 8; k has 8 pages"):
+        ops.varlen_attention(*given, page_table=wrong, out=out, check=True)
+    ops.varlen_attention(*given, page_table=table, out=out)
+    assert_attended(given, table, out, 0)
+
+
+def test_a_graph_replays_pages_whose_table_changes() -> None:
+    given, table = in_pages_of_64()
+    out = torch.empty_like(given[0])
+    ops.varlen_attention(*given, page_table=table, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.varlen_attention(*given, page_table=table, out=out)
+    table.copy_((table + 3) % 8)
+
+    graph.replay()
+
+    for sequence in range(3):
+        assert_attended(given, table, out, sequence)
+
+
+def test_a_table_in_host_memory_is_refused() -> None:
+    given, table = in_pages_of_64()
+
+    with pytest.raises(ArgumentError, match=r"page_table's device is the host; .* Copy it there"):
+        ops.varlen_attention(*given, page_table=table.cpu())
 
 
 @pytest.mark.parametrize("causal", [False, "top_left"])

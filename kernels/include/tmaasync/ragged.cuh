@@ -80,6 +80,21 @@ struct OutlyingTile {
         }
     }
 
+    __device__ __forceinline__ void async_copy_box(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        Coordinates<kRank> at,
+        int box,
+        CachePolicy policy
+    ) const {
+        Tile::check_load(shared, at);
+        check_index("box", box, Tile::kBoxes);
+        ptx::cp_async_bulk_tensor_load<kRank>(
+            Tile::box_address(shared, box), map_for(at), at, barrier.address(),
+            static_cast<u64>(policy)
+        );
+    }
+
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -190,6 +205,20 @@ struct RaggedTensorMap {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         outlying.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
+    }
+
+    // Loads one box of the tile, box `box` in shared memory's order, from these coordinates of the
+    // sequence, which need not be where the tile has it: the boxes of a tile may come from several
+    // sequences. The barrier must expect kBoxBytes.
+    __device__ __forceinline__ void async_copy_box(
+        Shared& shared,
+        SharedMemBarrier& barrier,
+        RaggedSequence sequence,
+        Coordinates<kRank> at,
+        int box,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        outlying.async_copy_box(shared, barrier, load_coordinates(sequence, at), box, policy);
     }
 
     // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.

@@ -27,19 +27,26 @@ class Views(NamedTuple):
     v: ArrayView
 
     @classmethod
-    def of(cls, q: Any, k: Any, v: Any, axes: str) -> Views:
-        """Look at the operands and check that they fit each other; ``axes`` is their shape.
+    def of(cls, q: Any, k: Any, v: Any, axes: str, key_axes: str | None = None) -> Views:
+        """Look at the operands and check that they fit each other.
+
+        Args:
+            q: The queries.
+            k: The keys.
+            v: The values.
+            axes: The shape, such as ``[rows, heads, head_dim]``.
+            key_axes: That of k and v, if it is another.
 
         Raises:
             ArgumentError: Shapes do not fit; every broken rule.
             ArrayTypeError: A type that the kernel does not have, or two types.
         """
         views = cls(*(_arrays.view(a, argument=n) for n, a in zip("qkv", (q, k, v), strict=True)))
-        rank = axes.count(",") + 1
+        shapes = (axes, key_axes or axes, key_axes or axes)
         refuse(
-            Violation(f"{name}.shape", view.shape, f"it must be {axes}", "Reshape it")
-            for name, view in views.named
-            if view.ndim != rank
+            Violation(f"{name}.shape", view.shape, f"it must be {shape}", "Reshape it")
+            for (name, view), shape in zip(views.named, shapes, strict=True)
+            if view.ndim != shape.count(",") + 1
         )
         _check_types(views)
         refuse(_shape_violations(views))

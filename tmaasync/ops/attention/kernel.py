@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ __all__ = [
     "choose_blocking",
     "packed_maps",
     "padded_dim",
+    "rows_at_once",
     "shapes",
     "work_kernel",
 ]
@@ -45,6 +47,8 @@ class Variant:
     has_right: bool = False
     has_softcap: bool = False
     has_lse: bool = False
+    page_size: int = 0
+    """Rows of a page of keys and values; 0 where they do not lie in pages."""
 
     @property
     def cuts_blocks(self) -> bool:
@@ -52,10 +56,11 @@ class Variant:
         return self.has_left or self.has_right
 
     @property
-    def constants(self) -> dict[str, bool]:
+    def constants(self) -> dict[str, bool | int]:
         """What the kernel is compiled with."""
         return {
             "IS_PACKED": self.is_packed,
+            "PAGE_SIZE": self.page_size,
             "HAS_LEFT": self.has_left,
             "HAS_RIGHT": self.has_right,
             "HAS_SOFTCAP": self.has_softcap,
@@ -170,17 +175,32 @@ _MOST_CAPPED = 192 * 96  # columns times keys
 
 
 def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
-    """The shapes that a variant may have, and their rates."""
+    """The shapes that a variant may have, and their rates; with pages, those of fewest loads."""
     columns = padded_dim(head_dim)
     rates = next(rates for most, rates in RATES.items() if columns <= most)
     takes_few_keys = variant.cuts_blocks or variant.has_softcap
-    return {
+    found = {
         (consumers, block_n): rate
         for (consumers, block_n), rate in rates.items()
         if not (takes_few_keys and block_n > _FEW_KEYS)
         and not (variant.has_softcap and consumers == _MOST_CONSUMERS)
         and not (variant.has_softcap and columns * block_n > _MOST_CAPPED)
     }
+    most_rows = max(rows_at_once(variant.page_size, block_n) for _, block_n in found)
+    return {
+        (consumers, block_n): rate
+        for (consumers, block_n), rate in found.items()
+        if not variant.page_size or rows_at_once(variant.page_size, block_n) == most_rows
+    }
+
+
+def rows_at_once(page_size: int, block_n: int) -> int:
+    """Rows of a block of keys that one load brings: of one page, if they lie in pages.
+
+    >>> [rows_at_once(size, 128) for size in (0, 16, 64, 96, 128, 256)]
+    [128, 16, 64, 32, 128, 128]
+    """
+    return math.gcd(page_size, block_n)
 
 
 class Sizes(NamedTuple):
@@ -243,15 +263,25 @@ def attention_tiles(
 
 
 def packed_maps(
-    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking, page_size: int = 0
 ) -> tuple[RaggedTensorMap, ...]:
-    """The maps that the kernel takes, over packed arrays of [rows, heads, head_dim]."""
+    """The maps that the kernel takes, over packed arrays of [rows, heads, head_dim].
+
+    With pages the rows of k and v are those of all pages, and a sequence of the map is a page.
+    """
     rows, block = _sides(blocking)
-    sides = (rows, block, block, rows)
-    return tuple(
-        create_ragged_tensor_map(view, side, swizzle=blocking.swizzle)
-        for view, side in zip((q, k, v, o), sides, strict=True)
-    )
+    columns = blocking.swizzle.span_bytes // _ELEMENT_BYTES
+    box = (rows_at_once(page_size, blocking.block_n), 1, columns)
+
+    def map_of(view: ArrayView, side: tuple[int, ...]) -> RaggedTensorMap:
+        return create_ragged_tensor_map(view, side, swizzle=blocking.swizzle)
+
+    def keys_of(view: ArrayView) -> RaggedTensorMap:
+        return create_ragged_tensor_map(
+            view, block, swizzle=blocking.swizzle, box_shape=box, max_length=page_size or None
+        )
+
+    return map_of(q, rows), keys_of(k), keys_of(v), map_of(o, rows)
 
 
 def _sides(blocking: Blocking) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -271,7 +301,7 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
     )
 
 
-_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT")
+_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT", "PAGE_SIZE")
 
 
 @functools.cache

@@ -123,14 +123,14 @@ class Plan:
         launch = kernel.prepare(
             ctas,
             blocking.threads,
-            (*tiles, 0 if lse is None else lse, order, rounds, problem(sizes, scores, blocking)),
+            (*tiles, 0 if lse is None else lse, order, rounds, problem(sizes, scores)),
             pdl=True,
         )
         launch.release()
         return launch
 
 
-def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:
+def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool, page_size: int = 0) -> Variant:
     """What the kernel is compiled for."""
     return Variant(
         is_packed=is_packed,
@@ -138,11 +138,12 @@ def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool) -> Variant:
         has_right=scores.right is not None,
         has_softcap=scores.softcap is not None,
         has_lse=has_lse,
+        page_size=page_size,
     )
 
 
-def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
-    """The kernel's ``Problem``."""
+def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
+    """The kernel's ``Problem``; ``page_step`` are rows of keys from one page to the next."""
     integers = (
         sizes.batch,
         sizes.heads,
@@ -153,7 +154,10 @@ def problem(sizes: Sizes, scores: Scores, blocking: Blocking) -> bytes:
         scores.right or 0,
         not scores.is_top_left,
     )
-    return np.array(integers, np.int32).tobytes() + np.array(scores.factors, np.float32).tobytes()
+    factors = np.array(scores.factors, np.float32)
+    return (
+        np.array(integers, np.int32).tobytes() + factors.tobytes() + np.int32(page_step).tobytes()
+    )
 
 
 def _fill(view: ArrayView | None, value: float) -> None:

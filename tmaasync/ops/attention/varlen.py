@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tmaasync import _arrays
-from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._plans import Layout
 from tmaasync.ops._results import empty
 from tmaasync.ops.attention.arguments import Views, check_output, reachable, refuse
+from tmaasync.ops.attention.pages import PageTable, check_pages
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, varlen_plan_for
 from tmaasync.ops.ragged.lengths import Limits, Sums
@@ -22,6 +22,7 @@ from tmaasync.ragged.batch import MAX_ROWS
 __all__ = ["varlen_attention"]
 
 _AXES = "[rows, heads, head_dim]"
+_PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32 = element(np.float32)
 
 
@@ -38,6 +39,7 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
     scale: float | None = None,
     window: tuple[int | None, int | None] | None = None,
     softcap: float | None = None,
+    page_table: Any = None,
     return_lse: bool = False,
     out: Any = None,
     check: bool = False,
@@ -50,12 +52,13 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
 
     Args:
         q: [rows, heads, head_dim], bfloat16 or float16, as in `attention`.
-        k: [key_rows, kv_heads, head_dim].
+        k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,
+            head_dim], ``page_size`` a multiple of 8. Pages may lie apart, by whole rows.
         v: As k.
         cu_seqlens_q: Running sums of the sequences' lengths in q: 0 first, the total last; integers
             in host memory or on the device. In host memory they are checked, and what follows from
             them is kept for the next call with the same ones.
-        cu_seqlens_k: The same in k; by default that of q.
+        cu_seqlens_k: The same in k, or of the keys in its pages; by default that of q.
         max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a
             device.
         max_seqlen_k: The same in k; by default that of q, where ``cu_seqlens_k`` is left out.
@@ -63,11 +66,16 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
         scale: As in `attention`.
         window: As in `attention`.
         softcap: As in `attention`.
+        page_table: The pages of each sequence's keys, [sequences, pages_per_sequence], int32 on the
+            arrays' device: key i of sequence s is row ``i % page_size`` of page
+            ``page_table[s, i // page_size]``. Pages may be shared. What they hold behind a
+            sequence's last key does not matter, nor do entries behind its last page.
         return_lse: As in `attention`.
         out: Where to: an array like q. By default a new contiguous one, whose rows behind the last
             sequence hold anything.
-        check: Whether to check running sums on a device too, which waits for them. Unchecked, a
-            sequence that its array cannot have is left out, and a later call says so.
+        check: Whether to check running sums on a device too, and what ``page_table`` holds, which
+            waits for them. Unchecked, a sequence that its array cannot have is left out, and a
+            later call says so.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -76,7 +84,7 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
 
     Raises:
         ArgumentError: An argument is not as described; every broken rule. Also where running sums
-            on a device, unchecked, were wrong in an earlier call.
+            on a device or pages, unchecked, were wrong in an earlier call.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -86,17 +94,25 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
     >>> varlen_attention(q, q, v, [0, 2, 5])[:, 0, 0]
     array([ 4.,  4., 24., 24., 24.], dtype=float16)
     """
-    views = Views.of(q, k, v, _AXES)
+    views = Views.of(q, k, v, _AXES, _AXES if page_table is None else _PAGE_AXES)
     scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
     if cu_seqlens_k is None:
         cu_seqlens_k = cu_seqlens_q
         max_seqlen_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
-    sums_q = _sums("q", cu_seqlens_q, max_seqlen_q, views.q, check=check)
-    sums_k = _sums("k", cu_seqlens_k, max_seqlen_k, views.k, check=check)
+    device = views.q.device
+    limits_q = _limits("q", max_seqlen_q, views.q.shape[0])
+    limits_k = _limits("k", max_seqlen_k, views.k.shape[0] if page_table is None else None)
+    sums_q = _sums("q", cu_seqlens_q, limits_q, device, check=check)
+    sums_k = _sums("k", cu_seqlens_k, limits_k, device, check=check)
     refuse(_batch_violations(sums_q, sums_k))
     batch = Batch(
         sums_q.batch, _longest("q", sums_q, max_seqlen_q), _longest("k", sums_k, max_seqlen_k)
     )
+    table = None if page_table is None else PageTable.of(page_table, views, batch.size)
+    if table is not None:
+        table.check_width(batch.max_keys)
+        if check:
+            check_pages(table, sums_q.values, sums_k.values)
     if out is None:
         out = empty(views.q, views.q.shape, views.q.element)
     target = _arrays.view(out, argument="out")
@@ -105,23 +121,28 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
     lse = empty(views.q, (heads, rows), _FLOAT32) if return_lse else None
     if not views.q.is_empty:
         layout = Layout.of(reachable(target))
-        plan = varlen_plan_for(views.layouts, layout, batch, scores, has_lse=return_lse)
+        pages, entries = (None, None) if table is None else (table.pages, table.view)
+        plan = varlen_plan_for(views.layouts, layout, batch, scores, pages, has_lse=return_lse)
         lse_view = None if lse is None else _arrays.view(lse)
-        plan.run(views, target, lse_view, (sums_q, sums_k), stream)
+        plan.run(views, target, lse_view, (sums_q, sums_k), stream, entries)
     return out if lse is None else (out, lse)
 
 
-def _sums(side: str, values: Any, max_length: object, rows: ArrayView, *, check: bool) -> Sums:
+def _limits(side: str, max_length: Any, rows: int | None) -> Limits:
+    """What the arrays and the caller allow; any sum of keys in pages, which sequences may share."""
+    if max_length is not None:
+        refuse(_length_violations(side, max_length))
+    return Limits(max_length, rows)
+
+
+def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: bool) -> Sums:
     """The running sums of one side, checked as far as they can be without waiting.
 
     Raises:
         ArgumentError: They are no batch for these rows; in the caller's words.
     """
-    if max_length is not None:
-        refuse(_length_violations(side, max_length))
-    limits = Limits(max_length, rows.shape[0])  # type: ignore[arg-type]
     try:
-        return Sums.of(None, values, rows.device, limits, check=check)
+        return Sums.of(None, values, device, limits, check=check)
     except ArgumentError as error:
         told = str(error).replace("cu_seqlens", f"cu_seqlens_{side}")
         told = told.replace("max_length", f"max_seqlen_{side}").replace("the packed array", side)

@@ -31,15 +31,17 @@ from tmaasync.ops.attention.kernel import (
     work_kernel,
 )
 from tmaasync.ops.attention.order import section
+from tmaasync.ops.attention.pages import Pages, rows_of_pages
 from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.ragged.lengths import Sums
+from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
 _Launch = PreparedLaunch | EmulatedLaunch
 _INT32 = element(np.int32)
-_LIST_HEAD_WORDS, _ITEM_WORDS = 4, 8  # of the kernel's WorkList
+_LIST_HEAD_WORDS, _ITEM_WORDS, _PAGED_ITEM_WORDS = 4, 8, 12  # of the kernel's WorkList
 _CUT_THREADS = 1024
 
 
@@ -53,17 +55,24 @@ class Batch(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def varlen_plan_for(
-    operands: tuple[Layout, ...], out: Layout, batch: Batch, scores: Scores, *, has_lse: bool
+    operands: tuple[Layout, ...],
+    out: Layout,
+    batch: Batch,
+    scores: Scores,
+    pages: Pages | None,
+    *,
+    has_lse: bool,
 ) -> VarlenPlan:
     """All that attention costs once per layout; the same plan serves any addresses."""
-    return VarlenPlan(operands, out, batch, scores, has_lse=has_lse)
+    return VarlenPlan(operands, out, batch, scores, pages, has_lse=has_lse)
 
 
 class VarlenPlan:
     """Attention over packed arrays of given layouts, and a batch of given size.
 
     A call is two launches: one cuts the sequences into a list of tiles, one works it off. The list
-    is kept where running sums in host memory stay the same.
+    is kept where running sums in host memory stay the same; not with pages, whose numbers it
+    checks.
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class VarlenPlan:
         out: Layout,
         batch: Batch,
         scores: Scores,
+        pages: Pages | None = None,
         *,
         has_lse: bool,
         blocking: Blocking | None = None,
@@ -80,6 +90,7 @@ class VarlenPlan:
         self.batch = batch
         self._q, self._k, _ = operands
         self._scores = scores
+        self._pages = pages
         self._has_lse = has_lse
         self._device = out.device
         self._asked = blocking
@@ -97,24 +108,26 @@ class VarlenPlan:
         lse: ArrayView | None,
         sums: tuple[Sums, Sums],
         stream: object,
+        page_table: ArrayView | None = None,
     ) -> None:
         """Attend.
 
         Raises:
-            ArgumentError: Running sums on a device were no batch: of an earlier call like this, or,
-                on the emulator, of this one.
+            ArgumentError: Running sums on a device were no batch, or pages were not there: of an
+                earlier call like this, or, on the emulator, of this one.
         """
-        frameworks = {*views.frameworks, out.framework}
+        tables = () if page_table is None else (page_table,)
+        frameworks = {one.framework for one in (*views, out, *tables)}
         frameworks |= {_arrays.view(one.values).framework for one in sums if one.is_on_device}
         handle = stream_of(frameworks, self._device, stream)
-        wait_for_producers((*views, out), handle)
+        wait_for_producers((*views, out, *tables), handle)
         if views.k.is_empty:  # no map can be made of nothing; of these no key will be loaded
             instead = views.q._replace(shape=(1, *views.k.shape[1:]))
             views = Views(views.q, instead, instead)
         arrays = (*views, out)
         ordered = in_order(out.framework, self._device, handle)
         with self._lock, _driver.on_device(self._device), ordered:
-            tiles = self._tiles(arrays, sums, handle)
+            tiles = self._tiles(arrays, sums, page_table, handle)
             if self._attend is None:
                 self._attend = self._prepare_attend(arrays, lse, tiles)
             self._start(arrays, lse, tiles, handle)
@@ -129,13 +142,19 @@ class VarlenPlan:
             lse_address = 0 if lse is None else lse.address
             attend.at((*addresses, lse_address, _arrays.view(tiles).address), handle)
 
-    def _tiles(self, arrays: Sequence[ArrayView], sums: tuple[Sums, Sums], handle: int) -> Any:
+    def _tiles(
+        self,
+        arrays: Sequence[ArrayView],
+        sums: tuple[Sums, Sums],
+        page_table: ArrayView | None,
+        handle: int,
+    ) -> Any:
         """The list of tiles, made anew unless the sums are the last ones.
 
         It stays alive until the next call, whose memory the stream hands out behind this one's use.
         """
         self._refuse_broken("an earlier call")
-        key = _content(sums, handle)
+        key = _content(sums, handle) if page_table is None else None
         if self._kept is not None and key is not None and self._kept[0] == key:
             return self._kept[1]
         tiles = empty(arrays[0], (self._list_words,), _INT32)
@@ -145,8 +164,9 @@ class VarlenPlan:
         ]
         given = (*cu_seqlens, _arrays.view(tiles))
         if self._cut is None:
-            self._cut = self._prepare_cut(given)
-        self._cut.at([view.address for view in given], handle)
+            self._cut = self._prepare_cut(given, page_table)
+        table_address = 0 if page_table is None else page_table.address
+        self._cut.at([*(view.address for view in given), table_address], handle)
         if self._device is None:
             self._refuse_broken("this call")
         self._kept = (key, tiles)
@@ -157,10 +177,11 @@ class VarlenPlan:
         sequence = int(self._broken[0])
         if sequence:
             self._broken[0] = 0
+            paged = " or has pages in page_table that k lacks" if self._pages else ""
             raise ArgumentError(
                 f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence - 1}: "
-                "it runs backwards, is longer than max_seqlen or leaves its array, and was left "
-                "out. Pass check=True to learn which."
+                f"it runs backwards, is longer than max_seqlen or leaves its array{paged}, and was "
+                "left out. Pass check=True to learn which."
             )
 
     # --- made once ----------------------------------------------------------------------------
@@ -178,17 +199,21 @@ class VarlenPlan:
 
     @property
     def _typical(self) -> Sizes:
-        """Sizes of sequences of the mean length."""
-        mean = (max(1, rows.shape[0] // self.batch.size) for rows in (self._q, self._k))
-        return self._sizes(*mean)
+        """Sizes of sequences of the mean length; of keys in pages, of the longest."""
+        size = self.batch.size
+        return self._sizes(max(1, self._q.shape[0] // size), max(1, self._packed.keys // size))
 
     @property
     def _packed(self) -> Sizes:
-        return self._sizes(self._q.shape[0], self._k.shape[0])
+        """Rows of all sequences; of keys in pages, which sequences may share, as many as can be."""
+        keys = self._k.shape[0]
+        if self._pages is not None:
+            keys = min(self.batch.size * self.batch.max_keys, MAX_ROWS)
+        return self._sizes(self._q.shape[0], keys)
 
     def _sizes(self, queries: int, keys: int) -> Sizes:
         heads, head_dim = self._q.shape[1:]
-        per_kv_head = heads // self._k.shape[1]
+        per_kv_head = heads // self._k.shape[-2]
         return Sizes(queries, keys, heads, per_kv_head, self.batch.size, head_dim)
 
     @property
@@ -198,22 +223,36 @@ class VarlenPlan:
 
     @property
     def _list_words(self) -> int:
-        return _LIST_HEAD_WORDS + self._most_tiles * _ITEM_WORDS
+        item_words = _PAGED_ITEM_WORDS if self._pages else _ITEM_WORDS
+        return _LIST_HEAD_WORDS + self._most_tiles * item_words
 
     def _variant(self, *, has_lse: bool) -> Variant:
-        return variant_of(self._scores, is_packed=True, has_lse=has_lse)
+        return variant_of(self._scores, is_packed=True, has_lse=has_lse, page_size=self._page_size)
 
-    def _prepare_cut(self, given: Sequence[ArrayView]) -> _Launch:
+    @property
+    def _page_size(self) -> int:
+        return 0 if self._pages is None else self._pages.size
+
+    @property
+    def _problem(self) -> bytes:
+        page_step = 0 if self._pages is None else self._pages.step
+        return problem(self._packed, self._scores, page_step)
+
+    def _prepare_cut(self, given: Sequence[ArrayView], page_table: ArrayView | None) -> _Launch:
+        table_step, pages = (self._pages.table_step, self._pages.total) if self._pages else (0, 0)
         launch = work_kernel(self._variant(has_lse=False), self._blocking).prepare(
             1,
             _CUT_THREADS,
             (
                 *given,
+                0 if page_table is None or page_table.is_empty else page_table,
                 self._broken if self._device is None else int(self._broken.ctypes.data),
                 self.batch.max_queries,
                 self.batch.max_keys,
                 *section(self._sizes(self.batch.max_queries, self.batch.max_keys), self._blocking),
-                problem(self._packed, self._scores, self._blocking),
+                table_step,
+                pages,
+                self._problem,
             ),
             pdl=True,
         )
@@ -225,18 +264,19 @@ class VarlenPlan:
     ) -> _Launch:
         blocking = self._blocking
         q, k, v, o = map(reachable, arrays)
-        maps = packed_maps(q, k, v, o, blocking)
+        if self._pages is not None:
+            k, v = rows_of_pages(k), rows_of_pages(v)
+        maps = packed_maps(q, k, v, o, blocking, self._page_size)
         self._below_bytes = tuple(
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
         types = tuple(map_.cuda_type for map_ in maps)
         kernel = attention_kernel(types, self._variant(has_lse=self._has_lse), blocking)
-        numbers = problem(self._packed, self._scores, blocking)
         most = self._most_tiles * self._q.shape[1] // blocking.heads_per_tile
         launch = kernel.prepare(
             min(most, self._multiprocessors),
             blocking.threads,
-            (*maps, 0 if lse is None else lse, tiles, 0, numbers),
+            (*maps, 0 if lse is None else lse, tiles, 0, self._problem),
             pdl=True,
         )
         launch.release()

@@ -1,0 +1,132 @@
+"""ops.varlen_attention with keys and values in pages against float64, on either back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.attention_oracle import Array, assert_close, attend
+from parity.backends import Emulate
+from parity.paged_keys import KINDS, PagedKeys, draw_paged, in_pages
+from parity.random_attention import Problem
+from parity.test_attention import forget_plans, poisoned, with_blocking
+
+from tmaasync import ArgumentError, ops
+from tmaasync.emulate import scheduled
+
+
+@pytest.fixture(autouse=True)
+def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the emulator one blocking, and every launch with the search for races."""
+    if "cuda" in request.node.name:
+        yield
+    else:
+        with_blocking(monkeypatch, 1)
+        with scheduled("adversarial", races=True):
+            yield
+    forget_plans()
+
+
+def sums_of(problem: Problem) -> tuple[Array, Array]:
+    queries, keys = (np.cumsum((0, *rows)) for rows in (problem.queries, problem.keys))
+    return queries, keys
+
+
+def check_pages(
+    backend: Any, problem: Problem, pages: PagedKeys, given: tuple[Any, Any, Any] | None = None
+) -> None:
+    """One call, every sequence against the oracle; ``given`` holds the same in another layout."""
+    queries, keys = sums_of(problem)
+    q = problem.packed(int(queries[-1]) + 9, problem.heads, 0)
+    q[queries[-1] :] = np.nan
+    out = backend.array(poisoned(q))
+    k, v, table = given or map(backend.array, (pages.k, pages.v, pages.table))
+
+    _, lse = ops.varlen_attention(
+        backend.array(q), k, v, queries, keys, page_table=table, return_lse=True, out=out,
+        **problem.options,
+    )  # fmt: skip
+
+    got, got_lse = backend.host(out), backend.host(lse)
+    for index, length in enumerate(problem.keys):
+        rows = slice(*queries[index : index + 2])
+        one_k, one_v = pages.of(index, length)
+        expected = attend(q[rows], one_k, one_v, problem.mask, softcap=problem.softcap)
+        assert_close(got[rows], got_lse[:, rows], expected, one_v)
+    assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("size", KINDS)
+def test_random_pages(backend: Any, size: int, number: int) -> None:
+    problem = draw_paged(number, size, small=True)
+
+    check_pages(backend, problem, in_pages(problem, size))
+
+
+PLAIN = replace(
+    draw_paged(0, 64, small=True), queries=(3, 67, 0, 5), keys=(64, 131, 7, 0), heads=4, kv_heads=2
+)
+
+
+@pytest.mark.parametrize("layout", ["k beside v", "heads before rows", "a slice of a table"])
+def test_layouts(backend: Any, layout: str) -> None:
+    pages = in_pages(PLAIN, 64)
+    k, v, table = pages.k, pages.v, pages.table
+    if layout == "k beside v":
+        both = backend.array(np.stack([k, v], 1))
+        given = both[:, 0], both[:, 1], backend.array(table)
+    elif layout == "heads before rows":
+        k, v = (backend.array(array.swapaxes(1, 2)).swapaxes(1, 2) for array in (k, v))
+        given = k, v, backend.array(table)
+    else:
+        wide = backend.array(np.pad(table, ((1, 1), (2, 3)), constant_values=-1))
+        given = backend.array(k), backend.array(v), wide[1:-1, 2:-3]
+
+    check_pages(backend, PLAIN, pages, given)
+
+
+def test_one_page(backend: Any) -> None:
+    problem = replace(PLAIN, queries=(2, 3), keys=(64, 5))
+    pages = in_pages(problem, 64)
+    one = PagedKeys(pages.k[:1], pages.v[:1], np.zeros((2, 1), np.int32))
+    one.k[...], one.v[...] = (np.nan_to_num(array) for array in (one.k, one.v))
+
+    check_pages(backend, problem, one)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 30, "the number of pages"])
+def test_wrong_pages_are_reported(wrong: Any) -> None:
+    pages = in_pages(PLAIN, 64)
+    table = pages.table.copy()
+    table[1, 2] = len(pages.k) if wrong == "the number of pages" else wrong
+    queries, keys = sums_of(PLAIN)
+    q = PLAIN.packed(queries[-1], PLAIN.heads, 0)
+    out = poisoned(q)
+    given = (q, pages.k, pages.v, queries, keys)
+    options: dict[str, Any] = {
+        "out": out,
+        "return_lse": True,
+    }  # as above, so that no kernel is built
+
+    with pytest.raises(ArgumentError, match=r"about sequence 1: .* or has pages in page_table"):
+        ops.varlen_attention(*given, page_table=table, **options)
+    assert np.isnan(out).all()
+    with pytest.raises(ArgumentError, match=r"page_table\[1, 2\] is -?\d+; k has \d+ pages"):
+        ops.varlen_attention(*given, page_table=table, check=True, **options)
+    table[1, 2] = pages.table[1, 2]
+    table[2] = -1  # of a sequence without queries
+    ops.varlen_attention(*given, page_table=table, check=True, **options)
+    assert not np.isnan(out).any()
+
+
+def test_the_emulator_finds_no_race_in_any_order() -> None:
+    mask, softcap = KINDS[16]
+    problem = replace(PLAIN, mask=mask, softcap=softcap, keys=(64, 231, 7, 0))
+    pages = in_pages(problem, 16)
+    for seed in range(3):
+        with scheduled("random", seed=seed, races=True):
+            check_pages(Emulate(), problem, pages)
