@@ -171,13 +171,15 @@ def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
 def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
     """Speeds of the blockings that may win, and of the one that is chosen."""
     for problem in problems:
-        module = grouped_plan if isinstance(problem, Grouped) else gemm_plan
-        chosen = module.choose_blocking
+        is_grouped = isinstance(problem, Grouped)
+        module = grouped_plan if is_grouped else gemm_plan
+        name = "choose_blocking" if is_grouped else "default_blocking"
+        chosen = getattr(module, name)
         results = [(speed(problem, rounds), "chosen")]
         for blocking in candidates(problem):
-            module.choose_blocking = lambda *_, one=blocking, **__: one
+            setattr(module, name, lambda *_, one=blocking, **__: one)
             results.append((speed(problem, rounds), str(blocking)))
-        module.choose_blocking = chosen
+        setattr(module, name, chosen)
         print(problem.row["case"])
         for ratio, blocking in sorted(results, reverse=True)[:8]:
             print(f"  {ratio:.3f} x torch  {blocking}")
