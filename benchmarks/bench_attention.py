@@ -1,7 +1,8 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Packed sequences: ops.varlen_attention against torch's varlen_attn, and against ops.attention on as
-many tokens in entries of one length that make as many FLOPs.
+Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with the same
+keys in pages in random order, and against ops.attention on as many tokens in entries of one length
+that make as many FLOPs.
 
 Writes sections "attention", "attention_host" and "varlen_attention" of the results file. Inputs are
 normally distributed. FLOPs are four for every query, key that it sees, and column.
@@ -31,6 +32,7 @@ from tmaasync.ops.attention.scores import Scores
 TOKENS = 16384
 # Relative error of bf16 weights and outputs against float64.
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
+PAGE_SIZES = (128, 16)
 SWEEP = {
     64: [(3, 128), (2, 128), (2, 192), (2, 160)],
     128: [(2, 176), (2, 160), (2, 128), (3, 64)],
@@ -233,6 +235,34 @@ def torch_varlen(
     return None
 
 
+def in_pages(
+    rows: list[torch.Tensor], lengths: tuple[int, ...], size: int
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Packed arrays as pages in random order, NaN where they hold nothing, and their table."""
+    used = [-(-length // size) for length in lengths]
+    numbers = np.split(np.random.default_rng(0).permutation(sum(used)), np.cumsum(used)[:-1])
+    table = np.zeros((len(lengths), max(used)), np.int32)
+    places = []
+    for row, pages, length in zip(table, numbers, lengths, strict=True):
+        row[: len(pages)] = pages
+        places.append((pages[:, None] * size + np.arange(size)).reshape(-1)[:length])
+    at = torch.from_numpy(np.concatenate(places)).cuda()
+    paged = []
+    for packed in rows:
+        memory = torch.full((sum(used) * size, *packed.shape[1:]), torch.nan).to(packed)
+        memory[at] = packed
+        paged.append(memory.unflatten(0, (sum(used), size)))
+    return paged, torch.from_numpy(table).cuda()
+
+
+def with_pages(
+    given: tuple[Any, ...], lengths: tuple[int, ...], size: int, out: torch.Tensor, **options: Any
+) -> Callable[[], Any]:
+    q, k, v, *sums = given
+    paged, table = in_pages([k, v], lengths, size)
+    return lambda: ops.varlen_attention(q, *paged, *sums, page_table=table, out=out, **options)
+
+
 def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     total, longest = sum(batch.lengths), max(batch.lengths)
     shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
@@ -241,16 +271,22 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     sums = torch.from_numpy(on_host).cuda()
     out = torch.full_like(arrays[0], torch.nan)
     given = (*arrays, sums, sums, longest, longest)
-    ops.varlen_attention(*given, causal=batch.causal, out=out)
-    for first, last in itertools.pairwise(on_host):
-        length = int(last - first)
-        one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
-        check(one, out[None, first:last], [array[None, first:last] for array in arrays])
+    runs = {"tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out)}
+    for size in PAGE_SIZES:
+        run = with_pages(given, batch.lengths, size, out, causal=batch.causal)
+        runs[f"pages of {size}"] = run
+    for run in runs.values():
+        out.fill_(torch.nan)
+        run()
+        for first, last in itertools.pairwise(on_host):
+            length = int(last - first)
+            one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
+            check(one, out[None, first:last], [array[None, first:last] for array in arrays])
     alike = batch.alike()
     padded = alike.arrays()
     padded_out = torch.empty_like(padded[0])
     contestants = {
-        "tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out),
+        **runs,
         "sums on the host": lambda: ops.varlen_attention(
             *arrays, on_host, on_host, causal=batch.causal, out=out
         ),
@@ -292,18 +328,8 @@ def measure_host() -> dict[str, Any]:
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="three lengths")
-    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
-    options = parser.parse_args()
-    torch.manual_seed(0)
-    if options.sweep:
-        for case in cases(short=True):
-            sweep(case, options.rounds)
-        return
-    rows = [measure(case, options.rounds) for case in cases(short=options.short)]
+def measure_padded(*, short: bool, rounds: int) -> None:
+    rows = [measure(case, rounds) for case in cases(short=short)]
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
         ratios = [
             row["speed_over_cudnn"]["tmaasync"]["median"]
@@ -314,6 +340,22 @@ def main() -> None:
         print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
     print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
     print(record("attention_host", {"a call": measure_host()}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--short", action="store_true", help="three lengths")
+    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
+    parser.add_argument("--packed", action="store_true", help="packed sequences only")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    if options.sweep:
+        for case in cases(short=True):
+            sweep(case, options.rounds)
+        return
+    if not options.packed:
+        measure_padded(short=options.short, rounds=options.rounds)
     packed = [measure_batch(batch, options.rounds) for batch in batches()]
     print(record("varlen_attention", packed))
 
