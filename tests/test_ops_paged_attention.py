@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_arrays import Cupy, CupyArray
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync.ops.attention.kernel import Variant, rows_at_once, shapes
@@ -54,6 +56,17 @@ def apart(rows: int, more_bytes: int = 0) -> Any:
 )  # fmt: skip
 def test_pages_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
     refused(ArgumentError, said, **changes)
+
+
+def test_a_table_on_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    table: Any = CupyArray(TABLE)
+
+    refused(
+        ArgumentError,
+        r"page_table's device is cuda:0; a kernel reads it, and the arrays lie on the host\. Copy",
+        page_table=table,
+    )
 
 
 @pytest.mark.parametrize("table", [TABLE.astype(np.int64), TABLE.astype(np.float32), [[0], [0]]])

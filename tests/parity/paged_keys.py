@@ -49,15 +49,21 @@ def draw_paged(number: int, size: int, *, small: bool) -> Problem:
 
 
 def in_pages(problem: Problem, size: int) -> PagedKeys:
-    """Its keys and values; what no sequence has holds NaN, entries behind its pages are wild."""
+    """Its keys and values; what no sequence has holds NaN, entries behind its pages are wild.
+
+    Sequences share pages, but most of them have their last page, and so what lies behind, alone.
+    """
     rng = np.random.default_rng((problem.number, size))
     used = [-(-length // size) for length in problem.keys]
-    count = max(2, sum(used) * 3 // 4)
+    count = len(used) + max(2, sum(used) // 2)
+    last, shared = np.split(rng.permutation(count), [len(used)])
     width = max(used) + 1
     table = rng.choice(_WILD, (len(used), width)).astype(np.int32)
     rows = np.zeros(count, int)
     for sequence, (pages, length) in enumerate(zip(used, problem.keys, strict=True)):
-        table[sequence, :pages] = rng.integers(0, count, pages)
+        table[sequence, :pages] = rng.choice(shared, pages)
+        if pages and rng.random() < 0.7:
+            table[sequence, pages - 1] = last[sequence]
         for place, page in enumerate(table[sequence, :pages]):
             rows[page] = max(rows[page], min(size, length - place * size))
     k, v = (

@@ -59,7 +59,7 @@ def check_pages(
     assert np.isnan(got[queries[-1] :].astype(np.float32)).all()
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(backend: Any, size: int, number: int) -> None:
     problem = draw_paged(number, size, small=True)
@@ -98,7 +98,7 @@ def test_one_page(backend: Any) -> None:
     check_pages(backend, problem, one)
 
 
-@pytest.mark.parametrize("wrong", [-1, 1 << 30, "the number of pages"])
+@pytest.mark.parametrize("wrong", [-1, "the number of pages"])
 def test_wrong_pages_are_reported(wrong: Any) -> None:
     pages = in_pages(PLAIN, 64)
     table = pages.table.copy()
@@ -127,6 +127,6 @@ def test_the_emulator_finds_no_race_in_any_order() -> None:
     mask, softcap = KINDS[16]
     problem = replace(PLAIN, mask=mask, softcap=softcap, keys=(64, 231, 7, 0))
     pages = in_pages(problem, 16)
-    for seed in range(3):
+    for seed in range(2):
         with scheduled("random", seed=seed, races=True):
             check_pages(Emulate(), problem, pages)

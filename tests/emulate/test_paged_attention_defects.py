@@ -1,0 +1,66 @@
+"""Defects planted in how attention loads pages show in its results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from emulate.shipped import whole_text
+from parity.backends import Emulate
+from parity.paged_keys import KINDS, draw_paged, in_pages
+from parity.test_paged_attention import check_pages, few_builds
+
+from tmaasync import Kernel
+from tmaasync.ops.attention import varlen_plan
+from tmaasync.ops.attention.kernel import Blocking, Variant
+
+__all__ = ["few_builds"]  # the fixture, for this file too
+
+# What to replace by what.
+DEFECTS = {
+    "pages go to each other's places": (
+        "chunk * kParts + part\n",
+        "chunk * kParts + (part + 1) % kParts\n",
+    ),
+    "a page is read one entry too far": ("pages[key / kPageSize]", "pages[key / kPageSize + 1]"),
+    "the rest of the last page gets in": (
+        "min(max(length - first, 0), kPageSize)",
+        "first < length ? kPageSize : 0",
+    ),
+    "every page starts at its first row": ("key % kPageSize}", "0}"),
+}
+PROBLEM = replace(
+    draw_paged(0, 16, small=True), queries=(3, 67), keys=(300, 131), heads=2, kv_heads=1
+)
+
+
+def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    def kernel(types: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+        names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
+        constants = {**blocking.constants, **variant.constants}
+        return Kernel(text, "attention", types=dict(names), constants=constants)
+
+    monkeypatch.setattr(varlen_plan, "attention_kernel", kernel)
+    mask, softcap = KINDS[size]
+    problem = replace(PROBLEM, mask=mask, softcap=softcap)
+    check_pages(Emulate(), problem, in_pages(problem, size))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_shows(monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    old, new = DEFECTS[defect]
+    text = whole_text("attention.cu")
+    assert text.count(old) == 1
+    # Where a page is larger than a block, rows within it matter; else parts of a block.
+    size = 256 if defect.startswith("every") else 16
+
+    with pytest.raises(AssertionError):
+        check_with(monkeypatch, text.replace(old, new), size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [16, 256])
+def test_without_a_defect_there_is_none(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    check_with(monkeypatch, whole_text("attention.cu"), size)
