@@ -34,7 +34,7 @@ _LARGEST_OUTPUT = 4
 _SUM_BYTES = 4
 # For how many clusters of so many blocks 132 multiprocessors have room, of those that they make up:
 # a cluster lies within one of their groups, and which group has how many differs from chip to chip.
-_ROOM = {3: (42, 44), 4: (30, 33), 5: (22, 26), 6: (18, 22), 7: (14, 18), 8: (14, 16)}
+_ROOM = {3: (39, 44), 4: (30, 33), 5: (20, 26), 6: (16, 22), 7: (14, 18), 8: (14, 16)}
 _LEAST_COLUMNS = 8  # that a thread block stores, of a block by columns
 _LEAST_CHUNK_BYTES = 32
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store

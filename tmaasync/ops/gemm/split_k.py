@@ -12,11 +12,15 @@ from tmaasync.ops.gemm.problem import Problem
 
 __all__ = ["SPLITS", "faster_split", "ranked_splits"]
 
-SPLITS = range(2, 9)
+SPLITS = (2, 3, 4, 6, 8)
 """Into how many parts K may be cut, each for a thread block of a cluster."""
 
+# Blocks that were raced; of others the model knows too little.
+_WIDTHS = (64, 128, 256)
+_MOST_CONSUMERS = 2
+
 _LEAST_BLOCKS = 4  # of K, for a part
-_LEAST_GAIN = 1.07  # the model is no better
+_LEAST_GAIN = 1.03
 
 # What follows was measured on an H200, in microseconds.
 _MULTIPLY_ADDS = 3.4e6  # of 16-bit elements, by a multiprocessor
@@ -27,6 +31,7 @@ _L2_BYTES_OF_PARTS = 10e6  # blocks that run beside each other then have fewer l
 _RING = 1.3  # in which a ring of loads fills, whatever its size, where nothing else bounds it
 _MEETING, _MEETING_OF_EACH = 1.0, 0.15  # until the thread blocks of a cluster have met twice
 _RECEIVED_BYTES = 60e3  # by a thread block, from the others
+_UNEVEN = 1.0  # what clusters cost more whose size is no power of two
 
 
 def faster_split(problem: Problem, whole: Blocking, multiprocessors: int, fits: Fits) -> Blocking:
@@ -52,6 +57,8 @@ def _splits(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
     of_few = problem.by_columns
     found = few_columns(n, b_is_k_major=k_major) if of_few else blocks(m, b_is_k_major=k_major)
     for block in found:
+        if not of_few and not (block.block_n in _WIDTHS and block.consumers <= _MOST_CONSUMERS):
+            continue
         clusters = problem.batches * block.clusters(m, n)
         for split in SPLITS:
             if clusters * split > multiprocessors or _k_blocks(problem) < _LEAST_BLOCKS * split:
@@ -90,4 +97,5 @@ def _adding(blocking: Blocking) -> float:
     if blocking.split == 1:
         return 0.0
     meeting = _MEETING + _MEETING_OF_EACH * blocking.split
-    return meeting + blocking.partials_bytes / _RECEIVED_BYTES
+    uneven = 0.0 if blocking.split & (blocking.split - 1) == 0 else _UNEVEN
+    return meeting + blocking.partials_bytes / _RECEIVED_BYTES + uneven
