@@ -183,6 +183,7 @@ private:
         place.step();
     }
 
+    // The same from pages, the first of which is looked up ahead of the wait.
     template <typename Rows, int kPageSize>
     __device__ __forceinline__ static void load_block(
         const Rows& rows,
