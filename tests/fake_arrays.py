@@ -80,6 +80,9 @@ class Tensor:
     def get_device(self) -> int:
         return -1 if self.device.index is None else self.device.index
 
+    def is_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
     def is_neg(self) -> bool:
         return self._is_negated
 
@@ -103,7 +106,10 @@ class TensorGuards:
         if len(tensors) != len(self._expected):
             raise TypeError("wrong length")
         is_each_once = len(set(map(id, tensors))) == len(tensors)
-        return is_each_once and [self._told_by(tensor) for tensor in tensors] == self._expected
+        types = [type(tensor) for tensor in tensors]  # looked at first: there may be no tensor
+        if not is_each_once or types != [told[0] for told in self._expected]:
+            return False
+        return [self._told_by(tensor) for tensor in tensors] == self._expected
 
     @staticmethod
     def _told_by(tensor: Tensor) -> tuple[object, ...]:
@@ -123,6 +129,10 @@ class Torch(ModuleType):
         if has_guards:
             guards = SimpleNamespace(TensorGuards=TensorGuards)
             self._C._dynamo = SimpleNamespace(guards=guards)
+
+    @staticmethod
+    def empty_like(tensor: Any) -> Any:
+        return type(tensor)(np.empty_like(tensor.array), device="cuda:0")
 
 
 @dataclass

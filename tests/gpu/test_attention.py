@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,28 @@ def test_a_plan_found_again_takes_other_arrays_and_the_stream_of_the_moment() ->
         wanted = sdpa(q.double(), k.double(), v.double(), is_causal=True)
         assert (out.double() - wanted).norm() < 6e-3 * wanted.norm()
         assert lse.shape == (2, 4, 300)
+
+
+def test_packed_calls_like_earlier_ones_take_other_arrays_sums_and_streams() -> None:
+    for turn in range(4):
+        q, k, v = (draw(600, 4, 64, seed=3 * turn + i) for i in range(3))
+        bounds = [0, 100 * turn + 1, 350 + turn, 600]
+        sums = torch.tensor(bounds, dtype=torch.int32, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            out, lse = ops.varlen_attention(
+                q, k, v, sums, max_seqlen_q=600, causal=True, return_lse=True
+            )
+            ours = ops.varlen_attention(
+                q, k, v, sums, sums.clone(), 600, 600, causal=True, out=torch.empty_like(q)
+            )
+            torch.cuda.current_stream().synchronize()
+        assert torch.equal(out, ours)
+        assert lse.shape == (4, 600)
+        for first, last in itertools.pairwise(bounds):
+            part = (array[None, first:last].double() for array in (q, k, v))
+            wanted = sdpa(*part, is_causal=True)[0]
+            assert (out[first:last].double() - wanted).norm() < 6e-3 * wanted.norm()
 
 
 def test_a_graph_replays_it() -> None:

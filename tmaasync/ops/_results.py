@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tmaasync import _driver
+from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 
-__all__ = ["copy_bytes", "empty", "empty_rows", "maker_like", "padded_row_bytes"]
+__all__ = ["address_of", "copy_bytes", "empty", "empty_rows", "maker_like", "padded_row_bytes"]
 
 _GRANULE_BYTES = 16
 
@@ -47,6 +47,12 @@ def maker_like(view: ArrayView) -> Callable[[Any], Any]:
         return make
     like = view._replace(owner=None, lease=None)
     return lambda _: empty(like, like.shape, like.element)
+
+
+def address_of(array: Any) -> int:
+    """Where an array of `empty` or `maker_like` starts."""
+    of_torch = getattr(array, "data_ptr", None)
+    return _arrays.view(array).address if of_torch is None else int(of_torch())
 
 
 def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:

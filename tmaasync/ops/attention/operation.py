@@ -11,10 +11,10 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.ops._plans import Layout, PlanCache
-from tmaasync.ops._results import empty, maker_like
+from tmaasync.ops._results import address_of, empty, maker_like
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
 from tmaasync.ops.attention.plan import Plan, plan_for
-from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops.attention.scores import Scores, can_be_key
 
 __all__ = ["attention"]
 
@@ -77,7 +77,7 @@ def attention(  # noqa: PLR0913 - what attention has
     """
     option = (causal, scale, window, softcap, return_lse, out is None)
     arrays = (q, k, v) if out is None else (q, k, v, out)
-    found = _PLANS.find(arrays, option, stream) if _is_key(window) else None
+    found = _PLANS.find(arrays, option, stream) if can_be_key(window) else None
     if found is not None:
         known, addresses, handle = found
         if out is not None and not return_lse:
@@ -96,7 +96,7 @@ def attention(  # noqa: PLR0913 - what attention has
     lse = _new_lse(views.q) if return_lse else None
     plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
     plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
-    if plan.is_ready and _is_key(window):
+    if plan.is_ready and can_be_key(window):
         like = views.q._replace(owner=None, lease=None)
         frameworks = (*views.frameworks, target.framework)
         known_plan = _Known(plan, like, return_lse, maker_like(views.q))
@@ -117,28 +117,18 @@ class _Known(NamedTuple):
 _PLANS: PlanCache[_Known] = PlanCache()
 
 
-def _is_key(window: object) -> bool:
-    """Whether a window can be part of a key; the other options can."""
-    return window is None or isinstance(window, tuple)
-
-
 def _attend_again(known: _Known, addresses: list[int], stream: int, q: Any, out: Any) -> Any:
     """The same as an earlier call with arrays like these; None if they are in each other's way."""
     if out is None:
         out = known.make_output(q)
-        addresses.append(_address(out))
+        addresses.append(address_of(out))
     elif not known.plan.keeps_apart(addresses):
         return None
     lse = _new_lse(known.like) if known.returns_lse else None
     if lse is not None:
-        addresses.append(_address(lse))
+        addresses.append(address_of(lse))
     known.plan.start(addresses, stream)
     return out if lse is None else (out, lse)
-
-
-def _address(array: Any) -> int:
-    address_of = getattr(array, "data_ptr", None)  # of torch
-    return _arrays.view(array).address if address_of is None else int(address_of())
 
 
 def _new_lse(q: ArrayView) -> Any:

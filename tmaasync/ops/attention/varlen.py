@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.ops._plans import Layout
-from tmaasync.ops._results import empty
+from tmaasync.ops._plans import Layout, PlanCache
+from tmaasync.ops._results import address_of, empty, maker_like
 from tmaasync.ops.attention.arguments import Views, check_output, reachable, refuse
 from tmaasync.ops.attention.pages import PageTable, check_pages
-from tmaasync.ops.attention.scores import Scores
-from tmaasync.ops.attention.varlen_plan import Batch, varlen_plan_for
+from tmaasync.ops.attention.scores import Scores, can_be_key
+from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan, varlen_plan_for
 from tmaasync.ops.ragged.lengths import Limits, Sums
 from tmaasync.ragged.batch import MAX_ROWS
 
@@ -94,38 +95,160 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
     >>> varlen_attention(q, q, v, [0, 2, 5])[:, 0, 0]
     array([ 4.,  4., 24., 24., 24.], dtype=float16)
     """
-    views = Views.of(q, k, v, _AXES, _AXES if page_table is None else _PAGE_AXES)
-    scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
-    if cu_seqlens_k is None:
-        cu_seqlens_k = cu_seqlens_q
-        max_seqlen_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
-    device = views.q.device
-    limits_q = _limits("q", max_seqlen_q, views.q.shape[0])
-    limits_k = _limits("k", max_seqlen_k, views.k.shape[0] if page_table is None else None)
-    sums_q = _sums("q", cu_seqlens_q, limits_q, device, check=check)
-    sums_k = _sums("k", cu_seqlens_k, limits_k, device, check=check)
-    refuse(_batch_violations(sums_q, sums_k))
-    batch = Batch(
-        sums_q.batch, _longest("q", sums_q, max_seqlen_q), _longest("k", sums_k, max_seqlen_k)
+    call = _Call(q, k, v, cu_seqlens_q, cu_seqlens_k, page_table, out)
+    options = _Options(
+        causal, scale, window, softcap, return_lse, max_seqlen_q, max_seqlen_k, check
     )
-    table = None if page_table is None else PageTable.of(page_table, views, batch.size)
+    if stream is None and options.can_be_key:
+        again = _attend_again(call, options)
+        if again is not None:
+            return again
+    return _attend_anew(call, options, stream)
+
+
+def _attend_anew(call: _Call, options: _Options, stream: object) -> Any:
+    """Attend over arrays that no plan is known for."""
+    is_paged = call.page_table is not None
+    views = Views.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
+    scores = Scores.of(views.q.shape[-1], *options[:4])
+    sums, batch = _sequences(call, options, views)
+    table = PageTable.of(call.page_table, views, batch.size) if is_paged else None
     if table is not None:
         table.check_width(batch.max_keys)
-        if check:
-            check_pages(table, sums_q.values, sums_k.values)
+        if options.check:
+            check_pages(table, *(side.values for side in sums))
+    out = call.out
     if out is None:
         out = empty(views.q, views.q.shape, views.q.element)
     target = _arrays.view(out, argument="out")
     check_output("out", target, views)
-    rows, heads, _ = views.q.shape
-    lse = empty(views.q, (heads, rows), _FLOAT32) if return_lse else None
+    lse = _new_lse(views.q) if options.return_lse else None
     if not views.q.is_empty:
         layout = Layout.of(reachable(target))
         pages, entries = (None, None) if table is None else (table.pages, table.view)
-        plan = varlen_plan_for(views.layouts, layout, batch, scores, pages, has_lse=return_lse)
+        has_lse = lse is not None
+        plan = varlen_plan_for(views.layouts, layout, batch, scores, pages, has_lse=has_lse)
         lse_view = None if lse is None else _arrays.view(lse)
-        plan.run(views, target, lse_view, (sums_q, sums_k), stream, entries)
+        plan.run(views, target, lse_view, sums, stream, entries)
+        is_direct = all(side.is_direct for side in sums) and not views.k.is_empty
+        if is_direct and options.can_be_key:
+            _remember(call, options, plan, views.q)
     return out if lse is None else (out, lse)
+
+
+def _sequences(call: _Call, options: _Options, views: Views) -> tuple[tuple[Sums, Sums], Batch]:
+    """The running sums of q and k, and what they say.
+
+    Raises:
+        ArgumentError: They are no batch for these arrays.
+    """
+    max_q, max_k, cu_seqlens_k = options.max_seqlen_q, options.max_seqlen_k, call.cu_seqlens_k
+    if cu_seqlens_k is None:
+        cu_seqlens_k = call.cu_seqlens_q
+        max_k = max_q if max_k is None else max_k
+    limits_q = _limits("q", max_q, views.q.shape[0])
+    limits_k = _limits("k", max_k, views.k.shape[0] if call.page_table is None else None)
+    sums_q = _sums("q", call.cu_seqlens_q, limits_q, views.q.device, check=options.check)
+    sums_k = _sums("k", cu_seqlens_k, limits_k, views.q.device, check=options.check)
+    refuse(_batch_violations(sums_q, sums_k))
+    longest = _longest("q", sums_q, max_q), _longest("k", sums_k, max_k)
+    return (sums_q, sums_k), Batch(sums_q.batch, *longest)
+
+
+class _Call(NamedTuple):
+    """The arrays of a call, as the caller gave them."""
+
+    q: Any
+    k: Any
+    v: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
+    out: Any
+
+    @property
+    def has_same_sums(self) -> bool:
+        """Whether the running sums of q serve k too."""
+        return self.cu_seqlens_k is None or self.cu_seqlens_k is self.cu_seqlens_q
+
+    @property
+    def form(self) -> tuple[bool, bool, bool]:
+        """Which of the last three there are."""
+        return self.has_same_sums, self.page_table is None, self.out is None
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """Those that there are; running sums first, which may lie on the host."""
+        sums_k = None if self.has_same_sums else self.cu_seqlens_k
+        more = [one for one in (sums_k, self.page_table, self.out) if one is not None]
+        return (self.cu_seqlens_q, self.k, self.q, self.v, *more)
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Theirs."""
+        return tuple(_arrays.view(array).framework for array in self.arrays)
+
+
+class _Options(NamedTuple):
+    """What else decides the plan."""
+
+    causal: bool | str
+    scale: float | None
+    window: tuple[int | None, int | None] | None
+    softcap: float | None
+    return_lse: bool
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    check: bool
+
+    @property
+    def can_be_key(self) -> bool:
+        """Whether the plan can be found again by them; checks are made anew each time."""
+        lengths = self.max_seqlen_q, self.max_seqlen_k
+        are_integers = all(one is None or type(one) is int for one in lengths)
+        return not self.check and are_integers and can_be_key(self.window)
+
+
+class _Known(NamedTuple):
+    """A plan that served arrays like these before."""
+
+    plan: VarlenPlan
+    make_output: Callable[[Any], Any]
+    like: ArrayView
+    """An array like q."""
+
+
+_PLANS: PlanCache[_Known] = PlanCache()
+
+
+def _remember(call: _Call, options: _Options, plan: VarlenPlan, q: ArrayView) -> None:
+    known = _Known(plan, maker_like(q), q._replace(owner=None, lease=None))
+    frameworks = [_arrays.view(array).framework for array in call.arrays]
+    _PLANS.remember(call.arrays, (call.form, options), known, frameworks, q.device)
+
+
+def _attend_again(call: _Call, options: _Options) -> Any:
+    """The same as an earlier call with arrays like these; None if there was none."""
+    found = _PLANS.find(call.arrays, (call.form, options), None)
+    if found is None:
+        return None
+    (plan, make_output, like), (sums_q, k, q, v, *others), stream = found
+    has_same_sums, has_no_table, has_no_output = call.form
+    more = iter(others)
+    sums_k = sums_q if has_same_sums else next(more)
+    table = 0 if has_no_table else next(more)
+    out = make_output(call.q) if has_no_output else call.out
+    arrays = (q, k, v, address_of(out) if has_no_output else next(more))
+    if not has_no_output and not plan.keeps_apart(arrays):
+        return None
+    lse = _new_lse(like) if options.return_lse else None
+    plan.start(arrays, (sums_q, sums_k), table, 0 if lse is None else address_of(lse), stream)
+    return out if lse is None else (out, lse)
+
+
+def _new_lse(q: ArrayView) -> Any:
+    rows, heads, _ = q.shape
+    return empty(q, (heads, rows), _FLOAT32)
 
 
 def _limits(side: str, max_length: Any, rows: int | None) -> Limits:

@@ -18,8 +18,8 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
-from tmaasync.ops._plans import Layout
-from tmaasync.ops._results import empty
+from tmaasync.ops._plans import Layout, is_apart
+from tmaasync.ops._results import address_of, empty
 from tmaasync.ops.attention.arguments import Views, reachable
 from tmaasync.ops.attention.kernel import (
     Blocking,
@@ -39,6 +39,7 @@ from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
+_OUT = 3  # among q, k, v, out
 _Launch = PreparedLaunch | EmulatedLaunch
 _INT32 = element(np.int32)
 _LIST_HEAD_WORDS, _ITEM_WORDS, _PAGED_ITEM_WORDS = 4, 8, 12  # of the kernel's WorkList
@@ -89,6 +90,7 @@ class VarlenPlan:
         """Nothing is compiled or encoded before the first `run`."""
         self.batch = batch
         self._q, self._k, _ = operands
+        self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self._scores = scores
         self._pages = pages
         self._has_lse = has_lse
@@ -99,7 +101,45 @@ class VarlenPlan:
         self._below_bytes: tuple[int, ...] = ()
         self._broken = _host_word(self._device)
         self._kept: tuple[object, Any] | None = None
+        self._like: ArrayView | None = None
         self._lock = threading.Lock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was launched before."""
+        return self._cut is not None and self._attend is not None
+
+    def keeps_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether the output, the last of q, k, v and out, lies clear of the others."""
+        return is_apart(_OUT, addresses, self._spans)
+
+    def start(
+        self, arrays: Sequence[int], sums: Sequence[int], table: int, lse: int, stream: int
+    ) -> None:
+        """Attend over arrays that look like those of the last `run`, if `is_ready`.
+
+        Args:
+            arrays: Addresses of q, k, v and the output.
+            sums: Of the running sums of q and k, int32 on the device.
+            table: Of the page table, or 0.
+            lse: Of the log-sum-exp, or 0.
+            stream: The current one of the arrays' framework, which memory is taken from.
+
+        Raises:
+            ArgumentError: As `run`.
+        """
+        cut, attend, like = self._cut, self._attend, self._like
+        if cut is None or attend is None or like is None:
+            return
+        with self._lock:
+            self._refuse_broken("an earlier call")
+            tiles = empty(like, (self._list_words,), _INT32)
+            cut.at((*sums, address_of(tiles), table), stream)
+            starts = [
+                address - bytes_ for address, bytes_ in zip(arrays, self._below_bytes, strict=True)
+            ]
+            attend.at((*starts, lse, address_of(tiles)), stream)
+            self._kept = (None, tiles)
 
     def run(
         self,
@@ -131,6 +171,7 @@ class VarlenPlan:
             if self._attend is None:
                 self._attend = self._prepare_attend(arrays, lse, tiles)
             self._start(arrays, lse, tiles, handle)
+            self._like = out._replace(owner=None, lease=None)
 
     def _start(
         self, arrays: Sequence[ArrayView], lse: ArrayView | None, tiles: Any, handle: int
@@ -221,7 +262,7 @@ class VarlenPlan:
         """Whatever the lengths, for all heads that share tiles."""
         return self._q.shape[0] // self._blocking.positions + self.batch.size
 
-    @property
+    @functools.cached_property
     def _list_words(self) -> int:
         item_words = _PAGED_ITEM_WORDS if self._pages else _ITEM_WORDS
         return _LIST_HEAD_WORDS + self._most_tiles * item_words
