@@ -98,8 +98,8 @@ class PreparedLaunch:
         self._collector_of = tracer.collector_of
         self._stride, self._words = _packed_apart(arguments)
         start, _ = self._words.buffer_info()
-        step_bytes = self._stride * _WORD_BYTES
-        self._table = array("Q", [start + i * step_bytes for i in range(len(arguments))])
+        step_bytes = max(1, self._stride) * _WORD_BYTES
+        self._table = array("Q", range(start, start + len(arguments) * step_bytes, step_bytes))
         self._pointers, _ = self._table.buffer_info()
         self._keep = keep
         self._config = config
@@ -182,9 +182,9 @@ _WORD_BYTES = 8
 
 def _packed_apart(arguments: Sequence[bytes]) -> tuple[int, array[int]]:
     """How many words it is from one argument to the next, and the words of all."""
-    stride = max((-(-len(argument) // _WORD_BYTES) for argument in arguments), default=0)
-    padded = [argument.ljust(stride * _WORD_BYTES, b"\0") for argument in arguments]
-    return stride, array("Q", b"".join(padded))
+    stride = -(-max(map(len, arguments), default=0) // _WORD_BYTES)
+    size_bytes = stride * _WORD_BYTES
+    return stride, array("Q", b"".join([data.ljust(size_bytes, b"\0") for data in arguments]))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -45,9 +45,12 @@ def placed(views: Iterable[View]) -> Iterator[Placed]:
 
 
 _PLAIN = (int, float, bytes, np.generic)
+_NUMBERS = frozenset({int, float})
 
 
 def _view(index: int, arg: object) -> View:
+    if type(arg) in _NUMBERS:
+        return None
     if isinstance(arg, KernelArgument):
         if not arg.is_current:
             arg.check_alive(f"args[{index}]")
@@ -174,6 +177,8 @@ def _remedy(parameter: Parameter) -> str:
 
 
 def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
+    if type(arg) in _NUMBERS:
+        return _number(parameter, arg)
     if isinstance(view, KernelArgument):
         return _tile_bytes(parameter, view) if parameter.is_struct else None
     if view is not None:

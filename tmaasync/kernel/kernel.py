@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, compile_source
@@ -30,6 +30,17 @@ from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.trace.launches import CollectorOf
 
 __all__ = ["Kernel"]
+
+
+_MAX_FORMS = 1024
+
+
+class _Form(NamedTuple):
+    """A launch, all but its arguments."""
+
+    loaded: Loaded
+    config: LaunchConfig
+    tracer: ChipTracer
 
 
 class Kernel:
@@ -96,6 +107,7 @@ class Kernel:
         self._own_traces = Collector(latest=1)
         self._budget_seconds = budget_of(budget_seconds) if watches else None
         self._loaded: dict[tuple[int, bool], Loaded] = {}
+        self._forms: dict[tuple[Any, ...], _Form] = {}
         self._emulated: EmulatedProgram | None = None
 
     def __repr__(self) -> str:
@@ -175,6 +187,41 @@ class Kernel:
             return self._prepare_on_host(
                 grid, block, args, seen, cluster=cluster, shared_mem=shared_mem
             )
+        handle = stream_of([view.framework for view in places], device, stream)
+        form = self._form(device, grid, block, cluster, shared_mem, pdl, handle)
+        loaded = form.loaded
+        packed = pack(self.name, loaded.entry.parameters, args, seen)
+        if any(view.framework == "other" for view in places):
+            with _driver.on_device(device):
+                wait_for_producers(places, handle)
+        parts = (loaded.function, form.config, packed, tuple(args), device, form.tracer)
+        if loaded.watch is None:
+            return PreparedLaunch(*parts)
+        return WatchedLaunch(loaded.watch, *parts)
+
+    def _form(self, device: int, *given: Any) -> _Form:
+        """A launch on a device, all but its arguments; checked when it is first asked for."""
+        key = (device, *given, *map(type, given[:2]))  # 1.0 is no extent, though it equals 1
+        try:
+            return self._forms[key]
+        except KeyError:
+            if len(self._forms) >= _MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[key] = self._new_form(device, *given)
+        except TypeError:  # extents in a list
+            form = self._new_form(device, *given)
+        return form
+
+    def _new_form(
+        self,
+        device: int,
+        grid: Extents,
+        block: Extents,
+        cluster: Extents | None,
+        shared_mem: int | None,
+        pdl: bool,
+        stream: int,
+    ) -> _Form:
         limits = _driver.require_device(device)
         with _driver.on_device(device):
             loaded = self._load(device, limits.compute_capability)
@@ -186,17 +233,12 @@ class Kernel:
                     loaded.entry.shared_bytes, shared_mem, limits.shared_bytes
                 ),
                 pdl=pdl,
-                stream=stream_of([view.framework for view in places], device, stream),
+                stream=stream,
             )
-            packed = pack(self.name, loaded.entry.parameters, args, seen)
             loaded.allow(config, limits.threads_per_block)
-            wait_for_producers(places, config.stream)
-            load = functools.partial(self._load, device, limits.compute_capability, is_traced=True)
-            tracer = ChipTracer(self._source, self.name, device, load, self._collector_of)
-            parts = (loaded.function, config, packed, tuple(args), device, tracer)
-            if loaded.watch is None:
-                return PreparedLaunch(*parts)
-            return WatchedLaunch(loaded.watch, *parts)
+        load = functools.partial(self._load, device, limits.compute_capability, is_traced=True)
+        tracer = ChipTracer(self._source, self.name, device, load, self._collector_of)
+        return _Form(loaded, config, tracer)
 
     def _prepare_on_host(
         self,
