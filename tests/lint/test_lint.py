@@ -111,11 +111,17 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "gemm, few columns": lambda: shipped.gemm_with(
         shipped.FEW_COLUMNS[0], "float16", "float32", True, True
     ),
+    "gemm, K split": lambda: shipped.gemm_with(
+        Blocking(1, 64, split=4), "bfloat16", "bfloat16", False, True
+    ),
     "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
     "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
     "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
         attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
+    ),
+    "attention, pages": lambda: shipped.attention_with(
+        attention.Blocking(64, 2, 128), attention.Variant(is_packed=True, page_size=16), np.float16
     ),
     "attention_work": lambda: attention.work_kernel(
         shipped.EVERYTHING, attention.Blocking(128, 2, 128)
