@@ -18,6 +18,7 @@ import numpy as np
 from race import record
 
 from tmaasync import ops, trace
+from tmaasync.ops._turns import device_microseconds
 
 _CALLS = 10
 
@@ -38,16 +39,6 @@ def copy(mebibytes: int, notes: int) -> tuple[str, Callable[[], Any], int]:
     return f"copy {mebibytes} MiB", lambda: ops.copy(source, target), notes
 
 
-def untraced_us(run: Callable[[], Any]) -> float:
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    start.record()
-    for _ in range(_CALLS):
-        run()
-    end.record()
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, end)) * 1000 / _CALLS
-
-
 def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:
     """The trace of one launch, and the seconds of the host until it was there."""
     began = time.perf_counter()
@@ -58,11 +49,11 @@ def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:
 
 
 def measure(label: str, run: Callable[[], Any], notes: int, rounds: int) -> dict[str, Any]:
-    untraced_us(run)
+    device_microseconds(run, _CALLS)
     traced(run, 1)  # builds; what has no room takes no time of the host
     plain, noted, ratios, seconds = [], [], [], []
     for _ in range(rounds):
-        plain.append(untraced_us(run))
+        plain.append(device_microseconds(run, _CALLS))
         launch, took = traced(run, notes)
         noted.append(launch.end / 1000)
         ratios.append(noted[-1] / plain[-1])

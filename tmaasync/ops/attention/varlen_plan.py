@@ -135,10 +135,7 @@ class VarlenPlan:
             self._refuse_broken("an earlier call")
             tiles = empty(like, (self._list_words,), _INT32)
             cut.at((*sums, address_of(tiles), table), stream)
-            starts = [
-                address - bytes_ for address, bytes_ in zip(arrays, self._below_bytes, strict=True)
-            ]
-            attend.at((*starts, lse, address_of(tiles)), stream)
+            self._start(attend, arrays, lse, tiles, stream)
             self._kept = (None, tiles)
 
     def run(
@@ -170,18 +167,18 @@ class VarlenPlan:
             tiles = self._tiles(arrays, sums, page_table, handle)
             if self._attend is None:
                 self._attend = self._prepare_attend(arrays, lse, tiles)
-            self._start(arrays, lse, tiles, handle)
+            lse_address = 0 if lse is None else lse.address
+            addresses = [view.address for view in arrays]
+            self._start(self._attend, addresses, lse_address, tiles, handle)
             self._like = out._replace(owner=None, lease=None)
 
     def _start(
-        self, arrays: Sequence[ArrayView], lse: ArrayView | None, tiles: Any, handle: int
+        self, attend: _Launch, arrays: Sequence[int], lse: int, tiles: Any, stream: int
     ) -> None:
-        attend = self._attend
-        if attend is not None:
-            below = zip(arrays, self._below_bytes, strict=True)
-            addresses = [view.address - bytes_ for view, bytes_ in below]
-            lse_address = 0 if lse is None else lse.address
-            attend.at((*addresses, lse_address, _arrays.view(tiles).address), handle)
+        """Work a list of tiles off; the maps start below their arrays."""
+        below = zip(arrays, self._below_bytes, strict=True)
+        starts = [address - bytes_ for address, bytes_ in below]
+        attend.at((*starts, lse, address_of(tiles)), stream)
 
     def _tiles(
         self,
