@@ -8,13 +8,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check docs format clean venv
+MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_products.py convolutions.py copies.py \
+	epilogues.py grouped_matmul.py paged_attention.py product_types.py products.py ragged.py \
+	ragged_heads.py scaled_products.py split_products.py)
+
+.PHONY: demo test check docs format clean venv memcheck
 
 demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
+
+# Where there is a GPU. Lookups of driver functions that this driver lacks are no errors of ours.
+memcheck: $(INSTALLED)
+	TMAASYNC_REQUIRE_GPU=1 compute-sanitizer --tool memcheck --report-api-errors no --target-processes all \
+		--error-exitcode 9 $(BIN)/python -m pytest -q -m gpu -n 8 $(MEMCHECKED)
 
 check:
 	.ci/run

@@ -6,7 +6,8 @@
 //                   channels with the swizzle of that width; a box has all pixels
 //   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
 //                   the filters and one tap
-//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, C_IS_N_MAJOR    as in gemm.cu
+//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
+//                   as in gemm.cu
 //   Bias, BIAS, ACTIVATION    what becomes of the sums before they are rounded: see epilogue.cuh
 //
 // Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros

@@ -6,7 +6,8 @@
 //   ATile           rows of A: 64 deep, 128-byte swizzle, K contiguous
 //   BTile           (1, ...) one of the matrices: the same depth and swizzle; K or N contiguous
 //   CTile           RaggedTensorMap of C; its tile as in gemm.cu
-//   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, A_IS_K_MAJOR, B_IS_K_MAJOR    as in gemm.cu
+//   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, A_IS_K_MAJOR, B_IS_K_MAJOR
+//                   as in gemm.cu
 //   C_IS_N_MAJOR    else the product of the transposes is taken, for groups of few rows: ATile is
 //                   one of the matrices, BTile are rows, and groups lie along N
 //

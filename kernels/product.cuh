@@ -20,12 +20,16 @@ using Ring = PipelineState<STAGES>;
 constexpr int kInstructionRows = 64;
 constexpr int kParts = ROWS / kInstructionRows;
 constexpr int kGroupThreads = 128;
-constexpr int kBlockM = CONSUMERS * ROWS;
+// With PING_PONG every consumer has tiles of its own: one multiplies while the other stores.
+constexpr int kSharers = PING_PONG ? 1 : CONSUMERS;
+constexpr int kBlockM = kSharers * ROWS;
 constexpr int kClusterCtas = CLUSTER * SPLIT_K;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
+// Of the named barriers: before it comes one of every group.
+constexpr u32 kFirstTurn = 1 + CONSUMERS;
 constexpr int kEpilogueBuffers = 2;
 // A tile of a batch has a side of 1 in front of the two of its matrix.
 constexpr int kLines = CTile::kRank - 2;
@@ -50,6 +54,7 @@ constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
 constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
 static_assert(ROWS % kInstructionRows == 0, "whole instructions");
+static_assert(!PING_PONG || CONSUMERS == 2, "two groups take turns");
 static_assert(
     CTile::side(C_IS_N_MAJOR ? kLines : kInLine) == kInstructionRows, "a chunk has the rows of one"
 );
@@ -202,8 +207,8 @@ struct TileWalk {
 __device__ void open_ring(SharedMemory& shared) {
     for (int stage = 0; stage < STAGES; ++stage) {
         shared.full[stage].init(1);
-        // One lane of every consumer warp of every CTA that our multicast writes into.
-        shared.empty[stage].init(CONSUMERS * kWarps * CLUSTER);
+        // One lane of every warp that reads a stage, in every CTA that our multicast writes into.
+        shared.empty[stage].init(kSharers * kWarps * CLUSTER);
     }
     fence_barrier_init();
 }
@@ -219,6 +224,11 @@ __device__ void release_stage(SharedMemory& shared, u32 stage) {
     }
 }
 
+// Where the rows of a group begin in its tile.
+__device__ int group_row(int consumer) {
+    return PING_PONG ? 0 : consumer * ROWS;
+}
+
 __device__ void fence_sums(Sums& sums) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -226,8 +236,15 @@ __device__ void fence_sums(Sums& sums) {
     }
 }
 
+// `on_issued` is called when the tensor cores have all their work.
+template <typename OnIssued>
 __device__ void multiply_tile(
-    SharedMemory& shared, Ring& place, Sums& sums, int consumer, int k_blocks
+    SharedMemory& shared,
+    Ring& place,
+    Sums& sums,
+    int consumer,
+    int k_blocks,
+    const OnIssued& on_issued
 ) {
     u32 previous = 0;
     for (int block = 0; block < k_blocks; ++block, place.step()) {
@@ -235,7 +252,7 @@ __device__ void multiply_tile(
         u64 a[kParts];
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-            const int row = consumer * ROWS + part * kInstructionRows;
+            const int row = group_row(consumer) + part * kInstructionRows;
             a[part] = OperandA::descriptor(stage.a, row);
         }
         const u64 b = OperandB::descriptor(stage.b, 0);
@@ -254,6 +271,7 @@ __device__ void multiply_tile(
         if (block > 0) release_stage(shared, previous);
         previous = place.index;
     }
+    on_issued();
     ptx::wgmma_wait_group<0>();
     fence_sums(sums);
     release_stage(shared, previous);
@@ -364,12 +382,12 @@ struct Untouched {
     __device__ void chunk(Sum*) const {}
 };
 
-// The group's output chunks take turns in its epilogue buffers, across tiles too: `turn` counts
+// The group's output chunks take turns in its epilogue buffers, across tiles too: `chunks` counts
 // them.
 template <typename Finish, typename Start>
 __device__ void store_part(
     SharedMemory& shared,
-    u32& turn,
+    u32& chunks,
     Sum (&sums)[kShareColumns / 2],
     const Finish& finish,
     const CTile& c,
@@ -380,8 +398,8 @@ __device__ void store_part(
     const NamedBarrier<kGroupThreads> group{1u + consumer};
     const bool leads = threadIdx.x % kGroupThreads == 0;
 #pragma unroll
-    for (int index = 0; index < kChunks; ++index, ++turn) {
-        auto& chunk = shared.epilogue[consumer][turn % kEpilogueBuffers];
+    for (int index = 0; index < kChunks; ++index, ++chunks) {
+        auto& chunk = shared.epilogue[consumer][chunks % kEpilogueBuffers];
         // The store that read this buffer before has finished reading.
         if (leads) wait_group_read<kEpilogueBuffers - 1>();
         group.sync();
@@ -390,7 +408,7 @@ __device__ void store_part(
         fence_async_view_proxy();
         group.sync();
         if (leads) {
-            const int row = consumer * ROWS + part * kInstructionRows;
+            const int row = group_row(consumer) + part * kInstructionRows;
             start.store(c, chunk, row, index * kChunkColumns);
             commit_group();
         }
@@ -400,7 +418,7 @@ __device__ void store_part(
 template <typename Finish, typename Start>
 __device__ void store_sums(
     SharedMemory& shared,
-    u32& turn,
+    u32& chunks,
     Share& sums,
     const Finish& finish,
     const CTile& c,
@@ -409,7 +427,7 @@ __device__ void store_sums(
 ) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-        store_part(shared, turn, sums[part], finish, c, consumer, part, start);
+        store_part(shared, chunks, sums[part], finish, c, consumer, part, start);
     }
 }
 
@@ -418,21 +436,74 @@ __device__ void end_stores() {
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }
 
+// Two groups that have tiles of their own take turns at the tensor cores.
+__device__ void take_turn(int consumer) {
+    NamedBarrier<2 * kGroupThreads>{kFirstTurn + consumer}.sync();
+}
+
+__device__ void pass_turn(int consumer) {
+    NamedBarrier<2 * kGroupThreads>{kFirstTurn + 1 - consumer}.arrive();
+}
+
+// Each group has every second tile. It looks at the ring only in its turn: by then the other has
+// seen all stages before its own land, and no phase is taken for one two laps later.
+template <typename Walk, typename Finish>
+__device__ void multiply_tiles_in_turns(
+    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
+) {
+    auto place = Ring::for_consumer();
+    u32 chunks = 0;
+    bool has_turn = consumer == 0;
+    if (!has_turn && !walk.done()) {
+        walk.step();
+        place.advance(walk.k_blocks);
+    }
+    while (!walk.done()) {
+        const auto start = walk.start();
+        walk.step();
+        const bool is_last = walk.done();
+        if (!has_turn) take_turn(consumer);
+        has_turn = false;
+        Sums sums;
+        multiply_tile(shared, place, sums, consumer, walk.k_blocks, [&] {
+            if (!is_last) pass_turn(consumer);
+        });
+        finish.tile(sums, place, start);
+        store_sums(shared, chunks, sums, finish, c, consumer, start);
+        if (is_last) break;
+        walk.step();
+        place.advance(walk.k_blocks);
+    }
+    end_stores();
+}
+
+// All groups share every tile.
+template <typename Walk, typename Finish>
+__device__ void multiply_tiles_together(
+    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
+) {
+    auto place = Ring::for_consumer();
+    u32 chunks = 0;
+    for (; !walk.done(); walk.step()) {
+        const auto start = walk.start();
+        Sums sums;
+        multiply_tile(shared, place, sums, consumer, walk.k_blocks, [] {});
+        finish.tile(sums, place, start);
+        store_sums(shared, chunks, sums, finish, c, consumer, start);
+    }
+    end_stores();
+}
+
 // `walk` has the interface of TileWalk, `finish` that of Untouched.
 template <typename Walk, typename Finish>
 __device__ void multiply_tiles(
     SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
-    auto place = Ring::for_consumer();
-    u32 turn = 0;
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        Sums sums;
-        multiply_tile(shared, place, sums, consumer, walk.k_blocks);
-        finish.tile(sums, place, start);
-        store_sums(shared, turn, sums, finish, c, consumer, start);
+    if constexpr (PING_PONG) {
+        multiply_tiles_in_turns(shared, c, walk, consumer, finish);
+    } else {
+        multiply_tiles_together(shared, c, walk, consumer, finish);
     }
-    end_stores();
 }
 
 // The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts

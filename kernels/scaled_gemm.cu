@@ -197,12 +197,12 @@ __device__ void multiply_scaled_tiles(
     SharedMemory& shared, const CTile& c, TileWalk walk, int consumer
 ) {
     auto place = Ring::for_consumer();
-    u32 turn = 0;
+    u32 chunks = 0;
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         Sums total = {};
         multiply_scaled_tile(shared, place, total, consumer, walk.k_blocks, start.n);
-        store_sums(shared, turn, total, Untouched{}, c, consumer, start);
+        store_sums(shared, chunks, total, Untouched{}, c, consumer, start);
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
 }

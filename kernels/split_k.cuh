@@ -7,6 +7,7 @@
 namespace tmaasync {
 
 static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
+static_assert(SPLIT_K == 1 || !PING_PONG, "all groups share a tile that is split");
 
 // Which part of K this CTA multiplies.
 __device__ int rank_in_split() {
@@ -129,7 +130,7 @@ __device__ void multiply_share(
     SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
 ) {
     Sums sums = {};
-    if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks);
+    if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks, [] {});
     // Every CTA has read its ring for the last time: sums may lie there.
     cluster_sync();
     send_shares(shared, sums);
@@ -144,7 +145,7 @@ __device__ void multiply_split_tile(
     SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
 ) {
     auto place = Ring::for_consumer();
-    u32 turn = 0;
+    u32 chunks = 0;
     const int rank = rank_in_split();
     Share share;
     multiply_share(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
@@ -152,7 +153,7 @@ __device__ void multiply_split_tile(
     auto start = walk.start();
     start.n += rank * kShareColumns;
     finish.tile(share, place, start);
-    store_sums(shared, turn, share, finish, c, consumer, start);
+    store_sums(shared, chunks, share, finish, c, consumer, start);
     end_stores();
 }
 

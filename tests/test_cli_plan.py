@@ -36,9 +36,9 @@ def test_blocks_and_rounds_are_those_that_one_counts(
 def test_the_blocks_are_those_of_the_documentation() -> None:
     document = told("plan", "5120", "5120", "5120")
 
-    assert (document["block"]["n"], document["rounds"], document["blocks"]) == (224, 7, 920)
-    assert document["block"]["m"] == 128
-    assert document["cluster"] == 2
+    assert (document["block"]["n"], document["rounds"], document["blocks"]) == (160, 5, 640)
+    assert document["block"]["m"] == 256
+    assert document["cluster"] == 1
 
 
 def test_the_shared_memory_is_what_the_compiler_says() -> None:

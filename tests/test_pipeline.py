@@ -48,6 +48,17 @@ def test_index_phase_and_count_are_those_of_the_step_count(stages: int, steps: i
     assert (producer.index, producer.phase, producer.count) == (steps % stages, 1 - lap % 2, steps)
 
 
+@given(stages=st.integers(0, 5), laps=st.lists(st.integers(0, 12), max_size=3))
+def test_to_advance_is_to_step_so_often(stages: int, laps: list[int]) -> None:
+    place, other = PipelineState(stages), PipelineState(stages)
+    for count in laps:
+        place.advance(count)
+        for _ in range(count):
+            other.step()
+
+    assert place == other
+
+
 @given(stages=st.integers(0, 5), steps=st.integers(0, 20))
 def test_next_steps_and_returns_a_copy_of_the_new_place(stages: int, steps: int) -> None:
     place, other = PipelineState(stages), PipelineState(stages)

@@ -51,13 +51,13 @@ def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
 # --- candidates -------------------------------------------------------------------------------
 
 
-def chosen(problem: Problem) -> set[tuple[int, int, int, int, int]]:
+def chosen(problem: Problem) -> set[tuple[int, ...]]:
     """Those that leave K in one piece."""
     found = candidates(problem, 132)
     assert len(found) == len(set(found))
     assert {blocking.by_columns for blocking in found} == {problem.by_columns}
     return {
-        (one.consumers, one.rows, one.block_n, one.cluster, one.group_m)
+        (one.ping_pong, one.consumers, one.rows, one.block_n, one.cluster, one.group_m)
         for one in found
         if one.split == 1
     }
@@ -65,15 +65,16 @@ def chosen(problem: Problem) -> set[tuple[int, int, int, int, int]]:
 
 def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None:
     found = chosen(WIDE)
-    blocks = {one[:3] for one in found}
-    assert (2, 64, 256) in blocks
+    blocks = {one[:4] for one in found}
+    assert (False, 2, 64, 256) in blocks
+    assert {ping_pong for ping_pong, *_ in blocks} == {False, True}
     assert len(blocks) == 10
-    assert {(2, 64, 256, c, g) for c in (1, 2) for g in (4, 8, 16)} <= found
+    assert {(False, 2, 64, 256, c, g) for c in (1, 2) for g in (4, 8, 16)} <= found
 
 
 def test_where_n_is_contiguous_in_b_blocks_are_whole_lines_wide() -> None:
-    assert {block_n for _, _, block_n, _, _ in chosen(ROWS_OF_B)} <= {64, 128, 192, 256}
-    assert {block_n for _, _, block_n, c, _ in chosen(ROWS_OF_B) if c == 2} <= {128, 256}
+    assert {block_n for *_, block_n, _, _ in chosen(ROWS_OF_B)} <= {64, 128, 192, 256}
+    assert {block_n for *_, block_n, c, _ in chosen(ROWS_OF_B) if c == 2} <= {128, 256}
 
 
 def test_groups_that_hold_all_rows_are_tried_once() -> None:
@@ -81,8 +82,8 @@ def test_groups_that_hold_all_rows_are_tried_once() -> None:
 
 
 def test_few_columns_have_blocks_that_hold_them() -> None:
-    assert chosen(FEW) == {(c, 64, n, 1, 8) for c in (1, 2) for n in (16, 32, 64)}
-    assert chosen(FEW._replace(layout="nn")) == {(c, 64, 64, 1, 8) for c in (1, 2)}
+    assert chosen(FEW) == {(False, c, 64, n, 1, 8) for c in (1, 2) for n in (16, 32, 64)}
+    assert chosen(FEW._replace(layout="nn")) == {(False, c, 64, 64, 1, 8) for c in (1, 2)}
 
 
 FEW_BLOCKS = WIDE._replace(m=256, n=512, k=8192)
@@ -126,6 +127,8 @@ def test_the_models_choice_is_legal(problem: Problem) -> None:
         (Blocking(2, 128, split=9), WIDE),
         (Blocking(2, 128, 2, split=5), WIDE),  # a cluster has at most eight thread blocks
         (Blocking(2, 176, rows=128, split=8), WIDE),  # the ring does not hold what is sent
+        (Blocking(2, 128, ping_pong=True), WIDE),  # groups have 128 rows each
+        (Blocking(2, 128, rows=128, split=2, ping_pong=True), WIDE),
     ],
 )
 def test_other_blockings_are_not(blocking: Blocking, problem: Problem) -> None:
@@ -197,12 +200,12 @@ def test_the_fastest_wins_although_clocks_drift() -> None:
 
 def test_what_does_not_compile_or_is_wrong_does_not_take_part() -> None:
     product = FakeProduct(
-        times({OTHER: 10.0, Blocking(2, 256, 1, 16): 20.0, Blocking(2, 256, 1, 8): 30.0})
+        times({OTHER: 10.0, Blocking(2, 256, 2, 8): 20.0, Blocking(2, 256, 1, 8): 30.0})
     )
-    product.broken, product.wrong = {OTHER}, {Blocking(2, 256, 1, 16)}
+    product.broken, product.wrong = {OTHER}, {Blocking(2, 256, 2, 8)}
 
     assert tune(product).blocking == Blocking(2, 256, 1, 8)
-    assert not {OTHER, Blocking(2, 256, 1, 16)} & set(product.turns)
+    assert not {OTHER, Blocking(2, 256, 2, 8)} & set(product.turns)
 
 
 def test_noise_does_not_beat_the_models_choice() -> None:
@@ -415,6 +418,7 @@ def test_json_tells_the_same(folder: Path) -> None:
             "cluster": 1,
             "group_m": 4,
             "split": 1,
+            "ping_pong": False,
         },
     }
     shown = json.loads(run("--show", "--json").stdout)

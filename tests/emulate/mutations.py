@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "split", "grouped", "bulk", "tiled"]
+Job = Literal["product", "pair", "turns", "split", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,18 @@ _PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, place.step(
 _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
 _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
-_EMPTY_COUNT = "CONSUMERS * kWarps * CLUSTER"
+_EMPTY_COUNT = "kSharers * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << CLUSTER) - 1"
 _LOAD_B = "load_b(stage.b, full, b, b_start(start, k));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
 _SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
-_FIRST_PLACE = "auto place = Ring::for_consumer();\n    u32 turn = 0;\n    for ("
+_FIRST_PLACE = "auto place = Ring::for_consumer();\n    u32 chunks = 0;\n    for ("
+_TILE_IS_DONE = (
+    "[] {});\n        finish.tile(sums, place, start);\n"
+    "        store_sums(shared, chunks, sums, finish, c, consumer, start);"
+)
 _SEND = "send_shares(shared, sums);"
 _ADD_PEERS = "if (rank_in_split() < kShares) add_peers(shared, share);"
 _LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
@@ -321,8 +325,8 @@ MUTATIONS = (
     Mutation(
         "the consumer leaves after one tile",
         "product",
-        "store_sums(shared, turn, sums, finish, c, consumer, start);",
-        "store_sums(shared, turn, sums, finish, c, consumer, start);\n        break;",
+        _TILE_IS_DONE,
+        f"{_TILE_IS_DONE}\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
@@ -453,8 +457,8 @@ MUTATIONS = (
     Mutation(
         "a third epilogue buffer that is not there",
         "product",
-        "turn % kEpilogueBuffers",
-        "turn % (kEpilogueBuffers + 1)",
+        "chunks % kEpilogueBuffers",
+        "chunks % (kEpilogueBuffers + 1)",
         "fault",
         r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 .* to 114688",
     ),
@@ -617,7 +621,7 @@ MUTATIONS = (
         "empty counts one CTA",
         "pair",
         _EMPTY_COUNT,
-        "CONSUMERS * kWarps",
+        "kSharers * kWarps",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
@@ -861,7 +865,7 @@ MUTATIONS = (
     Mutation(
         "one epilogue buffer in place of two",
         "product",
-        "turn % kEpilogueBuffers",
+        "chunks % kEpilogueBuffers",
         "0",
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
@@ -963,6 +967,28 @@ MUTATIONS = (
         "walk.k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
+    ),
+    # --- groups that take turns -----------------------------------------------------------------
+    Mutation(
+        "nobody waits for its turn",
+        "turns",
+        "if (!has_turn) take_turn(consumer);",
+        "",
+        "race",
+    ),
+    Mutation(
+        "the turn is not passed",
+        "turns",
+        "if (!is_last) pass_turn(consumer);",
+        "",
+        "deadlock",
+    ),
+    Mutation(
+        "the other group's stages are not skipped",
+        "turns",
+        "        walk.step();\n        place.advance(walk.k_blocks);\n    }\n    while",
+        "        walk.step();\n    }\n    while",
+        "either",
     ),
     # --- what is told at the end, or by a policy that is unkind ---------------------------------
     Mutation(

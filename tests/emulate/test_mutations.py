@@ -103,9 +103,10 @@ def split(text: str) -> Prepared:
     )
 
 
-def product(text: str, cluster: int = 1, layout: str = "nt") -> Prepared:
+def product(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
     """Two clusters, two tiles of the output each, four blocks of K for three stages."""
-    blocking = gemm.Blocking(2, 64 if layout[1] == "t" else 64 * cluster, cluster)
+    width = 64 if layout[1] == "t" else 64 * cluster
+    blocking = gemm.Blocking(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
     m, n, k = 2 * cluster * blocking.block_m - 56, 2 * blocking.block_n - 24, 200
     drawn = np.random.default_rng(1)
     # All sums of their products are exact in fp32, whatever the order.
@@ -216,6 +217,7 @@ def tiled(text: str) -> Prepared:
 JOBS: dict[Job, Any] = {
     "product": product,
     "pair": functools.partial(product, cluster=2),
+    "turns": functools.partial(product, ping_pong=True),
     "split": split,
     "grouped": grouped,
     "bulk": bulk,

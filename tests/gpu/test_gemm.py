@@ -161,9 +161,9 @@ def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
 
 
 BLOCKINGS = [
-    gemm.Blocking(consumers, width, cluster, rows=rows)
-    for consumers, rows, widest in blockings.FORMS
-    for width in (*range(16, widest, 48), widest)
+    gemm.Blocking(form.consumers, width, cluster, rows=form.rows, ping_pong=form.ping_pong)
+    for form in blockings.FORMS
+    for width in (*range(16, form.widest, 48), form.widest)
     for cluster in (1, 2)
 ]
 

@@ -70,6 +70,7 @@ def run_with(
     [
         (Blocking(2, 128, 2, group_m=2), "n"),
         (Blocking(1, 64, 2), "t"),
+        (Blocking(2, 64, rows=128, ping_pong=True), "t"),
         (Blocking(2, 64, by_columns=True), "t"),
         (Blocking(1, 16, by_columns=True), "t"),
     ],

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import _arrays, ops
+from tmaasync import _arrays, emulate, ops
 from tmaasync.ops import gemm
 
 # Error of one rounding to the output type, relative to the Frobenius norm, with room.
@@ -26,8 +26,18 @@ def normal(rows: int, columns: int, dtype: str, seed: int) -> Any:
     return drawn.astype(getattr(ml_dtypes, dtype, dtype))
 
 
-def multiply(backend: Any, a: Any, b: Any, blocking: gemm.Blocking, layout: str) -> Any:
-    """The kernel with a blocking of our choice; ``t`` in the layout: an operand lies transposed."""
+def multiply(
+    backend: Any,
+    a: Any,
+    b: Any,
+    blocking: gemm.Blocking,
+    layout: str,
+    clusters: int | None = None,
+) -> Any:
+    """The kernel with a blocking of our choice; ``t`` in the layout: an operand lies transposed.
+
+    In so many clusters; else each has one tile.
+    """
     (m, k), n = a.shape, b.shape[1]
     transposed = tuple(letter == "t" for letter in layout)
     stored = [
@@ -39,7 +49,7 @@ def multiply(backend: Any, a: Any, b: Any, blocking: gemm.Blocking, layout: str)
     tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
     kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
     cluster = blocking.cluster if blocking.cluster > 1 else None
-    grid = blocking.clusters(m, n) * blocking.cluster
+    grid = (clusters or blocking.clusters(m, n)) * blocking.cluster
     kernel(grid, 128 * (1 + blocking.consumers), (*tiles, m, n, k, 1), cluster=cluster)
     return backend.host(c)
 
@@ -58,6 +68,19 @@ def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
     a, b = small_integers(70, 72, 3), small_integers(72, 170, 4)
 
     c = multiply(backend, a, b, gemm.Blocking(1, 160), "nt")
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
+# Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
+@pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
+@pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
+def test_groups_take_turns(backend: Any, k: int, cluster: int, clusters: int) -> None:
+    a, b = small_integers(700, k, 5), small_integers(k, 100, 6)
+    blocking = gemm.Blocking(2, 48, cluster, rows=128, ping_pong=True)
+
+    with emulate.scheduled("adversarial", seed=3, races=True):
+        c = multiply(backend, a, b, blocking, "nt", clusters)
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 

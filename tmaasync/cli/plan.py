@@ -97,6 +97,7 @@ def _facts(product: Plan, kind: Element, multiprocessors: int) -> dict[str, Any]
         "accumulators_per_thread": blocking.rows * blocking.block_n // 128,
         "cluster": blocking.cluster,
         "split": blocking.split,
+        "ping_pong": blocking.ping_pong,
         "group_m": blocking.group_m,
         "stages": blocking.stages,
         "stage_bytes": blocking.stage_bytes,
@@ -117,7 +118,7 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
     copied = " and ".join(facts["copied_operands"])
     lines = {
         "block": f"{block['m']} x {block['n']} of {of}, {block['k']} of K at a time",
-        "warpgroups": f"{facts['consumers']} multiply and one loads: {facts['threads']} threads",
+        "warpgroups": _warpgroups(facts),
         "accumulators": f"{facts['accumulators_per_thread']} registers of each multiplying thread",
         "cluster": _cluster(facts),
         "stages": f"{facts['stages']} of {facts['stage_bytes'] // 1024} KiB",
@@ -130,6 +131,11 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
     if copied:
         lines["copies"] = f"{copied} into rows of whole 16 bytes, before the product"
     return lines
+
+
+def _warpgroups(facts: dict[str, Any]) -> str:
+    turns = ", in turns, each blocks of its own" if facts["ping_pong"] else ""
+    return f"{facts['consumers']} multiply{turns} and one loads: {facts['threads']} threads"
 
 
 def _cluster(facts: dict[str, Any]) -> str:

@@ -185,7 +185,9 @@ def _cells(winner: Winner) -> tuple[str, ...]:
 def _blocking_name(blocking: Blocking) -> str:
     pairs = ", pairs" if blocking.cluster == 2 else ""
     split = f", K in {blocking.split}" if blocking.split > 1 else ""
-    return f"{blocking.block_m}x{blocking.block_n}{pairs}{split}, groups of {blocking.group_m}"
+    turns = ", in turns" if blocking.ping_pong else ""
+    size = f"{blocking.block_m}x{blocking.block_n}"
+    return f"{size}{pairs}{split}{turns}, groups of {blocking.group_m}"
 
 
 def _facts(winner: Winner) -> dict[str, Any]:

@@ -30,6 +30,7 @@ ROUNDS_TO_SHARE = 2
 _CHUNK_ROWS = 64  # what one instruction multiplies, and one store writes
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
+_ENOUGH_STAGES = 4
 _LARGEST_OUTPUT = 4
 _SUM_BYTES = 4
 # For how many clusters of so many blocks 132 multiprocessors have room, of those that they make up:
@@ -47,7 +48,9 @@ class Blocking:
     ``cluster`` blocks along M share the columns of B they load; ``group_m`` clusters along M are
     walked before the next column of blocks. With ``by_columns`` the output's columns are what is
     contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
-    blocks of the cluster, each of them a part of K; there are ``cluster`` such blocks in it.
+    blocks of the cluster, each of them a part of K; there are ``cluster`` such blocks in it. With
+    ``ping_pong`` each of two consumers has blocks of its own, of ``rows`` rows: one multiplies
+    while the other stores.
     """
 
     consumers: int
@@ -58,11 +61,12 @@ class Blocking:
     by_columns: bool = False
     most_stages: int = 16
     split: int = 1
+    ping_pong: bool = False
 
     @property
     def block_m(self) -> int:
         """Rows of a block."""
-        return self.rows * self.consumers
+        return self.rows if self.ping_pong else self.rows * self.consumers
 
     @property
     def cluster_rows(self) -> int:
@@ -93,8 +97,16 @@ class Blocking:
 
     @property
     def chunk_bytes(self) -> int:
-        """Width of what one store writes: whole chunks make up a block."""
-        return next(width for width in _SWIZZLES if self.stored_columns % (width // 2) == 0)
+        """Width of what one store writes: whole chunks make up a block.
+
+        The widest that leaves memory for enough operand buffers, if there is one; by columns,
+        whole lines.
+        """
+        if self.by_columns:
+            return max(_SWIZZLES)
+        widths = [width for width in _SWIZZLES if self.stored_columns % (width // 2) == 0]
+        keeps_stages = (width for width in widths if self._stages(width) >= _ENOUGH_STAGES)
+        return next(keeps_stages, widths[0])
 
     @property
     def stage_bytes(self) -> int:
@@ -116,24 +128,29 @@ class Blocking:
         row_bytes = self.block_n * itemsize if self.by_columns else self.chunk_bytes
         return self.consumers * _CHUNK_ROWS * row_bytes <= self.stage_bytes
 
-    @property
-    def epilogue_bytes(self) -> int:
-        """What the buffers hold from which the output is stored; by columns, the largest."""
-        return self._epilogue_bytes(_LARGEST_OUTPUT)
-
-    def _epilogue_bytes(self, itemsize: int) -> int:
-        row_bytes = self.stored_columns * itemsize if self.by_columns else self.chunk_bytes
+    def _epilogue_bytes(self, itemsize: int, chunk_bytes: int) -> int:
+        """What the buffers hold from which the output is stored."""
+        row_bytes = self.stored_columns * itemsize if self.by_columns else chunk_bytes
         return self.consumers * _EPILOGUE_BUFFERS * _CHUNK_ROWS * row_bytes
+
+    @property
+    def barriers_bytes(self) -> int:
+        """What barriers take beside the stages, and their alignment."""
+        return _BARRIER_BYTES
 
     def shared_bytes(self, itemsize: int) -> int:
         """What a block takes of shared memory: operands, output elements of this size, barriers."""
         operands = self.stages * self.stage_bytes
-        return operands + self._epilogue_bytes(itemsize) + _BARRIER_BYTES
+        return operands + self._epilogue_bytes(itemsize, self.chunk_bytes) + self.barriers_bytes
 
     @property
     def stages(self) -> int:
-        """As many operand buffers as shared memory holds."""
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - self.epilogue_bytes
+        """As many operand buffers as shared memory holds, whatever the output's type."""
+        return self._stages(self.chunk_bytes)
+
+    def _stages(self, chunk_bytes: int) -> int:
+        stores = self._epilogue_bytes(_LARGEST_OUTPUT, chunk_bytes)
+        room = MAX_SHARED_BYTES - self.barriers_bytes - stores
         return min(self.most_stages, room // self.stage_bytes)
 
     @property
@@ -147,6 +164,7 @@ class Blocking:
             "CLUSTER": self.cluster,
             "GROUP_M": self.group_m,
             "SPLIT_K": self.split,
+            "PING_PONG": self.ping_pong,
             "C_IS_N_MAJOR": not self.by_columns,
         }
 

@@ -69,6 +69,11 @@ class PipelineState:
             self.index = 0
             self.phase ^= 1
 
+    def advance(self, stages: int) -> None:
+        """Go on by so many stages, which may be several laps."""
+        for _ in range(stages):
+            self.step()
+
     def next(self) -> Self:
         """Step, then return a copy of the new place."""
         self.step()

@@ -29,6 +29,14 @@ struct PipelineState {
         }
     }
 
+    // Moves on by so many stages.
+    __device__ __forceinline__ void advance(u32 stages) {
+        count += stages;
+        index += stages;
+        phase ^= index / kStages & 1;
+        index %= kStages;
+    }
+
     // Steps, and returns the new place.
     __device__ __forceinline__ PipelineState next() {
         step();

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
-from tmaasync.ops._blocking import ROUNDS_TO_SHARE, Blocking
+from tmaasync.ops._blocking import Blocking
 
 __all__ = [
     "FEW_COLUMNS",
@@ -13,6 +15,7 @@ __all__ = [
     "FORMS",
     "LINE_COLUMNS",
     "Fits",
+    "Form",
     "any_block",
     "blocks",
     "choose_blocking",
@@ -24,24 +27,51 @@ __all__ = [
     "time_alone",
 ]
 
-FORMS = ((2, 64, 256), (1, 64, 256), (3, 64, 192), (2, 128, 192))
-"""Blocks that the kernel has: consumers, rows of each, and the most columns whose sums fit into
-their registers. The first of equals is taken."""
+
+class Form(NamedTuple):
+    """A kind of block that the kernel has."""
+
+    consumers: int
+    rows: int
+    """Of each consumer."""
+    widest: int
+    """The most columns whose sums fit into their registers."""
+    ping_pong: bool = False
+
+
+FORMS = (
+    Form(2, 64, 256),
+    Form(1, 64, 256),
+    Form(3, 64, 192),
+    Form(2, 128, 192),
+    Form(2, 128, 192, ping_pong=True),
+)
+"""All kinds; the first of equals is taken."""
 
 LINE_COLUMNS = 64
 """Columns of B that a line holds where N is contiguous."""
 
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
 _BLOCKS_TO_SHARE = 4  # of each of many products: the second of the last pair may have no rows
+_GROUP_BLOCKS = 16  # that are walked before the next column of blocks
 
 # What follows was measured on an H200.
+_ROUNDS_TO_SHARE = 5
 _LARGE_BLOCK = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
 _LOADS_TO_TIME = (11.0, 250.0)
 _EXPOSED_DEPTH = 256
 _STORE_DEPTH = {128: 0, 64: 25, 32: 120}  # by the width of a store in bytes
-_OTHER_FORMS = 0.98
+_OTHER_FORMS = 0.985
 _TALL_FROM = 128
 _USUAL_ROWS = 64
+
+# Under the power limit. By what share of a product's time its busiest multiprocessor's counts: the
+# clock rises where others idle. What a multiply-add costs, in time at the full clock, and more for
+# what its block loads. As how much of K the stores of a block count that nothing overlaps.
+_BUSIEST = 0.58
+_MULTIPLY_ADD = 1.5
+_LOADS_TO_ENERGY = 14.0
+_STORES_ALONE = 104
 
 
 Fits = Callable[[Blocking], bool]
@@ -77,8 +107,9 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
-    From a few rounds on, pairs of blocks share the loads of B; before, they would only wait for
-    each other. Where rows are not ``on_lines``, pairs always do.
+    From `_ROUNDS_TO_SHARE` on, pairs of blocks share the loads of B, unless their groups take
+    turns; before, they would only wait for each other. Where rows are not ``on_lines``, pairs
+    always do.
 
     Args:
         m: Rows of the output.
@@ -95,11 +126,12 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
     )
     best = next(filter(fits, found))
-    if best.cluster > 1 or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE):
+    is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE)
+    if best.cluster > 1 or is_alone:
         return best
-    is_long = count * best.clusters(m, n) > ROUNDS_TO_SHARE * multiprocessors
+    is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
     shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
-    return replace(best, cluster=2) if shares else best
+    return _paired(best) if shares else best
 
 
 def ranked(
@@ -114,37 +146,71 @@ def ranked(
 ) -> list[Blocking]:
     """All blocks by the model's time, the shortest first; in pairs where not ``on_lines``.
 
-    The time is that of the busiest multiprocessor: ``rounds`` of blocks, each ``block_m x block_n x
-    k`` multiply-adds at the rate that its loads allow, and what nothing hides: the first loads and
-    the last block's way to memory, together as long as `_EXPOSED_DEPTH` elements of K. Blocks whose
-    columns are stored in narrow pieces take longer to store, `_STORE_DEPTH`.
+    The time is the longer of two. At the full clock it is that of the busiest multiprocessor,
+    `time_alone`. Under the power limit it is the energy of all multiply-adds that counts most, and
+    the busiest multiprocessor less: `_time_by_power`.
 
     Takes what `choose_blocking` does.
     """
 
     def time(blocking: Blocking) -> float:
         rounds = -(-count * blocking.clusters(m, n) // blocking.clusters_at_once(multiprocessors))
-        return time_alone(blocking, k, rounds, on_lines=on_lines)
+        alone = time_alone(blocking, k, rounds, on_lines=on_lines)
+        if not on_lines:
+            return alone
+        even = count * m * n * k / multiprocessors
+        return max(alone, _time_by_power(blocking, k, rounds, even))
 
     found = blocks(m, b_is_k_major=b_is_k_major)
     if on_lines or count > 1:
         return sorted(found, key=time)
     pairs = (b for b in found if may_share(b.block_n, b_is_k_major=b_is_k_major))
-    return sorted((replace(pair, cluster=2) for pair in pairs), key=time)
+    return sorted(map(_paired, pairs), key=time)
+
+
+def _paired(blocking: Blocking) -> Blocking:
+    return replace(blocking, cluster=2, group_m=_GROUP_BLOCKS // 2)
 
 
 def time_alone(blocking: Blocking, k: int, rounds: int, *, on_lines: bool) -> float:
-    """That of so many blocks of depth ``k`` on one multiprocessor, in multiply-adds: `ranked`."""
+    """That of so many blocks of depth ``k`` on one multiprocessor, in multiply-adds at its peak.
+
+    ``rounds`` of blocks, each ``block_m x block_n x k`` at the rate that its loads allow, and what
+    nothing hides: the first loads and the last block's way to memory, together as long as
+    `_EXPOSED_DEPTH` elements of K. Blocks whose columns are stored in narrow pieces take longer to
+    store, `_STORE_DEPTH`.
+    """
     area = blocking.block_m * blocking.block_n
     depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
     return depth * area / _rate(blocking, on_lines=on_lines)
 
 
+def _time_by_power(blocking: Blocking, k: int, rounds: int, even: float) -> float:
+    """The same where power is short; ``even`` are the multiply-adds of a multiprocessor on average.
+
+    The clock that the power allows is the lower, the more multiprocessors work at a time.
+    """
+    stores = 1 if blocking.ping_pong else rounds
+    depth = rounds * k + stores * (_STORES_ALONE + _STORE_DEPTH[blocking.chunk_bytes])
+    busiest = depth * blocking.block_m * blocking.block_n
+    energy = _MULTIPLY_ADD * (1 + _LOADS_TO_ENERGY * (_loads(blocking) - _LARGE_BLOCK))
+    if not (_is_usual(blocking) or blocking.ping_pong):
+        energy /= _OTHER_FORMS
+    return energy * math.pow(busiest, _BUSIEST) * math.pow(even, 1 - _BUSIEST)
+
+
+def _loads(blocking: Blocking) -> float:
+    """Elements for a multiply-add."""
+    return 1 / blocking.block_m + 1 / blocking.block_n
+
+
 def blocks(m: int, *, b_is_k_major: bool) -> Iterator[Blocking]:
     """Those that the kernel has for so many rows of output, the usual ones first."""
-    for consumers, rows, widest in FORMS if m > _TALL_FROM else sorted(FORMS):
-        for width in legal_widths(widest, b_is_k_major=b_is_k_major):
-            yield Blocking(consumers, width, rows=rows)
+    for form in FORMS if m > _TALL_FROM else sorted(FORMS):
+        for width in legal_widths(form.widest, b_is_k_major=b_is_k_major):
+            yield Blocking(
+                *(form.consumers, width, 1, _GROUP_BLOCKS, form.rows), ping_pong=form.ping_pong
+            )
 
 
 def _rate(blocking: Blocking, *, on_lines: bool) -> float:
@@ -154,14 +220,17 @@ def _rate(blocking: Blocking, *, on_lines: bool) -> float:
     64) 0.7.
     """
     if on_lines:
-        loads = 1 / blocking.block_m + 1 / blocking.block_n
+        loads = _loads(blocking)
     else:
         loads = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
     more = max(0.0, loads - _LARGE_BLOCK)
     linear, square = _LOADS_TO_TIME
     rate = max(0.05, 1 - linear * more - square * more * more)
-    is_usual = blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
-    return rate if is_usual else _OTHER_FORMS * rate
+    return rate if _is_usual(blocking) else _OTHER_FORMS * rate
+
+
+def _is_usual(blocking: Blocking) -> bool:
+    return blocking.consumers <= 2 and blocking.rows == _USUAL_ROWS
 
 
 FEW_ROWS = 64

@@ -27,6 +27,7 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
         *(consumers, block_n, cluster, blocking.group_m, rows),
         by_columns=problem.by_columns,
         split=blocking.split,
+        ping_pong=blocking.ping_pong,
     )
     if blocking != plain or not 1 <= blocking.group_m <= _MAX_GROUP:
         return False
@@ -35,9 +36,11 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
     if problem.by_columns:
         widths = [width for width in FEW_COLUMNS if k_major or width == FEW_COLUMNS[-1]]
         fits = block_n in widths and block_n >= problem.n
-        return fits and (consumers, rows, cluster) in ((1, 64, 1), (2, 64, 1))
+        is_few = not blocking.ping_pong and (consumers, rows, cluster) in ((1, 64, 1), (2, 64, 1))
+        return fits and is_few
     is_shared = cluster == 1 or may_share(block_n, b_is_k_major=k_major)
-    widest = {(one, high): most for one, high, most in FORMS}.get((consumers, rows), 0)
+    kind = (consumers, rows, blocking.ping_pong)
+    widest = next((f.widest for f in FORMS if (f.consumers, f.rows, f.ping_pong) == kind), 0)
     is_wide = block_n in legal_widths(widest, b_is_k_major=k_major)
     return is_wide and cluster in _CLUSTERS and is_shared
 
@@ -47,7 +50,7 @@ def _may_be_split(blocking: Blocking) -> bool:
     if blocking.split == 1:
         return True
     is_cluster = blocking.split in SPLITS and blocking.cluster_size <= SPLITS[-1]
-    return is_cluster and blocking.holds_partials
+    return is_cluster and blocking.holds_partials and not blocking.ping_pong
 
 
 def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:

@@ -57,7 +57,7 @@ def _splits(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
     of_few = problem.by_columns
     found = few_columns(n, b_is_k_major=k_major) if of_few else blocks(m, b_is_k_major=k_major)
     for block in found:
-        if not of_few and not (block.block_n in _WIDTHS and block.consumers <= _MOST_CONSUMERS):
+        if not (of_few or _was_raced(block)):
             continue
         clusters = problem.batches * block.clusters(m, n)
         for split in SPLITS:
@@ -66,6 +66,11 @@ def _splits(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
             part = replace(block, split=split)
             if clusters <= part.clusters_at_once(multiprocessors) and part.holds_partials:
                 yield part
+
+
+def _was_raced(block: Blocking) -> bool:
+    is_known = block.block_n in _WIDTHS and block.consumers <= _MOST_CONSUMERS
+    return is_known and not block.ping_pong
 
 
 def _k_blocks(problem: Problem) -> int:

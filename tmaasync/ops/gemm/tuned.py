@@ -148,7 +148,8 @@ def _read(path: Path, gpu: str) -> list[Winner]:
         raise ValueError(f"a product in it is broken ({error!r})") from error
 
 
-CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m", "split")
+CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m", "split", "ping_pong")
+_TYPES = {name: type(getattr(Blocking(1, 8), name)) for name in CHOSEN}
 
 
 def _as_json(winner: Winner) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def _from_json(item: Mapping[str, Any]) -> Winner:
     if [type(value) for value in problem] != [int, int, int, int, str, str, str, bool, bool]:
         raise TypeError(f"{problem} has fields of other types")
     chosen = item["blocking"]
-    if sorted(chosen) != sorted(CHOSEN) or any(type(value) is not int for value in chosen.values()):
+    if {name: type(value) for name, value in chosen.items()} != _TYPES:
         raise TypeError(f"{chosen} is no blocking")
     blocking = Blocking(**chosen, by_columns=problem.by_columns)
     if not is_legal(blocking, problem):

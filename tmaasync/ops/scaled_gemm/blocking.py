@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tmaasync.ops._blocking import Blocking, of_least_time
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
     "FEW_ROWS",
@@ -53,10 +52,9 @@ class ScaledBlocking(Blocking):
         return operands + scales + _BARRIERS_BYTES
 
     @property
-    def stages(self) -> int:
-        """As many as shared memory holds, which has no byte to spare."""
-        room = MAX_SHARED_BYTES - _ALIGNMENT - self.epilogue_bytes
-        return min(self.most_stages, room // self.stage_bytes)
+    def barriers_bytes(self) -> int:
+        """Those of a stage count as its own: shared memory has no byte to spare."""
+        return _ALIGNMENT
 
 
 RATE = {
