@@ -32,6 +32,15 @@ __device__ __forceinline__ void release(SharedMemBarrier& empty) {
     if (lane_index() == 0) empty.arrive();
 }
 
+// The same of a block of keys or values: the producer of every CTA that wrote it is told.
+__device__ __forceinline__ void release_block(SharedMemBarrier& empty) {
+    if constexpr (CLUSTER == 1) {
+        release(empty);
+    } else {
+        if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());
+    }
+}
+
 struct Consumer {
     SharedMemory& shared;
     const Problem& problem;
@@ -90,7 +99,7 @@ struct Consumer {
     __device__ __forceinline__ void take_scores(Scores& scores) {
         ptx::wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
-        release(shared.k_empty[k_place.index]);
+        release_block(shared.k_empty[k_place.index]);
         k_place.step();
     }
 
@@ -98,7 +107,7 @@ struct Consumer {
         ptx::wgmma_wait_group<0>();
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
-        release(shared.v_empty[v_place.index]);
+        release_block(shared.v_empty[v_place.index]);
         v_place.step();
     }
 };

@@ -78,6 +78,8 @@ class Blocking:
     consumers: int
     block_n: int
     heads_per_tile: int = 1
+    cluster: int = 1
+    """Thread blocks, with a tile each, that share loads of keys and values: 1 or 2."""
 
     @property
     def rows(self) -> int:
@@ -89,10 +91,19 @@ class Blocking:
         """Positions of a tile."""
         return self.rows // self.heads_per_tile
 
-    def tiles(self, sizes: Sizes) -> int:
-        """How many tiles cover the queries."""
+    @property
+    def span_positions(self) -> int:
+        """Positions of a span: the neighbouring tiles of a cluster."""
+        return self.cluster * self.positions
+
+    def spans(self, sizes: Sizes) -> int:
+        """How many spans cover the queries; where nothing is shared, how many tiles."""
         heads = sizes.batch * sizes.heads // self.heads_per_tile
-        return heads * -(-sizes.queries // self.positions)
+        return heads * -(-sizes.queries // self.span_positions)
+
+    def rounds(self, sizes: Sizes, multiprocessors: int) -> int:
+        """How many spans the busiest cluster works on, if all take the same time."""
+        return -(-self.spans(sizes) // (multiprocessors // self.cluster))
 
     @property
     def threads(self) -> int:
@@ -141,6 +152,7 @@ class Blocking:
             "STAGES": self.stages,
             "QUERY_BUFFERS": self.query_buffers,
             "HEADS_PER_TILE": self.heads_per_tile,
+            "CLUSTER": self.cluster,
             "O_OVER_Q": self.output_is_over_queries,
         }
 
@@ -234,10 +246,10 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
         overhead = _TILE_KEYS[blocking.query_buffers]
         if variant.cuts_blocks:
             # Tiles of all lengths fill the rounds; half of the keys are seen, and the diagonal.
-            rounds = blocking.tiles(sizes) / multiprocessors
+            rounds: float = blocking.spans(sizes) / multiprocessors
             keys = (sizes.keys + blocking.positions + blocking.block_n) // 2
         else:
-            rounds = -(-blocking.tiles(sizes) // multiprocessors)
+            rounds = blocking.rounds(sizes, multiprocessors)
             keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
@@ -255,11 +267,20 @@ def attention_tiles(
 ) -> tuple[TMATensorTile, ...]:
     """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim]."""
     rows, block = _sides(blocking)
-    sides = (rows, block, block, rows)
+    of_keys = (block, _box_of_keys(blocking))
+    sides = ((rows, None), of_keys, of_keys, (rows, None))
     return tuple(
-        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle)
-        for view, side in zip((q, k, v, o), sides, strict=True)
+        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle, box_shape=box)
+        for view, (side, box) in zip((q, k, v, o), sides, strict=True)
     )
+
+
+def _box_of_keys(blocking: Blocking) -> tuple[int, int, int, int] | None:
+    """A box of keys where the widest ones do not come to as many for every CTA of a cluster."""
+    columns = blocking.swizzle.span_bytes // _ELEMENT_BYTES
+    if blocking.head_dim // columns % blocking.cluster == 0:
+        return None
+    return 1, blocking.block_n // blocking.cluster, 1, columns
 
 
 def packed_maps(
@@ -301,7 +322,15 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
     )
 
 
-_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT", "PAGE_SIZE")
+_OF_THE_WALK = (
+    "CONSUMERS",
+    "BLOCK_N",
+    "HEADS_PER_TILE",
+    "CLUSTER",
+    "HAS_LEFT",
+    "HAS_RIGHT",
+    "PAGE_SIZE",
+)
 
 
 @functools.cache
