@@ -174,6 +174,31 @@ def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:
     assert blocking.spans(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
 
 
+@pytest.mark.parametrize(
+    ("given", "variant", "cluster"),
+    [
+        (sizes(4096, 4096), PLAIN, 2),
+        (sizes(4096, 4096, head_dim=64, heads=32), PLAIN, 2),
+        (sizes(4096, 4096), CAUSAL, 2),
+        # Few tiles of a head,
+        (sizes(384, 4096, batch=64), PLAIN, 1),
+        (sizes(1024, 1024, batch=16), CAUSAL, 1),
+        # few rounds,
+        (sizes(4096, 4096, batch=1, heads=8), PLAIN, 1),
+        # one round more,
+        (sizes(640, 4096, batch=20), PLAIN, 1),
+        # keys that neighbours do not share, and places that nobody knows ahead.
+        (sizes(4096, 4096), Variant(has_left=True, has_right=True), 1),
+        (sizes(4096, 4096), Variant(is_packed=True), 1),
+    ],
+    ids=str,
+)
+def test_pairs_share_keys_where_heads_have_many_tiles(
+    given: Sizes, variant: Variant, cluster: int
+) -> None:
+    assert choose_blocking(given, 132, variant).cluster == cluster
+
+
 @pytest.mark.parametrize(("heads", "shared"), [(1, 1), (2, 2), (3, 1), (6, 2), (12, 4), (128, 64)])
 def test_heads_share_a_tile_in_powers_of_two(heads: int, shared: int) -> None:
     given = sizes(1, 128, heads=heads, heads_per_kv_head=heads)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import ROUNDS_TO_SHARE
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
@@ -26,6 +27,7 @@ __all__ = [
     "padded_dim",
     "rows_at_once",
     "shapes",
+    "shares_keys",
     "work_kernel",
 ]
 
@@ -180,6 +182,10 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
 # tiles overlap (an estimate).
 _TILE_KEYS = {1: 64, 2: 16}
 
+TILES_TO_SHARE, CAUSAL_TILES_TO_SHARE = 4, 16
+"""From how many tiles of a head on pairs share keys; a causal pair walks the blocks that its
+later tile sees, in a head of n tiles 1 / (n + 1) more than the two see."""
+
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
 _FEW_KEYS = 128
@@ -253,7 +259,34 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
             keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
-    return cut(min(rates, key=cost))
+    alone = cut(min(rates, key=cost))
+    paired = replace(alone, cluster=2)
+    return paired if shares_keys(sizes, alone, variant, multiprocessors) else alone
+
+
+def shares_keys(sizes: Sizes, alone: Blocking, variant: Variant, multiprocessors: int) -> bool:
+    """Whether pairs of thread blocks share the loads of keys and values.
+
+    Each then asks L2 for half as much. But the two wait for each other, so it takes some rounds;
+    and both walk what either of them sees, so a head must have many tiles, and an odd number of
+    them may not cost a round.
+
+    Args:
+        sizes: Of the problem.
+        alone: How it is cut if nothing is shared.
+        variant: What the scores go through.
+        multiprocessors: How many tiles are worked on at once.
+    """
+    if variant.is_packed or variant.has_left:
+        return False
+    paired = replace(alone, cluster=2)
+    rounds = alone.rounds(sizes, multiprocessors)
+    tiles = -(-sizes.queries // alone.positions)
+    return (
+        tiles >= (CAUSAL_TILES_TO_SHARE if variant.has_right else TILES_TO_SHARE)
+        and rounds > ROUNDS_TO_SHARE
+        and paired.rounds(sizes, multiprocessors) <= rounds
+    )
 
 
 def _heads_per_tile(sizes: Sizes) -> int:
