@@ -105,8 +105,8 @@ __device__ __forceinline__ void clear(Sums& sums) {
     for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
 }
 
-// From the task on that was taken last, whose tile sees keys, as many as do: between them the
-// tensor cores are never without work. The task that ends them is taken.
+// From the task on that was taken last, whose tile sees keys, as many as do and have none to skip:
+// between them the tensor cores are never without work. The task that ends them is taken.
 __device__ __forceinline__ void attend_run(
     Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse
 ) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ void attend_run(
         if constexpr (QUERY_BUFFERS > 1) {
             consumer.take_task();
             blocks = consumer.blocks();
-            if (blocks.count() > 0) {
+            if (consumer.comes_next(blocks)) {
                 softmax = Softmax{consumer.problem.scale_log2};
                 change_over(consumer, blocks, softmax, scores, weights, sums);
                 store_output(consumer, o, consumer.task(1).tile, sums, shares.of);
@@ -155,6 +155,7 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
     consumer.take_task();
     while (!consumer.task().is_last) {
         const auto blocks = consumer.blocks();
+        if constexpr (kSkipsBlocks) consumer.skip_blocks(consumer.blocks_to_skip(blocks));
         if (blocks.count() > 0) {
             attend_run(consumer, blocks, o, lse);
         } else {

@@ -67,6 +67,27 @@ struct Consumer {
         return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, group);
     }
 
+    // Blocks that the cluster walks before those of the task.
+    __device__ __forceinline__ i32 blocks_to_skip(const KeyBlocks& blocks) const {
+        return task().is_last ? 0 : task().tile.blocks(problem).end - blocks.end;
+    }
+
+    // Whether the task's first block is the next of the ring.
+    __device__ __forceinline__ bool comes_next(const KeyBlocks& blocks) const {
+        if constexpr (kSkipsBlocks) {
+            if (blocks_to_skip(blocks) > 0) return false;
+        }
+        return blocks.count() > 0;
+    }
+
+    // Gives them back: they are for the peer alone.
+    __device__ __forceinline__ void skip_blocks(i32 count) {
+        for (i32 skipped = 0; skipped < count; ++skipped) {
+            skip(shared.k_full, shared.k_empty, k_place);
+            skip(shared.v_full, shared.v_empty, v_place);
+        }
+    }
+
     // All scores of the tile are taken.
     __device__ __forceinline__ void release_queries() {
         if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);
@@ -109,6 +130,17 @@ struct Consumer {
         wgmma_fence_operands(weights);
         release_block(shared.v_empty[v_place.index]);
         v_place.step();
+    }
+
+private:
+    __device__ __forceinline__ static void skip(
+        const SharedMemBarrier (&full)[STAGES], SharedMemBarrier (&empty)[STAGES], Ring& place
+    ) {
+        full[place.index].wait(place.phase);
+        // None of the warp may be waiting for it still.
+        __syncwarp();
+        release_block(empty[place.index]);
+        place.step();
     }
 };
 

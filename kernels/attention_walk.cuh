@@ -16,6 +16,9 @@ constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
 constexpr int kSpanPositions = CLUSTER * kTilePositions;
 constexpr int kGroupPositions = kGroupRows / HEADS_PER_TILE;
 
+// Whether the tiles of a span differ in the last block that they see.
+constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
+
 static_assert(kGroupRows % HEADS_PER_TILE == 0, "a group's rows are whole positions");
 
 struct Problem {
@@ -34,6 +37,12 @@ struct Problem {
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
     return (a + b - 1) / b;
+}
+
+// Which of a span's tiles is this CTA's.
+__device__ __forceinline__ i32 rank_in_span() {
+    if constexpr (CLUSTER == 1) return 0;
+    return block_rank_in_cluster();
 }
 
 // One entry of a batch: a slice of padded arrays, or a stretch of packed ones.
@@ -69,13 +78,18 @@ struct Tile {
 
     // The blocks that the cluster walks, for all its rows.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
-        const i32 from = CLUSTER == 1 ? position : position / kSpanPositions * kSpanPositions;
+        const i32 from = position - rank_in_span() * kTilePositions;
         return blocks_of(problem, from, from + kSpanPositions - 1);
     }
 
-    // The same blocks; the ones that are whole for the rows of a group alone.
+    // Those up to the last that the tile sees; the ones that are whole for the rows of a group
+    // alone.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int group) const {
         KeyBlocks mine = blocks(problem);
+        if constexpr (kSkipsBlocks) {
+            const auto seen = blocks_of(problem, position, position + kTilePositions - 1);
+            mine.end = min(mine.end, max(seen.end, mine.first));
+        }
         const i32 from = position + group * kGroupPositions;
         const auto whole = blocks_of(problem, from, from + kGroupPositions - 1);
         mine.whole_end = min(max(whole.whole_end, mine.first), mine.end);
@@ -119,7 +133,7 @@ struct PaddedWalk {
     // The number of the first span, and of the one of a round; negative where there is none left.
     __device__ __forceinline__ i32 first() const { return next(0); }
     __device__ __forceinline__ i32 next(i32 round) const {
-        const u32 place = round * (gridDim.x / CLUSTER) + blockIdx.x / CLUSTER;
+        const u32 place = (round * gridDim.x + blockIdx.x) / CLUSTER;
         if constexpr (HAS_LEFT || HAS_RIGHT) {
             return round < rounds ? order[place] : -1;
         } else {
@@ -133,8 +147,7 @@ struct PaddedWalk {
     __device__ __forceinline__ Tile tile(i32 index) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
         const i32 head = index / spans_per_head;
-        const i32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-        const i32 position = (index % spans_per_head * CLUSTER + rank) * kTilePositions;
+        const i32 position = (index % spans_per_head * CLUSTER + rank_in_span()) * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
         return {entry, head % heads * HEADS_PER_TILE, position};
     }

@@ -183,8 +183,8 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
 _TILE_KEYS = {1: 64, 2: 16}
 
 TILES_TO_SHARE, CAUSAL_TILES_TO_SHARE = 4, 16
-"""From how many tiles of a head on pairs share keys; a causal pair walks the blocks that its
-later tile sees, in a head of n tiles 1 / (n + 1) more than the two see."""
+"""From how many tiles of a head on pairs share keys. A causal pair takes the time of its later
+tile: in a head of n tiles 1 / (n + 1) more than the two would alone."""
 
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
@@ -279,6 +279,8 @@ def shares_keys(sizes: Sizes, alone: Blocking, variant: Variant, multiprocessors
     """
     if variant.is_packed or variant.has_left:
         return False
+    if variant.has_right and alone.consumers == _MOST_CONSUMERS:
+        return False  # the loader has too few registers
     paired = replace(alone, cluster=2)
     rounds = alone.rounds(sizes, multiprocessors)
     tiles = -(-sizes.queries // alone.positions)
