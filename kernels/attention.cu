@@ -9,6 +9,8 @@
 //   QUERY_BUFFERS   1, or 2: the first scores of a tile are then taken before the last sums of the
 //                   tile before
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
+//   CLUSTER         CTAs that share loads of keys and values: 1, or 2 where nothing is packed. Each
+//                   loads half of the boxes and sends them to both
 //   IS_PACKED       whether sequences lie one after the other, or every entry has its own slice
 //   PAGE_SIZE       rows of a page, where keys and values of packed sequences lie in pages; else 0
 //   HAS_LEFT        whether positions see no keys too far before them: a window
@@ -18,10 +20,11 @@
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
-// differ, the number of each CTA's tile in each of `rounds`.
+// differ, the number of each cluster's span of tiles in each of `rounds`.
 //
-// Grid: any number of CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the arrays are TMA's zero
-// fill on loads, so that no NaN of a neighbour gets in, and its clipping on stores.
+// Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the
+// arrays are TMA's zero fill on loads, so that no NaN of a neighbour gets in, and its clipping on
+// stores.
 #include "attention_products.cuh"
 
 using namespace tmaasync;
@@ -29,9 +32,10 @@ using namespace tmaasync;
 using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 
 // Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
-// single consumer has enough from the start.
-constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? 24 : 0;
-constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 240 : 0;
+// single consumer has enough from the start. A producer that sends to two CTAs holds more.
+constexpr bool kSends = CLUSTER > 1;
+constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? (kSends ? 40 : 24) : 0;
+constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? (kSends ? 232 : 240) : 0;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
@@ -101,8 +105,8 @@ __device__ __forceinline__ void clear(Sums& sums) {
     for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] = 0;
 }
 
-// From the task on that was taken last, whose tile sees keys, as many as do: between them the
-// tensor cores are never without work. The task that ends them is taken.
+// From the task on that was taken last, whose tile sees keys, as many as do and have none to skip:
+// between them the tensor cores are never without work. The task that ends them is taken.
 __device__ __forceinline__ void attend_run(
     Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse
 ) {
@@ -118,7 +122,7 @@ __device__ __forceinline__ void attend_run(
         if constexpr (QUERY_BUFFERS > 1) {
             consumer.take_task();
             blocks = consumer.blocks();
-            if (blocks.count() > 0) {
+            if (consumer.comes_next(blocks)) {
                 softmax = Softmax{consumer.problem.scale_log2};
                 change_over(consumer, blocks, softmax, scores, weights, sums);
                 store_output(consumer, o, consumer.task(1).tile, sums, shares.of);
@@ -151,6 +155,7 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
     consumer.take_task();
     while (!consumer.task().is_last) {
         const auto blocks = consumer.blocks();
+        if constexpr (kSkipsBlocks) consumer.skip_blocks(consumer.blocks_to_skip(blocks));
         if (blocks.count() > 0) {
             attend_run(consumer, blocks, o, lse);
         } else {
@@ -183,7 +188,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         o.prefetch_descriptor();
         open_rings(shared);
     }
-    __syncthreads();
+    if constexpr (CLUSTER == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
 
     if (group == kProducer) {
         release_registers<kProducerRegisters>();
@@ -204,4 +213,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         claim_registers<kConsumerRegisters>();
         attend_tiles({shared, problem, group - 1}, o, lse);
     }
+    // No CTA leaves while its peer may still write into its shared memory or arrive on its
+    // barriers.
+    if constexpr (CLUSTER > 1) cluster_sync();
 }

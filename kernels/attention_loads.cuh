@@ -32,6 +32,8 @@ constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
 
+static_assert(CLUSTER == 1 || !IS_PACKED, "tiles of packed sequences have no fixed neighbours");
+
 // Where a group's output waits to be stored: memory of its own, or that of its queries.
 template <bool kIsOverQ>
 struct Staged {
@@ -75,9 +77,10 @@ __device__ void open_rings(SharedMemory& shared) {
     }
     for (int stage = 0; stage < STAGES; ++stage) {
         shared.k_full[stage].init(1);
-        shared.k_empty[stage].init(CONSUMERS * kWarps);
+        // One lane of every consumer warp of every CTA that our multicast writes into.
+        shared.k_empty[stage].init(CONSUMERS * kWarps * CLUSTER);
         shared.v_full[stage].init(1);
-        shared.v_empty[stage].init(CONSUMERS * kWarps);
+        shared.v_empty[stage].init(CONSUMERS * kWarps * CLUSTER);
     }
     fence_barrier_init();
 }
@@ -98,6 +101,23 @@ __device__ __forceinline__ void load_rows(
     } else {
         rows.async_copy(shared, full, {0, head, row, entry});
     }
+}
+
+// The same, where each CTA of a cluster loads its part of the boxes and sends it to all.
+template <typename Rows>
+__device__ __forceinline__ void load_part_of_rows(
+    const Rows& rows,
+    typename Rows::Shared& shared,
+    SharedMemBarrier& full,
+    i32 entry,
+    i32 head,
+    i32 row
+) {
+    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+    full.expect_bytes(Rows::kBytes);
+    rows.template async_multicast_load_partitioned<CLUSTER>(
+        shared, full, {0, head, row, entry}, kEveryCta, block_rank_in_cluster()
+    );
 }
 
 template <typename Rows>
@@ -177,9 +197,12 @@ private:
         i32 block
     ) {
         empty[place.index].wait(place.phase);
-        load_rows(
-            rows, stages[place.index], full[place.index], entry, keys, kv_head, block * BLOCK_N
-        );
+        const i32 row = block * BLOCK_N;
+        if constexpr (CLUSTER == 1) {
+            load_rows(rows, stages[place.index], full[place.index], entry, keys, kv_head, row);
+        } else {
+            load_part_of_rows(rows, stages[place.index], full[place.index], entry, kv_head, row);
+        }
         place.step();
     }
 

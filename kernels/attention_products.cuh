@@ -32,6 +32,15 @@ __device__ __forceinline__ void release(SharedMemBarrier& empty) {
     if (lane_index() == 0) empty.arrive();
 }
 
+// The same of a block of keys or values: the producer of every CTA that wrote it is told.
+__device__ __forceinline__ void release_block(SharedMemBarrier& empty) {
+    if constexpr (CLUSTER == 1) {
+        release(empty);
+    } else {
+        if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());
+    }
+}
+
 struct Consumer {
     SharedMemory& shared;
     const Problem& problem;
@@ -56,6 +65,27 @@ struct Consumer {
     // What the group walks for it.
     __device__ __forceinline__ KeyBlocks blocks() const {
         return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, group);
+    }
+
+    // Blocks that the cluster walks before those of the task.
+    __device__ __forceinline__ i32 blocks_to_skip(const KeyBlocks& blocks) const {
+        return task().is_last ? 0 : task().tile.blocks(problem).end - blocks.end;
+    }
+
+    // Whether the task's first block is the next of the ring.
+    __device__ __forceinline__ bool comes_next(const KeyBlocks& blocks) const {
+        if constexpr (kSkipsBlocks) {
+            if (blocks_to_skip(blocks) > 0) return false;
+        }
+        return blocks.count() > 0;
+    }
+
+    // Gives them back: they are for the peer alone.
+    __device__ __forceinline__ void skip_blocks(i32 count) {
+        for (i32 skipped = 0; skipped < count; ++skipped) {
+            skip(shared.k_full, shared.k_empty, k_place);
+            skip(shared.v_full, shared.v_empty, v_place);
+        }
     }
 
     // All scores of the tile are taken.
@@ -90,7 +120,7 @@ struct Consumer {
     __device__ __forceinline__ void take_scores(Scores& scores) {
         ptx::wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
-        release(shared.k_empty[k_place.index]);
+        release_block(shared.k_empty[k_place.index]);
         k_place.step();
     }
 
@@ -98,8 +128,19 @@ struct Consumer {
         ptx::wgmma_wait_group<0>();
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
-        release(shared.v_empty[v_place.index]);
+        release_block(shared.v_empty[v_place.index]);
         v_place.step();
+    }
+
+private:
+    __device__ __forceinline__ static void skip(
+        const SharedMemBarrier (&full)[STAGES], SharedMemBarrier (&empty)[STAGES], Ring& place
+    ) {
+        full[place.index].wait(place.phase);
+        // None of the warp may be waiting for it still.
+        __syncwarp();
+        release_block(empty[place.index]);
+        place.step();
     }
 };
 

@@ -3,7 +3,8 @@
 // Which tiles of queries a CTA works on, and which blocks of keys each of them sees.
 //
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
-// The heads of a tile share their keys.
+// The heads of a tile share their keys. The CTAs of a cluster work on a span, which is CLUSTER
+// neighbouring tiles, and all walk the blocks that any of them sees.
 #include "attention_pages.cuh"
 
 namespace tmaasync {
@@ -12,7 +13,11 @@ constexpr int kGroupThreads = 128;
 constexpr int kGroupRows = 64;
 constexpr int kTileRows = CONSUMERS * kGroupRows;
 constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
+constexpr int kSpanPositions = CLUSTER * kTilePositions;
 constexpr int kGroupPositions = kGroupRows / HEADS_PER_TILE;
+
+// Whether the tiles of a span differ in the last block that they see.
+constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
 
 static_assert(kGroupRows % HEADS_PER_TILE == 0, "a group's rows are whole positions");
 
@@ -32,6 +37,12 @@ struct Problem {
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
     return (a + b - 1) / b;
+}
+
+// Which of a span's tiles is this CTA's.
+__device__ __forceinline__ i32 rank_in_span() {
+    if constexpr (CLUSTER == 1) return 0;
+    return block_rank_in_cluster();
 }
 
 // One entry of a batch: a slice of padded arrays, or a stretch of packed ones.
@@ -65,14 +76,20 @@ struct Tile {
         return problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
     }
 
-    // The blocks that the CTA walks, for all its rows.
+    // The blocks that the cluster walks, for all its rows.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
-        return blocks_of(problem, position, position + kTilePositions - 1);
+        const i32 from = position - rank_in_span() * kTilePositions;
+        return blocks_of(problem, from, from + kSpanPositions - 1);
     }
 
-    // The same blocks; the ones that are whole for the rows of a group alone.
+    // Those up to the last that the tile sees; the ones that are whole for the rows of a group
+    // alone.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int group) const {
         KeyBlocks mine = blocks(problem);
+        if constexpr (kSkipsBlocks) {
+            const auto seen = blocks_of(problem, position, position + kTilePositions - 1);
+            mine.end = min(mine.end, max(seen.end, mine.first));
+        }
         const i32 from = position + group * kGroupPositions;
         const auto whole = blocks_of(problem, from, from + kGroupPositions - 1);
         mine.whole_end = min(max(whole.whole_end, mine.first), mine.end);
@@ -98,36 +115,39 @@ private:
     }
 };
 
-// Of padded arrays, all entries of which are alike. The host says what each CTA takes in each round
-// where a mask makes tiles differ; else they are taken head by head.
+// Of padded arrays, all entries of which are alike. The host says what each cluster takes in each
+// round where a mask makes spans differ; else they are taken head by head. The last span of a head
+// may have a tile behind the queries: its CTA's loads are needed, and TMA stores nothing of it.
 struct PaddedWalk {
     const Problem& problem;
     const i32* order;
     i32 rounds;
-    i32 tiles_per_head;
+    i32 spans_per_head;
 
     __device__ PaddedWalk(const Problem& of, const i32* order, i32 rounds)
         : problem(of),
           order(order),
           rounds(rounds),
-          tiles_per_head(ceil_div(of.queries, kTilePositions)) {}
+          spans_per_head(ceil_div(of.queries, kSpanPositions)) {}
 
-    // The number of the first tile, and of the one of a round; negative where there is none left.
+    // The number of the first span, and of the one of a round; negative where there is none left.
     __device__ __forceinline__ i32 first() const { return next(0); }
     __device__ __forceinline__ i32 next(i32 round) const {
+        const u32 place = (round * gridDim.x + blockIdx.x) / CLUSTER;
         if constexpr (HAS_LEFT || HAS_RIGHT) {
-            return round < rounds ? order[round * gridDim.x + blockIdx.x] : -1;
+            return round < rounds ? order[place] : -1;
         } else {
-            const i32 tile = round * gridDim.x + blockIdx.x;
-            return tile < problem.batch * problem.heads / HEADS_PER_TILE * tiles_per_head ? tile
+            const i32 span = place;
+            return span < problem.batch * problem.heads / HEADS_PER_TILE * spans_per_head ? span
                                                                                           : -1;
         }
     }
 
+    // This CTA's tile of a span.
     __device__ __forceinline__ Tile tile(i32 index) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
-        const i32 head = index / tiles_per_head;
-        const i32 position = index % tiles_per_head * kTilePositions;
+        const i32 head = index / spans_per_head;
+        const i32 position = (index % spans_per_head * CLUSTER + rank_in_span()) * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
         return {entry, head % heads * HEADS_PER_TILE, position};
     }

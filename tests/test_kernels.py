@@ -334,6 +334,8 @@ def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Vari
         (attention.Blocking(128, 2, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
         (attention.Blocking(128, 2, 128), EVERYTHING, np.float16),
         (attention.Blocking(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
+        (attention.Blocking(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
+        (attention.Blocking(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
         (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
         (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
         (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),

@@ -171,7 +171,34 @@ def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:
     blocking = choose_blocking(sizes(1, 8192, heads=64, heads_per_kv_head=8), 132, PLAIN)
 
     assert (blocking.consumers, blocking.heads_per_tile) == (1, 8)
-    assert blocking.tiles(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
+    assert blocking.spans(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("given", "variant", "cluster"),
+    [
+        (sizes(4096, 4096), PLAIN, 2),
+        (sizes(4096, 4096, head_dim=64, heads=32), PLAIN, 2),
+        (sizes(4096, 4096), CAUSAL, 2),
+        # No registers,
+        (sizes(4096, 4096, head_dim=64, heads=32), CAUSAL, 1),
+        # few tiles of a head,
+        (sizes(384, 4096, batch=64), PLAIN, 1),
+        (sizes(1024, 1024, batch=16), CAUSAL, 1),
+        # few rounds,
+        (sizes(4096, 4096, batch=1, heads=8), PLAIN, 1),
+        # one round more,
+        (sizes(640, 4096, batch=20), PLAIN, 1),
+        # keys that neighbours do not share, and places that nobody knows ahead.
+        (sizes(4096, 4096), Variant(has_left=True, has_right=True), 1),
+        (sizes(4096, 4096), Variant(is_packed=True), 1),
+    ],
+    ids=str,
+)
+def test_pairs_share_keys_where_heads_have_many_tiles(
+    given: Sizes, variant: Variant, cluster: int
+) -> None:
+    assert choose_blocking(given, 132, variant).cluster == cluster
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(1, 1), (2, 2), (3, 1), (6, 2), (12, 4), (128, 64)])
@@ -185,10 +212,11 @@ def test_heads_share_a_tile_in_powers_of_two(heads: int, shared: int) -> None:
 
 
 def blocks_of(given: Sizes, scores: Scores, blocking: Blocking, position: int) -> int:
-    """Blocks of keys with a key that one of the tile's positions sees, one by one."""
+    """Blocks of keys with a key that one of the span's positions sees, one by one."""
     shift = 0 if scores.is_top_left else given.keys - given.queries
     seen = set()
-    for row in range(position * blocking.positions, (position + 1) * blocking.positions):
+    step = blocking.span_positions
+    for row in range(position * step, (position + 1) * step):
         own = row + shift
         first = 0 if scores.left is None else max(own - scores.left, 0)
         last = given.keys - 1 if scores.right is None else min(own + scores.right, given.keys - 1)
@@ -196,22 +224,24 @@ def blocks_of(given: Sizes, scores: Scores, blocking: Blocking, position: int) -
     return len(seen)
 
 
-@pytest.mark.parametrize("ctas", [1, 7, 132])
+@pytest.mark.parametrize(("clusters", "cluster"), [(1, 1), (7, 1), (132, 1), (5, 2), (66, 2)])
 @pytest.mark.parametrize(
     ("causal", "window"), [(True, None), ("top_left", None), (False, (100, 50)), (True, (300, 0))]
 )
-def test_ctas_share_all_tiles_evenly(causal: Any, window: Any, ctas: int) -> None:
+def test_clusters_share_all_tiles_evenly(
+    causal: Any, window: Any, clusters: int, cluster: int
+) -> None:
     given = Sizes(queries=1500, keys=1700, heads=8, heads_per_kv_head=2, batch=3, head_dim=64)
     scores = Scores.of(64, causal, None, window, None)
-    blocking = Blocking(64, 2, 128)
+    blocking = Blocking(64, 2, 128, cluster=cluster)
 
-    order = tile_order(given, scores, blocking, ctas)
+    order = tile_order(given, scores, blocking, clusters)
 
-    per_head = -(-given.queries // blocking.positions)
-    tiles = order[order >= 0]
-    assert sorted(tiles) == list(range(given.batch * given.heads * per_head))
+    per_head = -(-given.queries // blocking.span_positions)
+    spans = order[order >= 0]
+    assert sorted(spans) == list(range(given.batch * given.heads * per_head))
     costs = np.array([blocks_of(given, scores, blocking, p) + 1 for p in range(per_head)])
     work = [costs[own[own >= 0] % per_head].sum() for own in order.T]
     assert max(work) - min(work) <= costs.max()
-    # No CTA has a gap in its rounds.
+    # No cluster has a gap in its rounds.
     assert all((np.diff((own >= 0).astype(int)) <= 0).all() for own in order.T)

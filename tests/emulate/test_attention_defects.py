@@ -20,6 +20,7 @@ ORDERS: list[tuple[Policy, int]] = [
     *((policy, seed) for policy in ("random", "adversarial") for seed in range(2)),
 ]
 BLOCKING = Blocking(64, 2, 32)
+PAIR = Blocking(64, 2, 32, cluster=2)
 
 # What to replace by what.
 DEFECTS = {
@@ -45,6 +46,21 @@ DEFECTS = {
         "(void)next;",
     ),
 }
+# The same in two CTAs that share loads.
+DEFECTS_OF_PAIRS = {
+    "keys are given back to the own producer alone": (
+        "if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());",
+        "if (lane_index() == 0) empty.arrive_cluster_relaxed(block_rank_in_cluster(), CLUSTER);",
+    ),
+    "barriers are opened without the peer's": (
+        "        cluster_sync();\n    }\n\n    if (group == kProducer)",
+        "        __syncthreads();\n    }\n\n    if (group == kProducer)",
+    ),
+    "a CTA leaves while its peer needs it": (
+        "if constexpr (CLUSTER > 1) cluster_sync();",
+        "",
+    ),
+}
 # Each is a build of its own, of seconds.
 SLOW = {
     "keys are read a lap early",
@@ -55,22 +71,27 @@ SLOW = {
 }
 
 
-def prepared(text: str) -> tuple[Any, Any, Any]:
-    """Three tiles of one CTA, eight blocks of keys for three stages; its output, and the right."""
+def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
+    """Three spans of one cluster, eight blocks of keys for three stages; its output, and the right.
+
+    Of a pair, one has tiles behind the queries.
+    """
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((3, rows, 1, 64)).astype(np.float16) for rows in (100, 250, 250))
     out = np.full_like(q, np.nan)
     views = [_arrays.view(array) for array in (q, k, v, out)]
-    tiles = attention_tiles(views[0], views[1], views[2], views[3], BLOCKING)
+    tiles = attention_tiles(views[0], views[1], views[2], views[3], blocking)
     kernel = Kernel(
         text,
         "attention",
         types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
-        constants={**BLOCKING.constants, **Variant().constants, "STAGES": 3},
+        constants={**blocking.constants, **Variant().constants, "STAGES": 3},
     )
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
-    launch = kernel.prepare(1, BLOCKING.threads, (*tiles, 0, 0, 0, numbers))
+    launch = kernel.prepare(
+        blocking.cluster, blocking.threads, (*tiles, 0, 0, 0, numbers), cluster=blocking.cluster
+    )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
     return launch, out, wanted
@@ -94,6 +115,17 @@ def test_a_defect_is_reported_whatever_the_order(defect: str) -> None:
     text = whole_text("attention.cu")
     assert text.count(old) == 1
     launch, _, _ = prepared(text.replace(old, new))
+
+    assert all(outcome(launch, *order) for order in ORDERS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", DEFECTS_OF_PAIRS)
+def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
+    old, new = DEFECTS_OF_PAIRS[defect]
+    text = whole_text("attention.cu")
+    assert text.count(old) == 1
+    launch, _, _ = prepared(text.replace(old, new), PAIR)
 
     assert all(outcome(launch, *order) for order in ORDERS)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,19 @@ import pytest
 from parity import random_attention
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.test_attention import check_packed
+from parity.test_attention import check, check_packed, forget_plans
 from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
+from tmaasync.ops.attention import plan
+from tmaasync.ops.attention.kernel import Blocking, choose_blocking
 
 cupy = pytest.importorskip("cupy")
 torch = pytest.importorskip("torch")
 
 PROBLEMS = 320
 PAGED_PROBLEMS = 60
+PAIRED_PROBLEMS = 80
 
 
 def draw(*shape: int, dtype: Any = torch.bfloat16, seed: int = 0) -> Any:
@@ -44,6 +49,34 @@ def test_random_pages_of_all_kinds(number: int) -> None:
     problem = draw_paged(number, size, small=False)
 
     check_pages(Cuda(), problem, in_pages(problem, size))
+
+
+@pytest.fixture
+def in_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Padded attention shares the loads of keys, whatever the sizes."""
+
+    def choose(*given: Any) -> Blocking:
+        return replace(choose_blocking(*given), cluster=2)
+
+    forget_plans()
+    monkeypatch.setattr(plan, "choose_blocking", choose)
+    yield
+    forget_plans()
+
+
+@pytest.mark.usefixtures("in_pairs")
+@pytest.mark.parametrize("number", range(3000, 3000 + PAIRED_PROBLEMS))
+def test_random_padded_arrays_of_all_kinds_in_pairs(number: int) -> None:
+    problem = random_attention.draw(number, small=False)
+    queries, keys = max(problem.queries[0], 1), problem.keys[0]
+    q, k, v = (
+        problem.packed(2 * rows, heads, seed).reshape(2, rows, heads, problem.head_dim)
+        for seed, (rows, heads) in enumerate(
+            ((queries, problem.heads), (keys, problem.kv_heads), (keys, problem.kv_heads))
+        )
+    )
+
+    check(Cuda(), q, k, v, problem.mask, softcap=problem.softcap)
 
 
 KEYS = (100, 60, 180)

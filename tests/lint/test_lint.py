@@ -123,6 +123,9 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "attention, pages": lambda: shipped.attention_with(
         attention.Blocking(64, 2, 128), attention.Variant(is_packed=True, page_size=16), np.float16
     ),
+    "attention, pairs": lambda: shipped.attention_with(
+        attention.Blocking(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
+    ),
     "attention_work": lambda: attention.work_kernel(
         shipped.EVERYTHING, attention.Blocking(128, 2, 128)
     ),

@@ -27,11 +27,14 @@ def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     forget_plans()
 
 
-def with_blocking(monkeypatch: pytest.MonkeyPatch, consumers: int, heads_per_tile: int = 1) -> None:
+def with_blocking(
+    monkeypatch: pytest.MonkeyPatch, consumers: int, heads_per_tile: int = 1, cluster: int = 1
+) -> None:
     def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
         del multiprocessors, variant
         columns = padded_dim(sizes.head_dim)
-        return Blocking(columns, consumers, 128 if columns <= 128 else 80, heads_per_tile)
+        block_n = 128 if columns <= 128 else 80
+        return Blocking(columns, consumers, block_n, heads_per_tile, cluster)
 
     forget_plans()
     for module in (plan, varlen_plan):
@@ -181,6 +184,46 @@ def test_many_tiles_of_a_cta_under_many_schedules(
     for seed in range(4):
         with scheduled("adversarial", seed=seed, races=True):
             check(Emulate(), q, k, v, Mask(True, (150, None)))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "mask"),
+    [
+        (128, Mask()),
+        pytest.param(64, Mask(), marks=pytest.mark.gpu),
+        pytest.param(64, Mask(True), marks=pytest.mark.gpu),
+        pytest.param(64, Mask("top_left"), marks=pytest.mark.gpu),
+        pytest.param(96, Mask(True), marks=pytest.mark.gpu),
+        pytest.param(128, Mask(True, (150, None)), marks=pytest.mark.gpu),
+        pytest.param(256, Mask(), marks=pytest.mark.gpu),
+    ],
+)
+def test_pairs_share_keys(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, head_dim: int, mask: Mask
+) -> None:
+    """Five tiles of queries: of the last pair, one is behind them. Fewer keys, and more."""
+    with_blocking(monkeypatch, 1, cluster=2)
+    for keys in (130, 400):
+        q, k, v = (
+            normal(1, rows, heads, head_dim, seed=heads)
+            for rows, heads in ((300, 2), (keys, 1), (keys, 1))
+        )
+
+        check(backend, q, k, v, mask)
+
+
+@pytest.mark.usefixtures("two_ctas")
+@pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
+def test_one_pair_with_many_tiles_under_many_schedules(
+    monkeypatch: pytest.MonkeyPatch, mask: Mask
+) -> None:
+    """Three tiles of each of four heads, two of which share keys."""
+    with_blocking(monkeypatch, 2, cluster=2)
+    q, k, v = normal(2, 300, 2, 64), *(normal(2, 400, 1, 64, seed=i) for i in (1, 2))
+
+    for seed in range(2):
+        with scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), q, k, v, mask)
 
 
 # --- packed -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
+from tmaasync.ops._blocking import ROUNDS_TO_SHARE
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
@@ -26,6 +27,7 @@ __all__ = [
     "padded_dim",
     "rows_at_once",
     "shapes",
+    "shares_keys",
     "work_kernel",
 ]
 
@@ -78,6 +80,8 @@ class Blocking:
     consumers: int
     block_n: int
     heads_per_tile: int = 1
+    cluster: int = 1
+    """Thread blocks, with a tile each, that share loads of keys and values: 1 or 2."""
 
     @property
     def rows(self) -> int:
@@ -89,10 +93,19 @@ class Blocking:
         """Positions of a tile."""
         return self.rows // self.heads_per_tile
 
-    def tiles(self, sizes: Sizes) -> int:
-        """How many tiles cover the queries."""
+    @property
+    def span_positions(self) -> int:
+        """Positions of a span: the neighbouring tiles of a cluster."""
+        return self.cluster * self.positions
+
+    def spans(self, sizes: Sizes) -> int:
+        """How many spans cover the queries; where nothing is shared, how many tiles."""
         heads = sizes.batch * sizes.heads // self.heads_per_tile
-        return heads * -(-sizes.queries // self.positions)
+        return heads * -(-sizes.queries // self.span_positions)
+
+    def rounds(self, sizes: Sizes, multiprocessors: int) -> int:
+        """How many spans the busiest cluster works on, if all take the same time."""
+        return -(-self.spans(sizes) // (multiprocessors // self.cluster))
 
     @property
     def threads(self) -> int:
@@ -141,6 +154,7 @@ class Blocking:
             "STAGES": self.stages,
             "QUERY_BUFFERS": self.query_buffers,
             "HEADS_PER_TILE": self.heads_per_tile,
+            "CLUSTER": self.cluster,
             "O_OVER_Q": self.output_is_over_queries,
         }
 
@@ -167,6 +181,10 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
 # What beginning and ending a tile costs, in keys, by the buffers for queries: where there are two,
 # tiles overlap (an estimate).
 _TILE_KEYS = {1: 64, 2: 16}
+
+TILES_TO_SHARE, CAUSAL_TILES_TO_SHARE = 4, 16
+"""From how many tiles of a head on pairs share keys. A causal pair takes the time of its later
+tile: in a head of n tiles 1 / (n + 1) more than the two would alone."""
 
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
@@ -234,14 +252,43 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
         overhead = _TILE_KEYS[blocking.query_buffers]
         if variant.cuts_blocks:
             # Tiles of all lengths fill the rounds; half of the keys are seen, and the diagonal.
-            rounds = blocking.tiles(sizes) / multiprocessors
+            rounds: float = blocking.spans(sizes) / multiprocessors
             keys = (sizes.keys + blocking.positions + blocking.block_n) // 2
         else:
-            rounds = -(-blocking.tiles(sizes) // multiprocessors)
+            rounds = blocking.rounds(sizes, multiprocessors)
             keys = -(-sizes.keys // blocking.block_n) * blocking.block_n
         return rounds * blocking.rows * (keys + overhead) / rates[shape]
 
-    return cut(min(rates, key=cost))
+    alone = cut(min(rates, key=cost))
+    paired = replace(alone, cluster=2)
+    return paired if shares_keys(sizes, alone, variant, multiprocessors) else alone
+
+
+def shares_keys(sizes: Sizes, alone: Blocking, variant: Variant, multiprocessors: int) -> bool:
+    """Whether pairs of thread blocks share the loads of keys and values.
+
+    Each then asks L2 for half as much. But the two wait for each other, so it takes some rounds;
+    and both walk what either of them sees, so a head must have many tiles, and an odd number of
+    them may not cost a round.
+
+    Args:
+        sizes: Of the problem.
+        alone: How it is cut if nothing is shared.
+        variant: What the scores go through.
+        multiprocessors: How many tiles are worked on at once.
+    """
+    if variant.is_packed or variant.has_left:
+        return False
+    if variant.has_right and alone.consumers == _MOST_CONSUMERS:
+        return False  # the loader has too few registers
+    paired = replace(alone, cluster=2)
+    rounds = alone.rounds(sizes, multiprocessors)
+    tiles = -(-sizes.queries // alone.positions)
+    return (
+        tiles >= (CAUSAL_TILES_TO_SHARE if variant.has_right else TILES_TO_SHARE)
+        and rounds > ROUNDS_TO_SHARE
+        and paired.rounds(sizes, multiprocessors) <= rounds
+    )
 
 
 def _heads_per_tile(sizes: Sizes) -> int:
@@ -255,11 +302,20 @@ def attention_tiles(
 ) -> tuple[TMATensorTile, ...]:
     """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim]."""
     rows, block = _sides(blocking)
-    sides = (rows, block, block, rows)
+    of_keys = (block, _box_of_keys(blocking))
+    sides = ((rows, None), of_keys, of_keys, (rows, None))
     return tuple(
-        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle)
-        for view, side in zip((q, k, v, o), sides, strict=True)
+        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle, box_shape=box)
+        for view, (side, box) in zip((q, k, v, o), sides, strict=True)
     )
+
+
+def _box_of_keys(blocking: Blocking) -> tuple[int, int, int, int] | None:
+    """A box of keys where the widest ones do not come to as many for every CTA of a cluster."""
+    columns = blocking.swizzle.span_bytes // _ELEMENT_BYTES
+    if blocking.head_dim // columns % blocking.cluster == 0:
+        return None
+    return 1, blocking.block_n // blocking.cluster, 1, columns
 
 
 def packed_maps(
@@ -301,7 +357,15 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
     )
 
 
-_OF_THE_WALK = ("CONSUMERS", "BLOCK_N", "HEADS_PER_TILE", "HAS_LEFT", "HAS_RIGHT", "PAGE_SIZE")
+_OF_THE_WALK = (
+    "CONSUMERS",
+    "BLOCK_N",
+    "HEADS_PER_TILE",
+    "CLUSTER",
+    "HAS_LEFT",
+    "HAS_RIGHT",
+    "PAGE_SIZE",
+)
 
 
 @functools.cache

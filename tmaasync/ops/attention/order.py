@@ -1,4 +1,4 @@
-"""In which order CTAs work off tiles: in sections whose keys stay in L2."""
+"""In which order tiles are worked off: in sections whose keys stay in L2."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ _BLOCKS_OF_A_TILE = 1
 
 
 def tile_order(
-    sizes: Sizes, scores: Scores, blocking: Blocking, ctas: int
+    sizes: Sizes, scores: Scores, blocking: Blocking, clusters: int
 ) -> npt.NDArray[np.int32]:
-    """The tiles of every CTA: [rounds, ctas], and -1 where a CTA has no more.
+    """The spans of every cluster: [rounds, clusters], and -1 where a cluster has no more.
 
-    Heads are walked in sections whose keys stay in L2. In each, the tiles that see the most keys
-    come first, and each goes to the CTA that has the least to do: what an atomic counter would do,
-    but the same in every run, and with no memory that two launches could share.
+    A cluster is a CTA, and a span its tile, where nothing is shared. Heads are walked in sections
+    whose keys stay in L2. In each, the spans that see the most keys come first, and each goes to
+    the cluster that has the least to do: what an atomic counter would do, but the same in every
+    run, and with no memory that two launches could share.
 
-    A tile's number is that of its heads, times the tiles of a head, plus that of its positions.
+    A span's number is that of its heads, times the spans of a head, plus that of its positions.
     """
     costs = _blocks_seen(sizes, scores, blocking) + _BLOCKS_OF_A_TILE
     longest_first = np.argsort(-costs, kind="stable")
     heads = sizes.batch * sizes.heads // blocking.heads_per_tile
-    free = [(0, cta) for cta in range(ctas)]
-    tiles: list[list[int]] = [[] for _ in range(ctas)]
+    free = [(0, cluster) for cluster in range(clusters)]
+    spans: list[list[int]] = [[] for _ in range(clusters)]
     section = _heads_of_a_section(sizes, blocking)
     for first in range(0, heads, section):
         for position in longest_first.tolist():
             cost = int(costs[position])
             for head in range(first, min(first + section, heads)):
-                busy, cta = free[0]
-                heapq.heapreplace(free, (busy + cost, cta))
-                tiles[cta].append(head * len(costs) + position)
-    order = np.full((max(map(len, tiles)), ctas), -1, np.int32)
-    for cta, own in enumerate(tiles):
-        order[: len(own), cta] = own
+                busy, cluster = free[0]
+                heapq.heapreplace(free, (busy + cost, cluster))
+                spans[cluster].append(head * len(costs) + position)
+    order = np.full((max(map(len, spans)), clusters), -1, np.int32)
+    for cluster, own in enumerate(spans):
+        order[: len(own), cluster] = own
     return order
 
 
@@ -73,10 +74,10 @@ def _heads_of_a_section(sizes: Sizes, blocking: Blocking) -> int:
 
 
 def _blocks_seen(sizes: Sizes, scores: Scores, blocking: Blocking) -> npt.NDArray[np.int64]:
-    """Blocks of keys that the tiles of a head see, by position."""
+    """Blocks of keys that the spans of a head see, by position."""
     shift = 0 if scores.is_top_left else sizes.keys - sizes.queries
-    first = np.arange(0, sizes.queries, blocking.positions) + shift
-    last = first + blocking.positions - 1
+    first = np.arange(0, sizes.queries, blocking.span_positions) + shift
+    last = first + blocking.span_positions - 1
     begin, end = np.zeros_like(first), np.full_like(first, sizes.keys)
     if scores.left is not None:
         begin = np.maximum(first - scores.left, 0)

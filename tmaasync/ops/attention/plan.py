@@ -114,16 +114,17 @@ class Plan:
         q, k, v, o = (reachable(view) for view in (*views, out))
         tiles = attention_tiles(q, k, v, o, blocking)
         kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
-        ctas = min(blocking.tiles(sizes), limits.multiprocessors)
+        clusters = min(blocking.spans(sizes), limits.multiprocessors // blocking.cluster)
         order, rounds = 0, 0
         if variant.cuts_blocks:
-            table = tile_order(sizes, scores, blocking, ctas)
+            table = tile_order(sizes, scores, blocking, clusters)
             self._order = placed(self._device, table.tobytes())
             order, rounds = self._order.address, len(table)
         launch = kernel.prepare(
-            ctas,
+            clusters * blocking.cluster,
             blocking.threads,
             (*tiles, 0 if lse is None else lse, order, rounds, problem(sizes, scores)),
+            cluster=blocking.cluster if blocking.cluster > 1 else None,
             pdl=True,
         )
         launch.release()
