@@ -50,6 +50,7 @@ class Plan:
 
     def __init__(self) -> None:
         self.launched: list[tuple[str, tuple[int, ...], int]] = []
+        self.aimed_at: list[tuple[int, ...]] = []
 
     def aim(self, addresses: Sequence[int]) -> Any:
         if addresses[-1] in addresses[:-1]:
@@ -60,6 +61,7 @@ class Plan:
         self.launched.append((how, addresses, stream))
 
     def aimed(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
+        self.aimed_at.append(addresses)
         return functools.partial(self.at, addresses, stream, "aimed")
 
     def taken(self) -> list[tuple[str, tuple[int, ...], int]]:
@@ -96,6 +98,7 @@ def test_a_place_has_a_launch_of_its_own_from_the_second_time_on(make: Make, cou
     here, there = addresses(*arrays), addresses(*others)
     hows = ["at", "aimed", "at", "aimed", "aimed", "aimed"]
     wheres = [here, here, there, here, there, there]
+    assert plan.aimed_at == [here, there]
     assert plan.taken() == [(how, where, stream) for how, where in zip(hows, wheres, strict=True)]
 
 
@@ -108,6 +111,15 @@ def test_the_stream_is_that_of_the_moment_or_the_callers(torch: Torch) -> None:
         cache.run(arrays, None, 11)
 
     assert [stream for _, _, stream in plan.taken()] == 3 * [5, 0, 9, 11]
+
+
+def test_the_stream_is_the_callers_whatever_the_framework(make: Make) -> None:
+    plan, arrays = Plan(), several(make)
+    cache = cache_with(arrays, plan)
+    for _ in range(3):
+        cache.run(arrays, None, 11)
+
+    assert [stream for _, _, stream in plan.taken()] == [11] * 3
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, 3])
