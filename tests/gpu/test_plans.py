@@ -69,7 +69,9 @@ def test_a_thread_without_a_context_may_launch() -> None:
 
     def launch() -> None:
         before = _driver.current_device()
-        seen.append((before, operation._LAUNCHES.run((a, b, out), None, handle) is not None))
+        seen.append(
+            (before, operation._LAUNCHES.run((a, b, out), (None, False), handle) is not None)
+        )
 
     for _ in range(3):  # a place is new, gets a launch of its own, and has it
         out.fill(np.nan)
@@ -108,7 +110,7 @@ def test_torch_tells_layouts_apart_in_one_call(monkeypatch: pytest.MonkeyPatch) 
         assert not check(a, other, out), what
         # The guess by the identity of the second tensor stands, and is not believed.
         cache._guesses = {id(other): cache._guesses[id(b)]}
-        assert cache.run((a, other, out), None, None) is None, what
+        assert cache.run((a, other, out), (None, False), None) is None, what
         cache._guesses = {id(b): cache._guesses[id(other)]}
     for mode in (torch.inference_mode(), torch.no_grad(), torch.autocast("cuda")):
         with mode:
@@ -202,3 +204,30 @@ def test_outputs_that_are_not_given_are_new_in_each_call(return_lse: bool) -> No
     assert len({array.data_ptr() for pair in pairs for array in pair}) == 5 * len(pairs[0])
     for pair in pairs:
         assert all(torch.equal(ours, first) for ours, first in zip(pair, pairs[0], strict=True))
+
+
+@pytest.mark.parametrize("framework", ["torch", "cupy"])
+@pytest.mark.parametrize("columns", [SIDE, 100])
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_products_that_are_not_given_an_output_have_one_of_their_own(
+    framework: str, columns: int, dtype: str | None
+) -> None:
+    """Rows of 100 columns are padded; nobody else has what lies behind them."""
+    xp = pytest.importorskip(framework)
+    values = [np.random.default_rng(seed).standard_normal((SIDE, SIDE)) for seed in range(2)]
+    make = xp.from_numpy if framework == "torch" else xp.asarray
+    a, whole = (make(one.astype(np.float16)) for one in values)
+    a, b = (a.cuda(), whole.cuda()) if framework == "torch" else (a, whole)
+    b = b[:, :columns]
+    wanted = a.astype(np.float64) @ b.astype(np.float64) if framework == "cupy" else None
+    wanted = a.double() @ b.double() if wanted is None else wanted
+
+    outs = [ops.matmul(a, b, dtype=dtype) for _ in range(5)]
+
+    places = {out.data_ptr() if framework == "torch" else out.data.ptr for out in outs}
+    assert len(places) == 5
+    for out in outs:
+        assert out.shape == (SIDE, columns)
+        assert str(out.dtype).removeprefix("torch.") == (dtype or "float16")
+        away = out.double() - wanted if framework == "torch" else out.astype(np.float64) - wanted
+        assert float((away**2).sum() ** 0.5) < 1e-3 * float((wanted**2).sum() ** 0.5)
