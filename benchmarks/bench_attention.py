@@ -348,8 +348,12 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="three lengths")
     parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
+    parser.add_argument("--host", action="store_true", help="the host's cost of a call only")
     options = parser.parse_args()
     torch.manual_seed(0)
+    if options.host:
+        print(record("attention_host", {"a call": measure_host()}))
+        return
     if options.sweep:
         for case in cases(short=True):
             sweep(case, options.rounds)

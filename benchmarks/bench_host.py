@@ -129,6 +129,8 @@ def operations() -> dict[str, Any]:
         {
             "ops.matmul": lambda: ops.matmul(a, b, out=out),
             "torch.matmul": lambda: torch.matmul(a, b, out=out),
+            "ops.matmul new output": lambda: ops.matmul(a, b),
+            "torch.matmul new output": lambda: torch.matmul(a, b),
             "ops.copy": lambda: ops.copy(a, out),
             "torch copy_": lambda: out.copy_(a),
             "ops.ragged_store sums": lambda: ops.ragged_store(padded, out=packed, cu_seqlens=sums),

@@ -87,7 +87,7 @@ def choose(blocking: Blocking | None) -> None:
     """Have products made in this blocking, or again in the model's; plans are made anew."""
     plan.default_blocking = default_blocking if blocking is None else lambda *_, **__: blocking
     plan.plan_for.cache_clear()
-    operation._PLANS.__init__()
+    operation._LAUNCHES.__init__()
 
 
 def sweep(cases: list[Case], rounds: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import pickle
 from typing import Any
@@ -13,6 +14,7 @@ from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, Planted
 
 from tmaasync import ArgumentError, HangError, HungThreads, Kernel, _driver
 from tmaasync._compile import Source
+from tmaasync._driver import PreparedLaunch
 from tmaasync.kernel import watch as watch_module
 from tmaasync.kernel.hangs import (
     HANG_STATE,
@@ -23,7 +25,7 @@ from tmaasync.kernel.hangs import (
     hung_threads,
     unrecorded,
 )
-from tmaasync.kernel.watch import HangWatch, budget_of
+from tmaasync.kernel.watch import HangWatch, WatchedLaunch, budget_of
 
 KERNEL = Source(text=SOURCE, name="kernel.cu")
 DYNAMIC = 0x400
@@ -306,6 +308,24 @@ def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device
     assert caught.value.has_ended
     with watch.watching(5):
         pass
+
+
+def test_a_launch_that_is_aimed_once_and_called_often_is_watched_each_time(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(_driver, "on_device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(PreparedLaunch, "at", lambda _, *where: launched.append(where))
+    launch = object.__new__(WatchedLaunch)
+    launch._watch, launch._device = watching(), 0
+    again = launch.aimed((1, 2), 5)
+
+    again()
+    device.hang()
+    with pytest.raises(HangError):
+        again()
+
+    assert launched == [((1, 2), 5)]
 
 
 def test_a_captured_launch_is_not_waited_for_and_its_hang_raised_by_the_next(

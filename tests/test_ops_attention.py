@@ -9,10 +9,12 @@ import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync._arrays import view
+from tmaasync._driver import PreparedLaunch
 from tmaasync.ops._plans import Layout
 from tmaasync.ops.attention.arguments import Views
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, choose_blocking
 from tmaasync.ops.attention.order import tile_order
+from tmaasync.ops.attention.plan import Plan
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan
 from tmaasync.ops.ragged.lengths import Sums
@@ -65,6 +67,34 @@ def refused_packed(said: str, **changes: Any) -> None:
 )
 def test_arguments_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
     refused(ArgumentError, said, **changes)
+
+
+@pytest.mark.parametrize(
+    ("which", "shift_bytes", "is_apart"),
+    [
+        ("q", 0, False),
+        ("q", Q.nbytes - 16, False),
+        ("q", Q.nbytes, True),
+        ("k", -K.nbytes + 16, False),
+        ("k", -K.nbytes, True),
+        ("v", 16 - K.nbytes, False),
+        ("v", Q.nbytes - 16, False),
+        ("v", Q.nbytes, True),
+    ],
+)
+def test_an_output_over_what_is_read_finds_no_launch(
+    which: str, shift_bytes: int, is_apart: bool
+) -> None:
+    views = Views.of(Q, K, K, "[batch, positions, heads, head_dim]")
+    scores = Scores.of(64, False, None, None, None)
+    plan = Plan(views.layouts, Layout.of(view(Q)), scores, has_lse=True)
+    at = {"q": 0x20000, "k": 0x40000, "v": 0x60000, "out": 0x80000, "lse": 0xA0000}
+    at[which] = at["out"] + shift_bytes
+    addresses = [*at.values()]
+
+    assert plan.aim(addresses) is None  # it was never launched
+    launch = plan._launch = object.__new__(PreparedLaunch)
+    assert plan.aim(addresses) == ((launch, addresses) if is_apart else None)
 
 
 def test_an_address_off_the_granule_is_refused() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
+from tmaasync._driver import PreparedLaunch
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import plan_for
@@ -125,6 +126,18 @@ def test_an_output_over_what_is_read_finds_no_plan(
     at = {**apart, "out": OUT_AT, **{name: OUT_AT + shift for name, shift in shifts.items()}}
 
     assert plan.keeps_apart([*at.values()]) == is_apart
+
+
+@pytest.mark.parametrize(("rows", "order"), [(6, (1, 0, 2)), (512, (0, 1, 2))])
+def test_of_few_rows_the_transposes_are_launched(rows: int, order: tuple[int, ...]) -> None:
+    a, out = np.ones((rows, 16), np.float16), np.ones((rows, 24), np.float16)
+    plan = plan_for(*(Matrix.of(_arrays.view(array)) for array in (a, B, out)), None)
+    at = [0x10000, 0x40000, 0x80000]
+
+    assert plan.aim(at) is None  # it was never launched
+    launch = plan._launch = object.__new__(PreparedLaunch)
+    assert plan.aim(at) == (launch, tuple(at[place] for place in order))
+    assert plan.aim([0x10000, 0x80000, 0x80000]) is None
 
 
 def test_an_output_beside_what_is_read_is_written() -> None:

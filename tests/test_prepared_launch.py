@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import gc
 import struct
 import threading
 import time
@@ -104,6 +106,30 @@ def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_o
     ]
 
 
+def test_what_is_aimed_keeps_its_addresses_and_stream_whatever_comes_after(driver_of: Any) -> None:
+    driver = driver_of()
+    launch = prepared()
+    first = launch.aimed((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
+    second = launch.aimed([0x7F00_0000_3000, 0x7F00_0000_4000], 5)
+    launch.at((0x5000, 0x6000), 7)
+    del launch
+    gc.collect()
+    second()
+    first()
+    first()
+
+    def moved(*addresses: int) -> list[bytes]:
+        return [*map(at, MAPS, addresses), *ARGUMENTS[2:]]
+
+    once = (9, 0, moved(0x7F00_0000_1000, 0x7F00_0000_2000))
+    assert driver.launched == [
+        (7, 0, moved(0x5000, 0x6000)),
+        (5, 0, moved(0x7F00_0000_3000, 0x7F00_0000_4000)),
+        once,
+        once,
+    ]
+
+
 def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) -> None:
     driver = driver_of()
     driver.wait_s = 0.001
@@ -124,7 +150,14 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
         assert (first, second) == (at(MAPS[0], stream), at(MAPS[1], stream))
 
 
-@pytest.mark.parametrize("again", [lambda launch: launch(), lambda launch: launch.at((1, 2), 5)])
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda launch: launch(),
+        lambda launch: launch.at((1, 2), 5),
+        lambda launch: launch.aimed((1, 2), 5)(),
+    ],
+)
 def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
     driver = driver_of()
     driver.current, driver.statuses = None, [201]
@@ -133,10 +166,16 @@ def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any)
     assert driver.current is None
 
 
-def test_where_there_are_several_devices_the_right_one_is_made_current(driver_of: Any) -> None:
+@pytest.mark.parametrize(
+    "launched",
+    [lambda launch: launch.at((1, 2), 5), lambda launch: launch.aimed((1, 2), 5)()],
+)
+def test_where_there_are_several_devices_the_right_one_is_made_current(
+    driver_of: Any, launched: Any
+) -> None:
     driver = driver_of(2)
     driver.current = 1
-    prepared().at((1, 2), 5)
+    launched(prepared())
     assert [device for _, device, _ in driver.launched] == [0]
     assert driver.current == 1
 
@@ -154,12 +193,15 @@ def test_a_refused_launch_is_an_error_and_the_next_one_is_not(
     driver_of: Any, statuses: list[int], error: type[Exception], launches: int
 ) -> None:
     driver = driver_of()
-    driver.statuses = list(statuses)
     launch = prepared()
-    with pytest.raises(error, match="words"):
-        launch.at((1, 2), 5)
-    assert len(driver.launched) == launches
-    launch.at((1, 2), 5)
+    aimed = launch.aimed((1, 2), 5)
+    for again in (functools.partial(launch.at, (1, 2), 5), aimed):
+        driver.statuses = list(statuses)
+        driver.launched.clear()
+        with pytest.raises(error, match="words"):
+            again()
+        assert len(driver.launched) == launches
+        again()
 
 
 class Tracer:
@@ -187,13 +229,24 @@ def test_while_traces_are_wanted_the_tracer_launches_with_the_same_arguments(
     tracer.wanted = True
     launch()
     launch.at([0x1000, 0x2000], 6)
+    aimed = launch.aimed([0x3000, 0x4000], 8)
+    aimed()
     tracer.wanted = False
     launch()
+    aimed()
 
     moved = [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]]
     streams_and_arguments = [(native, said) for native, _, said in driver.launched]
-    assert streams_and_arguments == [(5, ARGUMENTS), (99, ARGUMENTS), (99, moved), (6, moved)]
-    assert tracer.streams == [5, 6]
+    elsewhere = [at(MAPS[0], 0x3000), at(MAPS[1], 0x4000), *ARGUMENTS[2:]]
+    assert streams_and_arguments == [
+        (5, ARGUMENTS),
+        (99, ARGUMENTS),
+        (99, moved),
+        (99, elsewhere),
+        (6, moved),
+        (8, elsewhere),
+    ]
+    assert tracer.streams == [5, 6, 8]
 
 
 def test_a_traced_launch_that_the_driver_refuses_says_so(driver_of: Any) -> None:

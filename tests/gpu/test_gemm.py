@@ -10,7 +10,7 @@ import pytest
 
 from tmaasync import ops
 from tmaasync.ops import gemm
-from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._launches import LaunchCache
 from tmaasync.ops.gemm import blocking as blockings
 from tmaasync.ops.gemm import operation, plan
 
@@ -175,7 +175,7 @@ def test_every_blocking_over_many_tiles_of_little_depth(
 ) -> None:
     """Short products leave the epilogue's buffers the least time."""
     monkeypatch.setattr(plan, "tuned_blocking", lambda *_: blocking)
-    monkeypatch.setattr(operation, "_PLANS", PlanCache())
+    monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
     plan.plan_for.cache_clear()
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
     try:

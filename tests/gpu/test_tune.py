@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tmaasync import ops
-from tmaasync.ops.gemm import gemm_kernel, plan, tuned
+from tmaasync.ops._launches import LaunchCache
+from tmaasync.ops.gemm import gemm_kernel, operation, plan, tuned
 from tmaasync.ops.gemm import tune as tuning
 from tmaasync.ops.gemm.candidates import candidates, is_legal
 from tmaasync.ops.gemm.tune import DeviceProduct, Request, tune
@@ -48,6 +49,7 @@ class Watched(DeviceProduct):
 def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(tuned, "_folder", lambda: tmp_path / "tuned")
     monkeypatch.setattr(tuning, "_SECONDS_PER_TURN", 0.001)
+    monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
     tuned._blockings.cache_clear()
     plan.plan_for.cache_clear()
     yield

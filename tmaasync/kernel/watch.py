@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,12 @@ class WatchedLaunch(PreparedLaunch):
             LaunchError: The driver refused the launch.
             DriverError: The kernel died, or one before it, and the CUDA context with it.
         """
-        with _driver.on_device(self._device), self._watch.watching(self._stream):
+        with _driver.on_device(self._device), self._watch.watching(self._config.stream):
             super().__call__()
+
+    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """What does as `at` with these arguments."""
+        return functools.partial(self.at, addresses, stream)
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView, Guard, fingerprint, guard
 from tmaasync._elements import Element
 from tmaasync._streams import current_stream_of, stream_of
 
-__all__ = ["Layout", "PlanCache", "are_apart", "is_apart"]
+__all__ = ["NO_GUESS", "Entry", "Layout", "PlanCache", "are_apart", "is_apart", "off_granules"]
 
 _MAX_PLANS = 4096
 _GRANULE_MASK = 15
@@ -59,13 +57,37 @@ def is_apart(which: int, addresses: Sequence[int], spans: Sequence[int]) -> bool
     return met == 1
 
 
-@dataclass(slots=True)
-class _Entry(Generic[_Plan]):
+@dataclass(slots=True, eq=False)
+class Entry(Generic[_Plan]):
+    """A plan, what it is found by beside the arrays, and where its work goes."""
+
     plan: _Plan
     option: object
+    off_granules: int
     device: int
     current_stream: Callable[[int], int]
     guard: Guard | None
+
+    def stream(self, given: object) -> int:
+        """The caller's choice, or the current one of the arrays' framework."""
+        if given is None:
+            return self.current_stream(self.device)
+        return stream_of((), self.device, given)
+
+
+class _Guess(NamedTuple, Generic[_Plan]):
+    """An entry, and in front of it what is asked of it in every call: unpacking costs least."""
+
+    option: object
+    check: Callable[..., bool]
+    address_of: Callable[[Any], int]
+    current_stream: Callable[[int], int]
+    device: int
+    entry: Entry[_Plan]
+
+
+NO_GUESS: Any = (object(), None, None, None, None, None)
+"""For arrays that no plan is guessed for: its option is like no other."""
 
 
 class PlanCache(Generic[_Plan]):
@@ -79,8 +101,8 @@ class PlanCache(Generic[_Plan]):
 
     def __init__(self) -> None:
         """Start empty."""
-        self._entries: dict[object, _Entry[_Plan]] = {}
-        self._guesses: dict[int, tuple[Guard, _Entry[_Plan]]] = {}
+        self._entries: dict[object, Entry[_Plan]] = {}
+        self._guesses: dict[int, _Guess[_Plan]] = {}
 
     def find(
         self, arrays: Sequence[object], option: object, stream: object
@@ -92,15 +114,22 @@ class PlanCache(Generic[_Plan]):
             option: What else decides the plan.
             stream: The caller's choice; None for the current stream of the arrays' framework.
         """
-        guess = self._guesses.get(id(arrays[1]))
-        if guess is not None:
-            (check, address_of), entry = guess
-            if entry.option == option and check(*arrays):
-                addresses = [*map(address_of, arrays)]
-                if _all_on_granules(addresses):
-                    if stream is None:
-                        return entry.plan, addresses, entry.current_stream(entry.device)
-                    return entry.plan, addresses, _stream(entry, stream)
+        guess = self._guesses.get(id(arrays[1]), NO_GUESS)
+        known, check, address_of, _, _, entry = guess
+        if known == option and check(*arrays):
+            addresses = [*map(address_of, arrays)]
+            if off_granules(addresses) == entry.off_granules:
+                return entry.plan, addresses, entry.stream(stream)
+        found = self._look_up(arrays, option)
+        if found is None:
+            return None
+        entry, addresses = found
+        return entry.plan, addresses, entry.stream(stream)
+
+    def _look_up(
+        self, arrays: Sequence[object], option: object
+    ) -> tuple[Entry[_Plan], list[int]] | None:
+        """By the arrays' fingerprints."""
         seen = _key(arrays, option)
         if seen is None:
             return None
@@ -108,8 +137,8 @@ class PlanCache(Generic[_Plan]):
         known = self._entries.get(key)
         if known is None:
             return None
-        self._guess_next_time(arrays, addresses, known)
-        return known.plan, addresses, _stream(known, stream)
+        self._guess_next_time(arrays, known)
+        return known, addresses
 
     def remember(
         self,
@@ -134,15 +163,14 @@ class PlanCache(Generic[_Plan]):
         if len(self._entries) >= _MAX_PLANS:
             self._entries.clear()
         key, addresses = seen
-        entry = _Entry(plan, option, device, current_stream_of(frameworks), guard(arrays))
+        off = off_granules(addresses) or 0
+        entry = Entry(plan, option, off, device, current_stream_of(frameworks), guard(arrays))
         self._entries[key] = entry
-        self._guess_next_time(arrays, addresses, entry)
+        self._guess_next_time(arrays, entry)
 
-    def _guess_next_time(
-        self, arrays: Sequence[object], addresses: Sequence[int], entry: _Entry[_Plan]
-    ) -> None:
+    def _guess_next_time(self, arrays: Sequence[object], entry: Entry[_Plan]) -> None:
         fitting = entry.guard
-        if fitting is None or not _all_on_granules(addresses):
+        if fitting is None:
             return
         if not fitting.check(*arrays):  # a parameter, say, or inference mode
             fitting = guard(arrays)
@@ -151,33 +179,40 @@ class PlanCache(Generic[_Plan]):
             entry.guard = fitting
         if len(self._guesses) >= _MAX_PLANS:
             self._guesses.clear()
-        self._guesses[id(arrays[1])] = (fitting, entry)
+        self._guesses[id(arrays[1])] = _Guess(
+            entry.option, *fitting, entry.current_stream, entry.device, entry
+        )
 
 
-def _all_on_granules(addresses: Sequence[int]) -> bool:
-    """Whether there is memory at all of them, and it starts at a multiple of 16 bytes."""
-    return functools.reduce(operator.or_, addresses) & _GRANULE_MASK == 0 and 0 not in addresses
-
-
-def _stream(entry: _Entry[_Plan], stream: object) -> int:
-    if stream is None:
-        return entry.current_stream(entry.device)
-    return stream_of((), entry.device, stream)
+def off_granules(addresses: Iterable[int]) -> int | None:
+    """Which do not start at a multiple of 16 bytes, a bit each; None if there is no memory."""
+    off, bit = 0, 1
+    for address in addresses:
+        if address & _GRANULE_MASK:
+            off |= bit
+        elif not address:
+            return None
+        bit <<= 1
+    return off
 
 
 def _key(arrays: Sequence[object], option: object) -> tuple[object, list[int]] | None:
     addresses: list[int] = []
     layouts: list[object] = []
-    off_granules = 0
     for array in arrays:
         seen = fingerprint(array)
         if seen is None:
             return None
         address, layout = seen
-        if not address:  # freed; a view says so
-            return None
-        off_granules = off_granules << 1 | (address & _GRANULE_MASK != 0)
         addresses.append(address)
         layouts.append(layout)
     # Whether each starts on 16 bytes decides how it is reached, so that is part of the key.
-    return (option, off_granules, *layouts), addresses
+    off = off_granules(addresses)
+    if off is None:  # freed; a view says so
+        return None
+    key = (option, off, *layouts)
+    try:
+        hash(key)
+    except TypeError:  # an option that is a list, say
+        return None
+    return key, addresses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,15 @@ from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 
-__all__ = ["address_of", "copy_bytes", "empty", "empty_rows", "maker_like", "padded_row_bytes"]
+__all__ = [
+    "address_of",
+    "copy_bytes",
+    "empty",
+    "empty_rows",
+    "maker_like",
+    "padded_row_bytes",
+    "rows_maker",
+]
 
 _GRANULE_BYTES = 16
 
@@ -61,6 +70,16 @@ def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any
     padded = padded_row_bytes(columns, element) // element.itemsize
     whole = empty(like, (*outer, padded), element)
     return whole if padded == columns else whole[..., :columns]
+
+
+def rows_maker(like: ArrayView, rows: ArrayView) -> Callable[[], Any]:
+    """What makes arrays of `empty_rows` again, for ``like``, that lie like one of them."""
+    owner: Any = rows.owner
+    if rows.framework == "torch" and owner.is_contiguous():
+        empty_torch = sys.modules["torch"].empty
+        return functools.partial(empty_torch, rows.shape, dtype=owner.dtype, device=owner.device)
+    like = like._replace(owner=None, lease=None)
+    return functools.partial(empty_rows, like, rows.shape, rows.element)
 
 
 def padded_row_bytes(columns: int, element: Element) -> int:

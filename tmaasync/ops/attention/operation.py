@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._plans import Layout, PlanCache
-from tmaasync.ops._results import address_of, empty, maker_like
+from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._plans import Layout
+from tmaasync.ops._results import empty, maker_like
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
-from tmaasync.ops.attention.plan import Plan, plan_for
-from tmaasync.ops.attention.scores import Scores, can_be_key
+from tmaasync.ops.attention.plan import plan_for
+from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["attention"]
 
@@ -77,15 +78,9 @@ def attention(  # noqa: PLR0913 - what attention has
     """
     option = (causal, scale, window, softcap, return_lse, out is None)
     arrays = (q, k, v) if out is None else (q, k, v, out)
-    found = _PLANS.find(arrays, option, stream) if can_be_key(window) else None
-    if found is not None:
-        known, addresses, handle = found
-        if out is not None and not return_lse:
-            if known.plan.keeps_apart(addresses):
-                known.plan.start(addresses, handle)
-                return out
-        elif (again := _attend_again(known, addresses, handle, q, out)) is not None:
-            return again
+    done = _LAUNCHES.run(arrays, option, stream)
+    if done is not None:
+        return done[3:] if return_lse else done[3]
     views = Views.of(q, k, v, _AXES)
     scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
     is_new = out is None
@@ -96,39 +91,26 @@ def attention(  # noqa: PLR0913 - what attention has
     lse = _new_lse(views.q) if return_lse else None
     plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
     plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
-    if plan.is_ready and can_be_key(window):
-        like = views.q._replace(owner=None, lease=None)
+    if plan.is_ready:
         frameworks = (*views.frameworks, target.framework)
-        known_plan = _Known(plan, like, return_lse, maker_like(views.q))
-        _PLANS.remember(arrays, option, known_plan, frameworks, target.device)
+        repeatable = Repeatable(plan, _maker(views.q, is_new=is_new, return_lse=return_lse))
+        _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out if lse is None else (out, lse)
 
 
-class _Known(NamedTuple):
-    """A plan that served arrays like these before."""
-
-    plan: Plan
-    like: ArrayView
-    returns_lse: bool
-    make_output: Callable[[Any], Any]
-    """From an array like the first."""
+_LAUNCHES = LaunchCache()
 
 
-_PLANS: PlanCache[_Known] = PlanCache()
-
-
-def _attend_again(known: _Known, addresses: list[int], stream: int, q: Any, out: Any) -> Any:
-    """The same as an earlier call with arrays like these; None if they are in each other's way."""
-    if out is None:
-        out = known.make_output(q)
-        addresses.append(address_of(out))
-    elif not known.plan.keeps_apart(addresses):
-        return None
-    lse = _new_lse(known.like) if known.returns_lse else None
-    if lse is not None:
-        addresses.append(address_of(lse))
-    known.plan.start(addresses, stream)
-    return out if lse is None else (out, lse)
+def _maker(
+    q: ArrayView, *, is_new: bool, return_lse: bool
+) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Makes the arrays that the caller does not give, from one like q; None if there are none."""
+    make_out, like = maker_like(q), q._replace(owner=None, lease=None)
+    if is_new and return_lse:
+        return lambda given: (make_out(given), _new_lse(like))
+    if is_new:
+        return lambda given: (make_out(given),)
+    return (lambda _: (_new_lse(like),)) if return_lse else None
 
 
 def _new_lse(q: ArrayView) -> Any:

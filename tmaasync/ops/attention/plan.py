@@ -17,6 +17,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
+from tmaasync.ops._launches import Aim
 from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops.attention.arguments import Views, reachable
 from tmaasync.ops.attention.kernel import (
@@ -92,17 +93,16 @@ class Plan:
                 self._launch = self._prepare(views, out, lse)
         self._launch.at([view.address for view in arrays], handle)
 
-    def keeps_apart(self, addresses: Sequence[int]) -> bool:
-        """Whether the output, the last of q, k, v and out, lies clear of the others."""
-        return is_apart(_OUT, addresses, self._spans)
+    def aim(self, addresses: Sequence[int]) -> Aim | None:
+        """Attention over arrays there that look like those of the last `run`.
 
-    def start(self, addresses: Sequence[int], stream: int) -> None:
-        """Attend over arrays that look like those of the last `run`, if `is_ready`.
-
-        The addresses are those of q, k, v, the output and, where it is wanted, of lse.
+        The addresses are those of q, k, v, the output and, where it is wanted, of lse. None if the
+        output meets another, or if nothing was launched before on a GPU.
         """
-        if self._launch is not None:
-            self._launch.at(addresses, stream)
+        launch = self._launch
+        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, addresses, self._spans):
+            return None
+        return launch, addresses
 
     def _prepare(
         self, views: Views, out: ArrayView, lse: ArrayView | None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["Scores", "can_be_key"]
+__all__ = ["Scores"]
 
 # Further than any sequence reaches; sums of it and a position fit 32 bits.
 _UNLIMITED = 1 << 28
@@ -74,11 +74,6 @@ class Scores(NamedTuple):
 
 def _limit(side: int | None) -> int | None:
     return None if side is None or side < 0 or side >= _UNLIMITED else side
-
-
-def can_be_key(window: object) -> bool:
-    """Whether a caller's window can be part of a key; the other options can."""
-    return window is None or isinstance(window, tuple)
 
 
 def _causal_violations(causal: object) -> Iterator[Violation]:

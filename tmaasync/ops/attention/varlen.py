@@ -15,7 +15,7 @@ from tmaasync.ops._plans import Layout, PlanCache
 from tmaasync.ops._results import address_of, empty, maker_like
 from tmaasync.ops.attention.arguments import Views, check_output, reachable, refuse
 from tmaasync.ops.attention.pages import PageTable, check_pages
-from tmaasync.ops.attention.scores import Scores, can_be_key
+from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan, varlen_plan_for
 from tmaasync.ops.ragged.lengths import Limits, Sums
 from tmaasync.ragged.batch import MAX_ROWS
@@ -25,6 +25,7 @@ __all__ = ["varlen_attention"]
 _AXES = "[rows, heads, head_dim]"
 _PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32 = element(np.float32)
+_INTEGERS = (int, type(None))
 
 
 def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
@@ -167,21 +168,23 @@ class _Call(NamedTuple):
     out: Any
 
     @property
-    def has_same_sums(self) -> bool:
-        """Whether the running sums of q serve k too."""
-        return self.cu_seqlens_k is None or self.cu_seqlens_k is self.cu_seqlens_q
-
-    @property
     def form(self) -> tuple[bool, bool, bool]:
-        """Which of the last three there are."""
-        return self.has_same_sums, self.page_table is None, self.out is None
+        """Whether the running sums of q serve k too, and whether table and output are missing."""
+        _, _, _, sums_q, sums_k, table, out = self
+        return sums_k is None or sums_k is sums_q, table is None, out is None
 
     @property
     def arrays(self) -> tuple[Any, ...]:
         """Those that there are; running sums first, which may lie on the host."""
-        sums_k = None if self.has_same_sums else self.cu_seqlens_k
-        more = [one for one in (sums_k, self.page_table, self.out) if one is not None]
-        return (self.cu_seqlens_q, self.k, self.q, self.v, *more)
+        q, k, v, sums_q, sums_k, table, out = self
+        arrays = [sums_q, k, q, v]
+        if sums_k is not None and sums_k is not sums_q:
+            arrays.append(sums_k)
+        if table is not None:
+            arrays.append(table)
+        if out is not None:
+            arrays.append(out)
+        return tuple(arrays)
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -204,9 +207,8 @@ class _Options(NamedTuple):
     @property
     def can_be_key(self) -> bool:
         """Whether the plan can be found again by them; checks are made anew each time."""
-        lengths = self.max_seqlen_q, self.max_seqlen_k
-        are_integers = all(one is None or type(one) is int for one in lengths)
-        return not self.check and are_integers and can_be_key(self.window)
+        _, _, _, _, _, max_q, max_k, check = self
+        return not check and type(max_q) in _INTEGERS and type(max_k) in _INTEGERS
 
 
 class _Known(NamedTuple):

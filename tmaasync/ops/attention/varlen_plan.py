@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
 from tmaasync.ops._plans import Layout, is_apart
-from tmaasync.ops._results import address_of, empty
+from tmaasync.ops._results import address_of, empty, maker_like
 from tmaasync.ops.attention.arguments import Views, reachable
 from tmaasync.ops.attention.kernel import (
     Blocking,
@@ -101,7 +102,7 @@ class VarlenPlan:
         self._below_bytes: tuple[int, ...] = ()
         self._broken = _host_word(self._device)
         self._kept: tuple[object, Any] | None = None
-        self._like: ArrayView | None = None
+        self._new_list: Callable[[Any], Any] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -128,14 +129,16 @@ class VarlenPlan:
         Raises:
             ArgumentError: As `run`.
         """
-        cut, attend, like = self._cut, self._attend, self._like
-        if cut is None or attend is None or like is None:
+        cut, attend, new_list = self._cut, self._attend, self._new_list
+        if cut is None or attend is None or new_list is None or self._kept is None:
             return
         with self._lock:
             self._refuse_broken("an earlier call")
-            tiles = empty(like, (self._list_words,), _INT32)
-            cut.at((*sums, address_of(tiles), table), stream)
-            self._start(attend, arrays, lse, tiles, stream)
+            _, last = self._kept
+            tiles = new_list(last)
+            place = address_of(tiles)
+            cut.at((*sums, place, table), stream)
+            self._start(attend, arrays, lse, place, stream)
             self._kept = (None, tiles)
 
     def run(
@@ -169,16 +172,15 @@ class VarlenPlan:
                 self._attend = self._prepare_attend(arrays, lse, tiles)
             lse_address = 0 if lse is None else lse.address
             addresses = [view.address for view in arrays]
-            self._start(self._attend, addresses, lse_address, tiles, handle)
-            self._like = out._replace(owner=None, lease=None)
+            self._start(self._attend, addresses, lse_address, address_of(tiles), handle)
+            self._new_list = maker_like(_arrays.view(tiles))
 
     def _start(
-        self, attend: _Launch, arrays: Sequence[int], lse: int, tiles: Any, stream: int
+        self, attend: _Launch, arrays: Sequence[int], lse: int, tiles: int, stream: int
     ) -> None:
         """Work a list of tiles off; the maps start below their arrays."""
-        below = zip(arrays, self._below_bytes, strict=True)
-        starts = [address - bytes_ for address, bytes_ in below]
-        attend.at((*starts, lse, address_of(tiles)), stream)
+        starts = map(operator.sub, arrays, self._below_bytes)
+        attend.at((*starts, lse, tiles), stream)
 
     def _tiles(
         self,

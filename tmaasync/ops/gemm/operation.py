@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tmaasync import _arrays
@@ -9,8 +10,9 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._streams import stream_of
 from tmaasync.ops._copies import in_order
+from tmaasync.ops._launches import LaunchCache, Repeatable
 from tmaasync.ops._plans import PlanCache
-from tmaasync.ops._results import empty_rows
+from tmaasync.ops._results import empty_rows, rows_maker
 from tmaasync.ops.gemm.arguments import check_places, new_output
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
@@ -20,7 +22,9 @@ from tmaasync.ops.gemm.types import Reading
 __all__ = ["matmul"]
 
 _AS_THEY_ARE = Reading()
+_LAUNCHES = LaunchCache()
 _PLANS: PlanCache[Plan] = PlanCache()
+"""For what has more arguments than arrays: factors."""
 
 
 def matmul(  # noqa: PLR0913 - what a product with an epilogue has
@@ -94,33 +98,33 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
-    extras = PLAIN
-    has_arrays = not (c is bias is activation is scale_a is scale_b is None)
-    if has_arrays or type(alpha) is not float or alpha != 1 or type(beta) is not float or beta != 1:
+    has_factors = not (type(alpha) is type(beta) is float and alpha == beta == 1)
+    if has_factors or not (
+        c is bias is activation is scale_a is scale_b is a_dtype is b_dtype is precision is None
+    ):
         extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
-    reading = _AS_THEY_ARE
-    if not (a_dtype is b_dtype is precision is None):
         reading = Reading.given(a_dtype, b_dtype, precision)
-    if out is not None:
-        arrays: tuple[Any, ...] = (a, b, out)
-        option: object = dtype
-        if extras is not PLAIN or reading is not _AS_THEY_ARE:
-            arrays, option = _key(a, b, out, dtype, extras, reading)
-        if found := _PLANS.find(arrays, option, stream):
-            plan, addresses, handle = found
-            if plan.keeps_apart(addresses):
-                plan.start(addresses, handle, extras)
-                return out
-    return _multiply(a, b, out, dtype, extras, reading, stream)
+        if out is not None and _multiply_again(a, b, out, dtype, extras, reading, stream):
+            return out
+        return _multiply(a, b, out, dtype, extras, reading, stream)
+    arrays = (a, b) if out is None else (a, b, out)
+    done = _LAUNCHES.run(arrays, (dtype, out is None), stream)
+    return _multiply(a, b, out, dtype, PLAIN, _AS_THEY_ARE, stream) if done is None else done[2]
 
 
-def _key(
-    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading
-) -> tuple[tuple[Any, ...], object]:
-    """The arrays and the options that a plan is found by."""
-    if extras is PLAIN and reading is _AS_THEY_ARE:
-        return (a, b, out), dtype
-    return (a, b, out, *extras.arrays), (dtype, extras.form, reading)
+def _multiply_again(
+    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading, stream: object
+) -> bool:
+    """Whether a plan was known for arrays like these, and the product was made."""
+    arrays = (a, b, out, *extras.arrays)
+    found = _PLANS.find(arrays, (dtype, extras.form, reading), stream)
+    if found is None:
+        return False
+    plan, addresses, handle = found
+    if not plan.keeps_apart(addresses):
+        return False
+    plan.start(addresses, handle, extras)
+    return True
 
 
 def _multiply(
@@ -147,12 +151,23 @@ def _multiply(
     plan = plan_for(Matrix.of(left), Matrix.of(right), matrix, wanted, form)
     check_places(target, left, right, more)
     plan.run(left, right, target, stream, more, extras)
-    if plan.is_direct and not is_new:
+    if plan.is_direct:
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)
-        arrays, option = _key(a, b, out, dtype, extras, reading)
-        _PLANS.remember(arrays, option, plan, frameworks, target.device)
+        if extras is PLAIN and reading is _AS_THEY_ARE:
+            repeatable = Repeatable(plan, _maker(left, target) if is_new else None)
+            arrays = (a, b) if is_new else (a, b, out)
+            _LAUNCHES.remember(arrays, (dtype, is_new), repeatable, frameworks, target.device)
+        elif not is_new:
+            arrays, option = (a, b, out, *extras.arrays), (dtype, extras.form, reading)
+            _PLANS.remember(arrays, option, plan, frameworks, target.device)
     return out
+
+
+def _maker(a: ArrayView, out: ArrayView) -> Callable[[Any], tuple[Any, ...]]:
+    """Makes outputs like this one, of the framework of ``a``."""
+    make = rows_maker(a, out)
+    return lambda _: (make(),)
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:

@@ -17,6 +17,7 @@ from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._blocking import Blocking, output_tile
 from tmaasync.ops._copies import contiguous_copy, in_order
 from tmaasync.ops._epilogue import BiasSide
+from tmaasync.ops._launches import Aim
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS
@@ -194,6 +195,18 @@ class Plan:
             a, b = b, a
         words = (a, b, out) if self._extras is None else self._words(a, b, out, more, extras)
         self._launch.at(words, stream)
+
+    def aim(self, addresses: Sequence[int]) -> Aim | None:
+        """The plain product of arrays there that look like those of the last `run`.
+
+        The addresses are those of a, b and out. None if out meets another, or if nothing was
+        launched before on a GPU.
+        """
+        launch = self._launch
+        if not isinstance(launch, PreparedLaunch) or not self.keeps_apart(addresses):
+            return None
+        a, b, out = addresses
+        return launch, (b, a, out) if self._swapped else (a, b, out)
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
         """Whether the output lies clear of all that is read; addresses as for `start`.
