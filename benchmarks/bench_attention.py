@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import host_race, race, record
+from race import host_race, plain_race, race, record
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -152,12 +152,15 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     reference = "cudnn" if "cudnn" in contestants else "tmaasync"
     row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
     row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
+    pair = {name: contestants[name] for name in ("tmaasync", reference)}
+    row["interleaved"] = plain_race(pair, reference=reference)
     row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
     ratio = row[f"speed_over_{reference}"]["tmaasync"]
     print(
         f"{case.label:48s} {rates}  {ratio['median']:.3f} x {reference} "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f})",
+        f"({ratio['min']:.3f} to {ratio['max']:.3f}), interleaved "
+        f"{row['interleaved']['tmaasync']['median']:.3f}",
         flush=True,
     )
     return row
@@ -263,6 +266,23 @@ def with_pages(
     return lambda: ops.varlen_attention(q, *paged, *sums, page_table=table, out=out, **options)
 
 
+def check_packed(
+    batch: Batch,
+    runs: dict[str, Callable[[], Any]],
+    arrays: list[torch.Tensor],
+    out: torch.Tensor,
+) -> None:
+    """Every sequence of every contestant that writes there."""
+    ends = np.concatenate([[0], np.cumsum(batch.lengths)])
+    for run in runs.values():
+        out.fill_(torch.nan)
+        run()
+        for first, last in itertools.pairwise(ends):
+            length = int(last - first)
+            one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
+            check(one, out[None, first:last], [array[None, first:last] for array in arrays])
+
+
 def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     total, longest = sum(batch.lengths), max(batch.lengths)
     shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
@@ -275,13 +295,7 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     for size in PAGE_SIZES:
         run = with_pages(given, batch.lengths, size, out, causal=batch.causal)
         runs[f"pages of {size}"] = run
-    for run in runs.values():
-        out.fill_(torch.nan)
-        run()
-        for first, last in itertools.pairwise(on_host):
-            length = int(last - first)
-            one = Case(length, batch.head_dim, batch.heads, batch.kv_heads, batch.causal, 1)
-            check(one, out[None, first:last], [array[None, first:last] for array in arrays])
+    check_packed(batch, runs, arrays, out)
     alike = batch.alike()
     padded = alike.arrays()
     padded_out = torch.empty_like(padded[0])
@@ -299,11 +313,18 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
     row = {"case": label, "causal": batch.causal}
     row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
+    three = {name: contestants[name] for name in ("tmaasync", "one length", reference)}
+    row["interleaved"] = plain_race(three, reference=reference)
     flops = dict.fromkeys(contestants, batch.flops) | {"one length": alike.flops}
     row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
-    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
-    print(f"{label:36s} {rates}", flush=True)
+    print_packed(label, row)
     return row
+
+
+def print_packed(label: str, row: dict[str, Any]) -> None:
+    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    own = row["interleaved"]["tmaasync"]["median"]
+    print(f"{label:36s} {rates}  interleaved {own:.3f}", flush=True)
 
 
 def measure_host() -> dict[str, Any]:

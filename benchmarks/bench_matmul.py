@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from race import captured, race, record
+from race import captured, plain_race, race, record
 
 from tmaasync import ops
 
@@ -93,11 +93,18 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.label, "m": case.m, "n": case.n, "k": case.k}
     row |= {"dtype": case.type_name, "graphs_of": works, "operand_sets": copies}
     row |= race(timed, rounds=rounds, reference="torch", seconds_per_turn=0.1, works_per_call=works)
+    if case.m == case.n == case.k:
+        row["burst"] = burst(timed)
     row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
     row["bytes_tb_per_s"] = round(case.traffic_bytes / row["us"]["tmaasync"] / 1e6, 3)
     for operands in sets:
         check(operands)
     return row
+
+
+def burst(timed: dict[str, Any]) -> dict[str, Any]:
+    """Ten calls behind a rest: the device is then at its highest clock."""
+    return plain_race(timed, rounds=3, calls=10, rest_s=0.2, reference="torch")
 
 
 def _calls(operands: Operands) -> dict[str, Any]:

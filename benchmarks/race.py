@@ -1,9 +1,9 @@
 """Contestants timed side by side: interleaved rounds, one stream, clocks recorded, results kept.
 
-The protocol: warm every contestant up, then rounds in which each one runs in turn, so that whatever
-the clocks and the neighbours do, they do to all. A turn begins with calls that are not timed: work
-that follows something lighter would else run at its higher clock. The number that counts is the
-median over rounds of the ratio within a round.
+The protocol: warm every contestant up, then rounds in which each one runs in turn, every other
+round in the reverse order, so that whatever the clocks and the neighbours do, they do to all. A
+turn begins with calls that are not timed: work that follows something lighter would else run at its
+higher clock. The number that counts is the median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import cupy
 
 from tmaasync.ops._clocks import clocks_recorded
-from tmaasync.ops._turns import calls_per_turn, take_turns
+from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
@@ -51,20 +51,47 @@ def race(
     calls = calls_per_turn(contestants, seconds_per_turn)
     with clocks_recorded() as clocks:
         turns = take_turns(contestants, calls, rounds=rounds)
-    ratios = {name: turns.speeds(name, reference) for name in contestants}
     return {
         "us": {name: round(us / works_per_call, 3) for name, us in turns.medians().items()},
-        "speed_over_" + reference: {
-            name: {
-                "median": round(statistics.median(values), 4),
-                "min": round(min(values), 4),
-                "max": round(max(values), 4),
-            }
-            for name, values in ratios.items()
-        },
+        "speed_over_" + reference: _speeds(turns, reference),
         "rounds": rounds,
         "calls_per_turn": calls,
         "clocks": clocks.summary(),
+    }
+
+
+def plain_race(
+    contestants: dict[str, Callable[[], Any]],
+    *,
+    rounds: int = 6,
+    calls: int = 20,
+    rest_s: float = 0.0,
+    reference: str,
+) -> dict[str, Any]:
+    """The same in short turns, all of which is timed; each behind a rest of the device."""
+
+    def timed(run: Callable[[], Any], count: int) -> float:
+        time.sleep(rest_s)
+        return device_microseconds(run, count, is_sustained=False)
+
+    for run in contestants.values():
+        timed(run, calls)
+    turns = take_turns(
+        contestants, dict.fromkeys(contestants, calls), rounds=rounds, microseconds=timed
+    )
+    return {**_speeds(turns, reference), "rounds": rounds, "calls_per_turn": calls}
+
+
+def _speeds(turns: Turns[str], reference: str) -> dict[str, Any]:
+    """Of each contestant over the reference's, round by round: the median and the extremes."""
+    ratios = {name: turns.speeds(name, reference) for name in turns.microseconds}
+    return {
+        name: {
+            "median": round(statistics.median(values), 4),
+            "min": round(min(values), 4),
+            "max": round(max(values), 4),
+        }
+        for name, values in ratios.items()
     }
 
 

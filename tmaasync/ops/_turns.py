@@ -41,16 +41,18 @@ class Turns(Generic[_Name]):
         return statistics.median(self.speeds(name, over))
 
 
-def device_microseconds(run: Callable[[], object], calls: int) -> float:
+def device_microseconds(
+    run: Callable[[], object], calls: int, *, is_sustained: bool = True
+) -> float:
     """The device time of a call, of so many one behind the other on CuPy's current stream.
 
-    Half as many go before them untimed: the device's clock is then what this work leaves it under
-    the power limit, not what the work before did.
+    Sustained, half as many go before them untimed: the device's clock is then what this work leaves
+    it under the power limit, not what the work before did.
     """
     import cupy
 
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    for _ in range(calls // 2):
+    for _ in range(calls // 2 if is_sustained else 0):
         run()
     start.record()
     for _ in range(calls):
@@ -88,11 +90,15 @@ def take_turns(
 ) -> Turns[_Name]:
     """Time contestants in rounds in which each has a turn of its `calls_per_turn`.
 
+    Every other round is in the reverse order: a turn leaves the next one a hotter or cooler device,
+    and two contestants then come equally often behind each other and behind themselves.
     ``on_round`` is called after every round.
     """
     times: dict[_Name, list[float]] = {name: [] for name in contestants}
+    order = list(contestants)
     for _ in range(rounds):
-        for name, run in contestants.items():
-            times[name].append(microseconds(run, calls[name]))
+        for name in order:
+            times[name].append(microseconds(contestants[name], calls[name]))
+        order.reverse()
         on_round()
     return Turns(times, calls)

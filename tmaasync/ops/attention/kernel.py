@@ -182,9 +182,9 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
 # tiles overlap (an estimate).
 _TILE_KEYS = {1: 64, 2: 16}
 
-TILES_TO_SHARE, CAUSAL_TILES_TO_SHARE = 4, 16
-"""From how many tiles of a head on pairs share keys. A causal pair takes the time of its later
-tile: in a head of n tiles 1 / (n + 1) more than the two would alone."""
+TILES_TO_SHARE, CAUSAL_TILES_TO_SHARE = 4, 64
+"""From how many tiles of a head on pairs share keys (measured on an H200). A causal pair takes the
+time of its later tile: in a head of n tiles 1 / (n + 1) more than the two would alone."""
 
 # Keys of a block under a mask, of which wider ones waste more on the diagonal; and with softcap,
 # whose sums wider ones, or three consumers, leave no registers.
@@ -277,10 +277,9 @@ def shares_keys(sizes: Sizes, alone: Blocking, variant: Variant, multiprocessors
         variant: What the scores go through.
         multiprocessors: How many tiles are worked on at once.
     """
-    if variant.is_packed or variant.has_left:
+    if variant.is_packed or variant.has_left or alone.consumers == _MOST_CONSUMERS:
+        # Three consumers load less for their work, and leave the loader few registers.
         return False
-    if variant.has_right and alone.consumers == _MOST_CONSUMERS:
-        return False  # the loader has too few registers
     paired = replace(alone, cluster=2)
     rounds = alone.rounds(sizes, multiprocessors)
     tiles = -(-sizes.queries // alone.positions)

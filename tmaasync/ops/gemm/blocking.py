@@ -103,6 +103,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     on_lines: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
+    is_uneven: bool = False,
     fits: Fits = any_block,
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
@@ -120,10 +121,16 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
             row of a box takes two requests.
         b_is_k_major: Whether K is contiguous in B.
         count: How many such products there are.
+        is_uneven: Whether ``m`` is but their mean: the last row of blocks of each is then half
+            empty.
         fits: Of which blocks it is the best.
     """
     found = ranked(
-        m, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=count
+        *(m, n, k, multiprocessors),
+        on_lines=on_lines,
+        b_is_k_major=b_is_k_major,
+        count=count,
+        is_uneven=is_uneven,
     )
     best = next(filter(fits, found))
     is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE)
@@ -134,7 +141,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     return _paired(best) if shares else best
 
 
-def ranked(
+def ranked(  # noqa: PLR0913 - what a model takes
     m: int,
     n: int,
     k: int,
@@ -143,6 +150,7 @@ def ranked(
     on_lines: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
+    is_uneven: bool = False,
 ) -> list[Blocking]:
     """All blocks by the model's time, the shortest first; in pairs where not ``on_lines``.
 
@@ -154,10 +162,10 @@ def ranked(
     """
 
     def time(blocking: Blocking) -> float:
-        rounds = -(-count * blocking.clusters(m, n) // blocking.clusters_at_once(multiprocessors))
+        rows = m + blocking.block_m // 2 if is_uneven else m
+        clusters = count * blocking.clusters(rows, n)
+        rounds = -(-clusters // blocking.clusters_at_once(multiprocessors))
         alone = time_alone(blocking, k, rounds, on_lines=on_lines)
-        if not on_lines:
-            return alone
         even = count * m * n * k / multiprocessors
         return max(alone, _time_by_power(blocking, k, rounds, even))
 

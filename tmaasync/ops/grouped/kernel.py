@@ -46,8 +46,17 @@ def choose_blocking(
         # What is M there are the columns here; rows are K-major.
         return gemm.choose_few_columns(n, width, multiprocessors, b_is_k_major=True, count=groups)
     return gemm.choose_blocking(
-        average, n, k, multiprocessors, on_lines=on_lines, b_is_k_major=b_is_k_major, count=groups
+        *(average, n, k, multiprocessors),
+        on_lines=on_lines,
+        b_is_k_major=b_is_k_major,
+        count=groups,
+        is_uneven=True,
+        fits=_was_raced,
     )
+
+
+def _was_raced(blocking: Blocking) -> bool:
+    return not blocking.ping_pong
 
 
 def most_clusters(rows: int, groups: int, n: int, blocking: Blocking) -> int:
