@@ -18,11 +18,14 @@ __all__ = [
     "Form",
     "any_block",
     "blocks",
+    "busiest_work",
     "choose_blocking",
     "choose_few_columns",
     "few_columns",
     "legal_widths",
+    "loads",
     "may_share",
+    "of_other_form",
     "ranked",
     "time_alone",
 ]
@@ -68,10 +71,10 @@ _USUAL_ROWS = 64
 # Under the power limit. By what share of a product's time its busiest multiprocessor's counts: the
 # clock rises where others idle. What a multiply-add costs, in time at the full clock, and more for
 # what its block loads. As how much of K the stores of a block count that nothing overlaps.
-_BUSIEST = 0.58
+_BUSIEST = 0.52
 _MULTIPLY_ADD = 1.5
 _LOADS_TO_ENERGY = 14.0
-_STORES_ALONE = 104
+_STORES_ALONE = 150
 
 
 Fits = Callable[[Blocking], bool]
@@ -198,18 +201,28 @@ def _time_by_power(blocking: Blocking, k: int, rounds: int, even: float) -> floa
 
     The clock that the power allows is the lower, the more multiprocessors work at a time.
     """
-    stores = 1 if blocking.ping_pong else rounds
-    depth = rounds * k + stores * (_STORES_ALONE + _STORE_DEPTH[blocking.chunk_bytes])
-    busiest = depth * blocking.block_m * blocking.block_n
-    energy = _MULTIPLY_ADD * (1 + _LOADS_TO_ENERGY * (_loads(blocking) - _LARGE_BLOCK))
-    if not (_is_usual(blocking) or blocking.ping_pong):
+    busiest = busiest_work(blocking, k, rounds, _STORES_ALONE)
+    energy = _MULTIPLY_ADD * (1 + _LOADS_TO_ENERGY * (loads(blocking) - _LARGE_BLOCK))
+    if of_other_form(blocking):
         energy /= _OTHER_FORMS
     return energy * math.pow(busiest, _BUSIEST) * math.pow(even, 1 - _BUSIEST)
 
 
-def _loads(blocking: Blocking) -> float:
+def busiest_work(blocking: Blocking, k: int, rounds: int, stores_alone: float) -> float:
+    """Multiply-adds of the busiest multiprocessor, and of its stores that nothing overlaps."""
+    stores = 1 if blocking.ping_pong else rounds
+    depth = rounds * k + stores * (stores_alone + _STORE_DEPTH[blocking.chunk_bytes])
+    return depth * blocking.block_m * blocking.block_n
+
+
+def loads(blocking: Blocking) -> float:
     """Elements for a multiply-add."""
     return 1 / blocking.block_m + 1 / blocking.block_n
+
+
+def of_other_form(blocking: Blocking) -> bool:
+    """Whether its groups are three, or have 128 rows of a block that they share."""
+    return not (_is_usual(blocking) or blocking.ping_pong)
 
 
 def blocks(m: int, *, b_is_k_major: bool) -> Iterator[Blocking]:
@@ -228,10 +241,10 @@ def _rate(blocking: Blocking, *, on_lines: bool) -> float:
     64) 0.7.
     """
     if on_lines:
-        loads = _loads(blocking)
+        loaded = loads(blocking)
     else:
-        loads = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
-    more = max(0.0, loads - _LARGE_BLOCK)
+        loaded = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
+    more = max(0.0, loaded - _LARGE_BLOCK)
     linear, square = _LOADS_TO_TIME
     rate = max(0.05, 1 - linear * more - square * more * more)
     return rate if _is_usual(blocking) else _OTHER_FORMS * rate

@@ -17,6 +17,9 @@ from tmaasync.tile import TMATensorTile
 __all__ = ["Tiles", "choose_blocking", "grouped_kernel", "grouped_tiles", "most_clusters"]
 
 
+_MOST_CONSUMERS = 2
+
+
 class Tiles(NamedTuple):
     """What the kernel takes."""
 
@@ -56,7 +59,7 @@ def choose_blocking(
 
 
 def _was_raced(blocking: Blocking) -> bool:
-    return not blocking.ping_pong
+    return blocking.consumers <= _MOST_CONSUMERS and not blocking.ping_pong
 
 
 def most_clusters(rows: int, groups: int, n: int, blocking: Blocking) -> int:

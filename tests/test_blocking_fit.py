@@ -1,0 +1,62 @@
+"""The model of blockings under the power limit has the constants that the recorded times give."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmaasync.ops._blocking import Blocking
+from tmaasync.ops.gemm import blocking as model
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_blockings.py"))
+(RECORDED,) = (rows for _, rows in SCRIPT["sections"]())
+
+
+def test_the_constants_are_those_of_the_fit() -> None:
+    found = SCRIPT["fitted"](RECORDED)
+
+    assert found.error < 0.015
+    assert found.busiest == pytest.approx(model._BUSIEST, abs=0.01)
+    assert found.loads_to_energy == pytest.approx(model._LOADS_TO_ENERGY, abs=0.5)
+    assert found.other_forms == pytest.approx(model._OTHER_FORMS, abs=0.005)
+    assert found.stores_alone == pytest.approx(model._STORES_ALONE, abs=20)
+
+
+def raced(row: dict[str, Any]) -> dict[Blocking, float]:
+    """The times of a product's blockings, however they are walked."""
+    return {
+        Blocking(**{name: value for name, value in one.items() if name not in ("us", "group_m")}): (
+            one["us"]
+        )
+        for one in sorted(row["blockings"], key=lambda one: -one["us"])
+    }
+
+
+def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None:
+    missed = []
+    for row in RECORDED:
+        times = raced(row)
+        chosen = model.choose_blocking(
+            row["m"], row["n"], row["k"], 132, on_lines=row["k"] % 64 == 0
+        )
+        key = Blocking(
+            *(chosen.consumers, chosen.block_n, chosen.cluster),
+            rows=chosen.rows,
+            ping_pong=chosen.ping_pong,
+        )
+        if key in times and times[key] > 1.02 * min(times.values()):
+            missed.append(row["case"])
+
+    # Where two stores of 32 bytes count for more than they take.
+    assert missed == ["bfloat16 1536 x 1536 x 1536"]
+
+
+def test_every_product_was_raced_in_two_blockings_or_more(tmp_path: Path) -> None:
+    assert len(RECORDED) >= 20
+    assert all(len(row["blockings"]) > 1 for row in RECORDED)
+    (tmp_path / "empty.json").write_text(json.dumps({"matmul": {}}))
+    assert list(SCRIPT["sections"](tmp_path)) == []
