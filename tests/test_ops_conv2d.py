@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, ArrayTypeError, ops
+from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
+from tmaasync._driver import PreparedLaunch
+from tmaasync.ops._epilogue import BiasSide, Epilogue
 from tmaasync.ops.conv2d import choose_blocking
+from tmaasync.ops.conv2d.arguments import Place, Views, window_over
 from tmaasync.ops.conv2d.kernel import RATE
+from tmaasync.ops.conv2d.plan import plan_for
 
 IMAGES = np.zeros((2, 12, 14, 16), np.float16)
 FILTERS = np.zeros((24, 3, 3, 16), np.float16)
@@ -189,3 +193,19 @@ def test_a_single_pixel_takes_the_smallest_block() -> None:
     blocking = choose_blocking(1, 8, 132)
 
     assert (blocking.block_m, blocking.block_n, blocking.cluster) == (64, 64, 1)
+
+
+def test_an_output_over_what_is_read_finds_no_launch() -> None:
+    images, filters = np.zeros((1, 4, 4, 8), np.float16), np.zeros((8, 3, 3, 8), np.float16)
+    views = Views.of(images, filters, np.zeros(8, np.float16))
+    window = window_over(views, 1, 1, 1)
+    out = Place.of(_arrays.view(np.zeros((1, 4, 4, 8), np.float16)))
+    plan = plan_for(views.places, out, False, window, Epilogue(BiasSide.COLUMNS))
+    apart = [1 << 20, 2 << 20, 3 << 20, 4 << 20]
+    assert plan.aim(apart) is None  # nothing was launched
+    plan._launch = PreparedLaunch.__new__(PreparedLaunch)
+
+    assert plan.aim(apart) == (plan._launch, apart)
+    for which in (0, 1, 3):
+        over = [3 << 20 if index == which else at for index, at in enumerate(apart)]
+        assert plan.aim(over) is None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
+from tmaasync import _arrays
+from tmaasync._driver import PreparedLaunch
+from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking
+from tmaasync.ops.scaled_gemm.plan import plan_for
 
 MULTIPROCESSORS = 132
 
@@ -36,3 +42,19 @@ def test_many_rows_get_the_widest_block_in_pairs() -> None:
 
     assert (one.block_m, one.block_n, one.cluster) == (128, 256, 2)
     assert one.stages == 4
+
+
+def test_an_output_over_an_operand_finds_no_launch() -> None:
+    shapes = ((64, 256), (256, 128), (64, 2), (2, 1), (64, 128))
+    types = (*[ml_dtypes.float8_e4m3fn] * 2, np.float32, np.float32, ml_dtypes.bfloat16)
+    pairs = zip(shapes, types, strict=True)
+    *operands, out = (Matrix.of(_arrays.view(np.zeros(shape, dtype))) for shape, dtype in pairs)
+    plan = plan_for(tuple(operands), out, False)
+    apart = [1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20]
+    assert plan.aim(apart) is None  # nothing was launched
+    plan._launch = PreparedLaunch.__new__(PreparedLaunch)
+
+    assert plan.aim(apart) == (plan._launch, apart)
+    for operand in range(4):
+        over = [5 << 20 if index == operand else at for index, at in enumerate(apart)]
+        assert plan.aim(over) is None

@@ -9,15 +9,15 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArrayTypeError
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._launches import LaunchCache, Repeatable
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.conv2d.arguments import OUTPUTS, Place, Views, check_output, window_over
-from tmaasync.ops.conv2d.plan import Plan, plan_for
+from tmaasync.ops.conv2d.plan import plan_for
 from tmaasync.tile.window import Padding, PerSide
 
 __all__ = ["conv2d"]
 
-_PLANS: PlanCache[Plan] = PlanCache()
+_LAUNCHES = LaunchCache()
 
 
 def conv2d(  # noqa: PLR0913 - what a convolution has
@@ -78,11 +78,8 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     """
     arrays = (images, filters, out) if bias is None else (images, filters, out, bias)
     option = (_frozen(stride), _frozen(padding), _frozen(dilation), relu, dtype, len(arrays))
-    if out is not None and (found := _PLANS.find(arrays, option, stream)):
-        plan, addresses, handle = found
-        if plan.keeps_apart(addresses):
-            plan.start(addresses, handle)
-            return out
+    if out is not None and _LAUNCHES.run(arrays, option, stream) is not None:
+        return out
     views = Views.of(images, filters, bias)
     window = window_over(views, stride, padding, dilation)
     shape = (
@@ -103,7 +100,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     plan.run(views, target, stream)
     if plan.is_direct and not is_new:
         frameworks = (*views.frameworks, target.framework)
-        _PLANS.remember(arrays, option, plan, frameworks, target.device)
+        _LAUNCHES.remember(arrays, option, Repeatable(plan), frameworks, target.device)
     return out
 
 

@@ -16,6 +16,7 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import contiguous_copy, in_order
 from tmaasync.ops._epilogue import Epilogue
+from tmaasync.ops._launches import Aim
 from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Place, Views
@@ -74,17 +75,16 @@ class Plan:
         with in_order(out.framework, out.device, handle):
             self._run_on_copies(views, out, handle)
 
-    def keeps_apart(self, addresses: Sequence[int]) -> bool:
-        """Whether arrays at these addresses lie clear of the output; in the order of `start`."""
-        return is_apart(_OUT, addresses, self._spans)
+    def aim(self, addresses: Sequence[int]) -> Aim | None:
+        """The convolution of arrays there that look like those of the last `run`.
 
-    def start(self, addresses: Sequence[int], stream: int) -> None:
-        """Convolve arrays that look like those of the last `run`, if `is_direct`.
-
-        The addresses are in the order of the kernel's parameters.
+        The addresses are in the order of the kernel's parameters. None if the output meets another,
+        or if nothing was launched before on a GPU.
         """
-        if self._launch is not None:
-            self._launch.at(addresses, stream)
+        launch = self._launch
+        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, addresses, self._spans):
+            return None
+        return launch, addresses
 
     def _run_on_copies(self, views: Views, out: ArrayView, handle: int) -> None:
         """Of what TMA cannot reach."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tmaasync import _arrays
-from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._launches import LaunchCache, Repeatable
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.grouped.arguments import check_operands, check_output, new_output
 from tmaasync.ops.grouped.offsets import Offsets
-from tmaasync.ops.grouped.plan import Plan, plan_for
+from tmaasync.ops.grouped.plan import plan_for
 
 __all__ = ["grouped_matmul"]
 
-_PLANS: PlanCache[Plan] = PlanCache()
+_LAUNCHES = LaunchCache()
 
 
 def grouped_matmul(
@@ -60,11 +60,8 @@ def grouped_matmul(
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
     arrays = (a, b, out, offsets)
-    if out is not None and (found := _PLANS.find(arrays, dtype, stream)) is not None:
-        plan, addresses, handle = found
-        if plan.keeps_apart(addresses):
-            plan.start(addresses, handle)
-            return out
+    if out is not None and _LAUNCHES.run(arrays, dtype, stream) is not None:
+        return out
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     check_operands(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
@@ -79,5 +76,5 @@ def grouped_matmul(
     plan = plan_for(Matrix.of(rows), Matrix.of(matrices), layout)
     frameworks = plan.run(rows, matrices, target, ends, stream)
     if plan.is_direct and ends.is_in_place and not is_new:
-        _PLANS.remember(arrays, dtype, plan, frameworks, rows.device)
+        _LAUNCHES.remember(arrays, dtype, Repeatable(plan), frameworks, rows.device)
     return out

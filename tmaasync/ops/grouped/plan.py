@@ -14,6 +14,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
+from tmaasync.ops._launches import Aim
 from tmaasync.ops._plans import is_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.kernel import LINE_BYTES
@@ -93,26 +94,29 @@ class Plan:
         """Multiply arrays that TMA can reach."""
         with self._lock:
             if self._launch is None:
-                self._prepare(a, b, c, ends)
-        self.start((a.address, b.address, c.address, ends.address), stream)
+                self._launch = self._prepare(a, b, c, ends)
+        self._launch.at(self._words((a.address, b.address, c.address, ends.address)), stream)
 
-    def keeps_apart(self, addresses: Sequence[int]) -> bool:
-        """Whether the output lies clear of rows and matrices; addresses as for `start`."""
-        return is_apart(_OUT, addresses, self._spans)
+    def aim(self, addresses: Sequence[int]) -> Aim | None:
+        """The product of arrays there that look like those of the last `run`.
 
-    def start(self, addresses: Sequence[int], stream: int) -> None:
-        """Multiply arrays that look like those of the last `run`, if `is_direct`.
-
-        Args:
-            addresses: Of rows, matrices, output and ends.
-            stream: Its handle.
+        The addresses are those of rows, matrices, output and ends. None if the output meets the
+        rows or the matrices, or if nothing was launched before on a GPU.
         """
+        launch = self._launch
+        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, addresses, self._spans):
+            return None
+        return launch, self._words(addresses)
+
+    def _words(self, addresses: Sequence[int]) -> Sequence[int]:
+        """The kernel's first parameters."""
         a, b, c, ends = addresses
         operands = (b, a) if self._by_columns else (a, b)
-        if self._launch is not None:
-            self._launch.at((*operands, c - self._below_bytes, ends), stream)
+        return *operands, c - self._below_bytes, ends
 
-    def _prepare(self, a: ArrayView, b: ArrayView, c: ArrayView, ends: ArrayView) -> None:
+    def _prepare(
+        self, a: ArrayView, b: ArrayView, c: ArrayView, ends: ArrayView
+    ) -> PreparedLaunch | EmulatedLaunch:
         (rows, depth), (groups, *_), n = a.shape, b.shape, c.shape[1]
         device = self._device
         limits = emulate.LIMITS if device is None else _driver.require_device(device)
@@ -144,4 +148,4 @@ class Plan:
         launch.release()
         self._by_columns = blocking.by_columns
         self._below_bytes = c.address - tiles.out.spec.address
-        self._launch = launch
+        return launch

@@ -6,14 +6,14 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._elements import element
-from tmaasync.ops._plans import PlanCache
+from tmaasync.ops._launches import LaunchCache, Repeatable
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.scaled_gemm.arguments import Operands, check_output, new_output
-from tmaasync.ops.scaled_gemm.plan import Plan, plan_for
+from tmaasync.ops.scaled_gemm.plan import plan_for
 
 __all__ = ["scaled_matmul"]
 
-_PLANS: PlanCache[Plan] = PlanCache()
+_LAUNCHES = LaunchCache()
 _USUAL_OUTPUT = "bfloat16"
 
 
@@ -72,11 +72,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     """
     option = (dtype, a_dtype, b_dtype)
     arrays = (a, b, scale_a, scale_b, out)
-    if out is not None and (found := _PLANS.find(arrays, option, stream)) is not None:
-        plan, addresses, handle = found
-        if plan.keeps_apart(addresses):
-            plan.start(addresses, handle)
-            return out
+    if out is not None and _LAUNCHES.run(arrays, option, stream) is not None:
+        return out
     operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     is_new = out is None
     if is_new:
@@ -88,5 +85,5 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     plan.run(operands, target, stream)
     if plan.is_direct and not is_new:
         frameworks = tuple(view.framework for view in (*operands, target))
-        _PLANS.remember(arrays, option, plan, frameworks, target.device)
+        _LAUNCHES.remember(arrays, option, Repeatable(plan), frameworks, target.device)
     return out

@@ -15,6 +15,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
+from tmaasync.ops._launches import Aim
 from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.matrix import Matrix, Operand
@@ -68,9 +69,16 @@ class Plan:
         copies = self._is_staged or any(operand.copied for operand in self._operands)
         return self._launch is not None and not copies
 
-    def keeps_apart(self, addresses: Sequence[int]) -> bool:
-        """Whether operands at these addresses lie clear of the output, which is the last."""
-        return is_apart(-1, addresses, self._spans)
+    def aim(self, addresses: Sequence[int]) -> Aim | None:
+        """The product of arrays there that look like those of the last `run`.
+
+        The addresses are those of the operands and the output. None if that meets an operand, or if
+        nothing was launched before on a GPU.
+        """
+        launch = self._launch
+        if not isinstance(launch, PreparedLaunch) or not is_apart(-1, addresses, self._spans):
+            return None
+        return launch, addresses
 
     def run(self, operands: Operands, out: ArrayView, stream: object) -> None:
         """Multiply."""
@@ -90,11 +98,6 @@ class Plan:
             self._run_on([*self._reached(operands, handle), rows.over(target)], handle)
             if staged is not None:
                 owner[...] = staged
-
-    def start(self, addresses: Sequence[int], stream: int) -> None:
-        """Multiply arrays that look like those of the last `run`, if `is_direct`."""
-        if self._launch is not None:
-            self._launch.at(addresses, stream)
 
     def _reached(self, operands: Operands, stream: int) -> list[ArrayView]:
         """The operands as the kernel reads them."""
