@@ -26,7 +26,7 @@ from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._turns import calls_per_turn, device_microseconds
 from tmaasync.ops.gemm.blocking import ranked
 
-CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288)
+CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
 OTHERS = (
     (512, 4096, 4096),
     (512, 24576, 1536),
@@ -47,7 +47,7 @@ LARGE = (
 MULTIPROCESSORS = 132
 BEST = 4
 SECONDS_PER_TURN = 0.2
-NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong")
+NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
 
 
 def contestants(case: Case) -> list[Blocking]:
@@ -61,6 +61,8 @@ def _forms(alone: Blocking) -> Iterator[Blocking]:
     yield alone
     if not alone.ping_pong:
         yield replace(alone, cluster=2, group_m=8)
+    if alone.block_m > alone.block_n:
+        yield replace(alone, cluster=2, side_by_side=True)
 
 
 def measure(case: Case, blockings: list[Blocking], rounds: int) -> dict[str, Any]:

@@ -10,7 +10,8 @@
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of one CTA's tile
 //   STAGES          buffers in the operand ring
-//   CLUSTER         CTAs along M that share B by multicast
+//   CLUSTER         CTAs that share loads by multicast: one below the other those of B, or
+//   SIDE_BY_SIDE    side by side those of A
 //   SPLIT_K         CTAs of a cluster that each multiply a part of K: see split_k.cuh. A cluster
 //                   has CLUSTER times as many
 //   PING_PONG       whether each of two consumers has tiles of its own, and one multiplies while

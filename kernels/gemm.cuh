@@ -41,7 +41,7 @@ __device__ void load_tiles(
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
             const int k = (blocks.first + block) * kBlockK;
-            a.async_copy(stage.a, full, a_start(start, k));
+            load_a(stage.a, full, a, a_start(start, k));
             load_b(stage.b, full, b, b_start(start, k));
         }
         load_more(place, start);

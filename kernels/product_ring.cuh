@@ -18,6 +18,10 @@ constexpr int kGroupThreads = 128;
 constexpr int kSharers = PING_PONG ? 1 : CONSUMERS;
 constexpr int kBlockM = kSharers * ROWS;
 constexpr int kClusterCtas = CLUSTER * SPLIT_K;
+// CTAs that share the columns of B lie one below the other, those that share the rows of A side by
+// side.
+constexpr int kCtasDown = SIDE_BY_SIDE ? 1 : CLUSTER;
+constexpr int kCtasAcross = SIDE_BY_SIDE ? CLUSTER : 1;
 constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
@@ -77,7 +81,8 @@ using Share = Sum[kParts][kShareColumns / 2];
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// The CTAs that share loads lie side by side in their cluster; those that split K CLUSTER apart.
+// The CTAs that share loads follow each other in their cluster; those that split K are CLUSTER
+// apart.
 __device__ int first_sharer() {
     if constexpr (SPLIT_K == 1) return 0;
     return block_rank_in_cluster() / CLUSTER * CLUSTER;
@@ -89,17 +94,40 @@ __device__ int rank_among_sharers() {
 }
 
 // Each CTA that shares the tile loads its part of it and sends it to all.
+template <typename Tile>
+__device__ void load_part(
+    typename Tile::Shared& shared,
+    SharedMemBarrier& full,
+    const Tile& tile,
+    Coordinates<Tile::kRank> at
+) {
+    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+    tile.template async_multicast_load_partitioned<CLUSTER>(
+        shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
+    );
+}
+
+__device__ void load_a(
+    typename ATile::Shared& shared,
+    SharedMemBarrier& full,
+    const ATile& a,
+    Coordinates<ATile::kRank> at
+) {
+    if constexpr (kCtasAcross > 1) {
+        load_part(shared, full, a, at);
+    } else {
+        a.async_copy(shared, full, at);
+    }
+}
+
 __device__ void load_b(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
     const BTile& b,
     Coordinates<BTile::kRank> at
 ) {
-    if constexpr (CLUSTER > 1) {
-        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-        b.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
-        );
+    if constexpr (kCtasDown > 1) {
+        load_part(shared, full, b, at);
     } else {
         b.async_copy(shared, full, at);
     }

@@ -24,11 +24,14 @@ struct TilePlace {
 
     // The first row and column of this CTA, whose cluster has the tile.
     __device__ int m() const {
-        const int rank = CLUSTER == 1 ? 0 : rank_among_sharers();
-        return (m_tile * CLUSTER + rank) * kBlockM;
+        const int rank = kCtasDown == 1 ? 0 : rank_among_sharers();
+        return (m_tile * kCtasDown + rank) * kBlockM;
     }
 
-    __device__ int n() const { return n_tile * BLOCK_N; }
+    __device__ int n() const {
+        const int rank = kCtasAcross == 1 ? 0 : rank_among_sharers();
+        return (n_tile * kCtasAcross + rank) * BLOCK_N;
+    }
 };
 
 // A place in a matrix of a batch, or in a matrix that is none of a batch: the latter has no third
@@ -51,8 +54,8 @@ struct TileWalk {
     int index;
 
     __device__ TileWalk(int m, int n, int k, int batches = 1)
-        : m_tiles(ceil_div(m, kBlockM * CLUSTER)),
-          n_tiles(ceil_div(n, BLOCK_N)),
+        : m_tiles(ceil_div(m, kBlockM * kCtasDown)),
+          n_tiles(ceil_div(n, BLOCK_N * kCtasAcross)),
           k_blocks(ceil_div(k, kBlockK)),
           batches(batches),
           index(blockIdx.x / kClusterCtas) {}

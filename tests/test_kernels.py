@@ -78,6 +78,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
         (gemm.Blocking(2, 192, 2, rows=128), "float32", "nt"),
         (gemm.Blocking(2, 192, rows=128, ping_pong=True), "bfloat16", "nt"),
         (gemm.Blocking(2, 192, 2, rows=128, ping_pong=True), "float32", "tn"),
+        (gemm.Blocking(2, 160, 2, rows=128, side_by_side=True), "bfloat16", "nt"),
         # stores that are narrow,
         (gemm.Blocking(2, 112), "float32", "tt"),
         (gemm.Blocking(1, 96, 2), "bfloat16", "nt"),

@@ -52,14 +52,14 @@ def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
 
 
 def chosen(problem: Problem) -> set[tuple[int, ...]]:
-    """Those that leave K in one piece."""
+    """Those that leave K in one piece, none side by side."""
     found = candidates(problem, 132)
     assert len(found) == len(set(found))
     assert {blocking.by_columns for blocking in found} == {problem.by_columns}
     return {
         (one.ping_pong, one.consumers, one.rows, one.block_n, one.cluster, one.group_m)
         for one in found
-        if one.split == 1
+        if one.split == 1 and not one.side_by_side
     }
 
 
@@ -70,6 +70,13 @@ def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None
     assert {ping_pong for ping_pong, *_ in blocks} == {False, True}
     assert len(blocks) == 10
     assert {(False, 2, 64, 256, c, g) for c in (1, 2) for g in (4, 8, 16)} <= found
+
+
+def test_high_blocks_are_tried_side_by_side_too() -> None:
+    beside = [one for one in candidates(WIDE, 132) if one.side_by_side]
+
+    assert beside
+    assert all(one.block_m > one.block_n and one.cluster == 2 for one in beside)
 
 
 def test_where_n_is_contiguous_in_b_blocks_are_whole_lines_wide() -> None:
@@ -128,6 +135,9 @@ def test_the_models_choice_is_legal(problem: Problem) -> None:
         (Blocking(2, 128, 2, split=5), WIDE),  # a cluster has at most eight thread blocks
         (Blocking(2, 176, rows=128, split=8), WIDE),  # the ring does not hold what is sent
         (Blocking(2, 128, ping_pong=True), WIDE),  # groups have 128 rows each
+        (Blocking(2, 128, side_by_side=True), WIDE),  # there is nobody beside it
+        (Blocking(1, 128, 2, side_by_side=True), WIDE._replace(layout="tt")),  # one box of rows
+        (Blocking(2, 64, 2, split=2, side_by_side=True), WIDE),
         (Blocking(2, 128, rows=128, split=2, ping_pong=True), WIDE),
     ],
 )
@@ -419,6 +429,7 @@ def test_json_tells_the_same(folder: Path) -> None:
             "group_m": 4,
             "split": 1,
             "ping_pong": False,
+            "side_by_side": False,
         },
     }
     shown = json.loads(run("--show", "--json").stdout)

@@ -466,8 +466,8 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "a.async_copy(stage.a, full, a_start(start, k));",
-        "a.async_copy(stage.a, full, a_start(start, block));",
+        "load_a(stage.a, full, a, a_start(start, k));",
+        "load_a(stage.a, full, a, a_start(start, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),

@@ -85,6 +85,18 @@ def test_groups_take_turns(backend: Any, k: int, cluster: int, clusters: int) ->
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
+# Three tiles in a row: the second CTA of the last pair has none, but loads its part for the first.
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
+    a, b = small_integers(296, 200, 7), small_integers(200, 136, 8)
+    blocking = gemm.Blocking(2, 64, 2, side_by_side=True)
+
+    with emulate.scheduled("adversarial", seed=4, races=True):
+        c = multiply(backend, a, b, blocking, layout, clusters=2)
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_product_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:

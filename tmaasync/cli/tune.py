@@ -183,7 +183,8 @@ def _cells(winner: Winner) -> tuple[str, ...]:
 
 
 def _blocking_name(blocking: Blocking) -> str:
-    pairs = ", pairs" if blocking.cluster == 2 else ""
+    side = " side by side" if blocking.side_by_side else ""
+    pairs = f", pairs{side}" if blocking.cluster == 2 else ""
     split = f", K in {blocking.split}" if blocking.split > 1 else ""
     turns = ", in turns" if blocking.ping_pong else ""
     size = f"{blocking.block_m}x{blocking.block_n}"

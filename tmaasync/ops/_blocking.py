@@ -50,7 +50,8 @@ class Blocking:
     contiguous. A ``split`` block, where a kernel can do that, is multiplied by so many thread
     blocks of the cluster, each of them a part of K; there are ``cluster`` such blocks in it. With
     ``ping_pong`` each of two consumers has blocks of its own, of ``rows`` rows: one multiplies
-    while the other stores.
+    while the other stores. ``side_by_side`` the blocks of a cluster lie along N, where a kernel can
+    do that, and share the rows of A.
     """
 
     consumers: int
@@ -62,6 +63,7 @@ class Blocking:
     most_stages: int = 16
     split: int = 1
     ping_pong: bool = False
+    side_by_side: bool = False
 
     @property
     def block_m(self) -> int:
@@ -71,7 +73,17 @@ class Blocking:
     @property
     def cluster_rows(self) -> int:
         """Rows of the blocks of a cluster."""
-        return self.block_m * self.cluster
+        return self.block_m * self.b_parts
+
+    @property
+    def a_parts(self) -> int:
+        """Into how many parts a cluster cuts its loads of A; one where each block has its own."""
+        return self.cluster if self.side_by_side else 1
+
+    @property
+    def b_parts(self) -> int:
+        """The same of B."""
+        return 1 if self.side_by_side else self.cluster
 
     @property
     def cluster_size(self) -> int:
@@ -165,6 +177,7 @@ class Blocking:
             "GROUP_M": self.group_m,
             "SPLIT_K": self.split,
             "PING_PONG": self.ping_pong,
+            "SIDE_BY_SIDE": self.side_by_side,
             "C_IS_N_MAJOR": not self.by_columns,
         }
 
@@ -184,7 +197,7 @@ class Blocking:
 
     def clusters(self, m: int, n: int) -> int:
         """How many clusters cover the output."""
-        return -(-m // self.cluster_rows) * -(-n // self.block_n)
+        return -(-m // self.cluster_rows) * -(-n // (self.block_n * self.a_parts))
 
 
 _Blocking = TypeVar("_Blocking", bound=Blocking)

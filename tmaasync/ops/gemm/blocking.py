@@ -25,6 +25,7 @@ __all__ = [
     "legal_widths",
     "loads",
     "may_share",
+    "may_share_rows",
     "of_other_form",
     "ranked",
     "time_alone",
@@ -95,6 +96,11 @@ def legal_widths(widest: int, *, b_is_k_major: bool) -> range:
 def may_share(block_n: int, *, b_is_k_major: bool) -> bool:
     """Whether two blocks can each load half of their columns: whole boxes of B for each."""
     return block_n % (_WIDTH_STEP if b_is_k_major else 2 * LINE_COLUMNS) == 0
+
+
+def may_share_rows(block_m: int, *, a_is_k_major: bool) -> bool:
+    """The same of their rows, and boxes of A."""
+    return a_is_k_major or block_m % (2 * LINE_COLUMNS) == 0
 
 
 def choose_blocking(  # noqa: PLR0913 - what a model takes

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FORMS, legal_widths, may_share, ranked
+from tmaasync.ops.gemm.blocking import (
+    FEW_COLUMNS,
+    FORMS,
+    legal_widths,
+    may_share,
+    may_share_rows,
+    ranked,
+)
 from tmaasync.ops.gemm.problem import Problem
 from tmaasync.ops.gemm.split_k import SPLITS, ranked_splits
 
@@ -28,6 +35,7 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
         by_columns=problem.by_columns,
         split=blocking.split,
         ping_pong=blocking.ping_pong,
+        side_by_side=blocking.side_by_side,
     )
     if blocking != plain or not 1 <= blocking.group_m <= _MAX_GROUP:
         return False
@@ -36,13 +44,26 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
     if problem.by_columns:
         widths = [width for width in FEW_COLUMNS if k_major or width == FEW_COLUMNS[-1]]
         fits = block_n in widths and block_n >= problem.n
-        is_few = not blocking.ping_pong and (consumers, rows, cluster) in ((1, 64, 1), (2, 64, 1))
+        is_few = not (blocking.ping_pong or blocking.side_by_side) and (
+            consumers,
+            rows,
+            cluster,
+        ) in ((1, 64, 1), (2, 64, 1))
         return fits and is_few
-    is_shared = cluster == 1 or may_share(block_n, b_is_k_major=k_major)
+    is_alone = cluster == 1 and not blocking.side_by_side
+    is_shared = is_alone or _may_share(blocking, problem)
     kind = (consumers, rows, blocking.ping_pong)
     widest = next((f.widest for f in FORMS if (f.consumers, f.rows, f.ping_pong) == kind), 0)
     is_wide = block_n in legal_widths(widest, b_is_k_major=k_major)
     return is_wide and cluster in _CLUSTERS and is_shared
+
+
+def _may_share(blocking: Blocking, problem: Problem) -> bool:
+    """Whether a cluster's blocks can each load a part of what they share."""
+    if blocking.side_by_side:
+        shares = may_share_rows(blocking.block_m, a_is_k_major=problem.a_is_k_major)
+        return shares and blocking.cluster > 1 and blocking.split == 1
+    return may_share(blocking.block_n, b_is_k_major=problem.b_is_k_major)
 
 
 def _may_be_split(blocking: Blocking) -> bool:
@@ -68,6 +89,14 @@ def _few() -> Iterator[Blocking]:
         yield from (Blocking(consumers, block_n, by_columns=True) for consumers in (2, 1))
 
 
+def _clustered(block: Blocking) -> Iterator[Blocking]:
+    """The block alone, and in pairs; side by side where that shares more."""
+    for cluster in _CLUSTERS:
+        yield replace(block, cluster=cluster, side_by_side=False)
+    if block.block_m > block.block_n:
+        yield replace(block, cluster=_CLUSTERS[-1], side_by_side=True)
+
+
 def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
     best = ranked(
         problem.m,
@@ -79,8 +108,7 @@ def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
         count=problem.batches,
     )
     for block in best[:_BEST]:
-        for cluster in _CLUSTERS:
-            blocking = replace(block, cluster=cluster)
+        for blocking in _clustered(block):
             rows = -(-problem.m // blocking.cluster_rows)
             for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
                 # Groups that hold all rows walk the output alike.

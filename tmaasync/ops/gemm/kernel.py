@@ -35,9 +35,10 @@ def gemm_tiles(
     b_transposed: bool,
 ) -> tuple[TMATensorTile, TMATensorTile, TMATensorTile]:
     """The tiles that the kernel takes, over matrices whose rows TMA can read."""
-    a_tile = operand_tile(a, blocking.block_m, k_major=not a_transposed, parts=1)
+    rows, columns = blocking.block_m, blocking.block_n
+    a_tile = operand_tile(a, rows, k_major=not a_transposed, parts=blocking.a_parts)
     # b is [K, N]: K is contiguous where it was transposed.
-    b_tile = operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)
+    b_tile = operand_tile(b, columns, k_major=b_transposed, parts=blocking.b_parts)
     return a_tile, b_tile, output_tile(c, blocking)
 
 

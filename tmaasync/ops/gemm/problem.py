@@ -27,6 +27,11 @@ class Problem(NamedTuple):
     on_lines: bool
 
     @property
+    def a_is_k_major(self) -> bool:
+        """Whether K is contiguous in A."""
+        return self.layout[0] == "n"
+
+    @property
     def b_is_k_major(self) -> bool:
         """Whether K is contiguous in B."""
         return self.layout[1] == "t"

@@ -148,7 +148,16 @@ def _read(path: Path, gpu: str) -> list[Winner]:
         raise ValueError(f"a product in it is broken ({error!r})") from error
 
 
-CHOSEN = ("consumers", "rows", "block_n", "cluster", "group_m", "split", "ping_pong")
+CHOSEN = (
+    "consumers",
+    "rows",
+    "block_n",
+    "cluster",
+    "group_m",
+    "split",
+    "ping_pong",
+    "side_by_side",
+)
 _TYPES = {name: type(getattr(Blocking(1, 8), name)) for name in CHOSEN}
 
 
