@@ -12,6 +12,7 @@ constexpr int kGroupChunks = kParts * kChunks;
 constexpr int kChunksPerStage = sizeof(SharedMemory::Stage) / (CONSUMERS * sizeof(Chunk));
 constexpr int kAddendStages = kChunksPerStage == 0 ? 0 : ceil_div(kGroupChunks, kChunksPerStage);
 
+static_assert(!HAS_ADDEND || !PING_PONG, "in turns a tile has nothing behind its operands");
 static_assert(!HAS_ADDEND || SPLIT_K == 1, "the ring has no place for it beside partial sums");
 static_assert(!HAS_ADDEND || kChunksPerStage > 0, "a stage holds a chunk for every consumer");
 

@@ -42,20 +42,24 @@ def is_legal(blocking: Blocking, problem: Problem) -> bool:
     if not _may_be_split(blocking):
         return False
     if problem.by_columns:
-        widths = [width for width in FEW_COLUMNS if k_major or width == FEW_COLUMNS[-1]]
-        fits = block_n in widths and block_n >= problem.n
-        is_few = not (blocking.ping_pong or blocking.side_by_side) and (
-            consumers,
-            rows,
-            cluster,
-        ) in ((1, 64, 1), (2, 64, 1))
-        return fits and is_few
+        return _is_of_few_columns(blocking, problem)
     is_alone = cluster == 1 and not blocking.side_by_side
     is_shared = is_alone or _may_share(blocking, problem)
     kind = (consumers, rows, blocking.ping_pong)
     widest = next((f.widest for f in FORMS if (f.consumers, f.rows, f.ping_pong) == kind), 0)
     is_wide = block_n in legal_widths(widest, b_is_k_major=k_major)
     return is_wide and cluster in _CLUSTERS and is_shared
+
+
+def _is_of_few_columns(blocking: Blocking, problem: Problem) -> bool:
+    widths = FEW_COLUMNS if problem.b_is_k_major else FEW_COLUMNS[-1:]
+    found = [
+        Blocking(consumers, width, 1, blocking.group_m, by_columns=True, split=blocking.split)
+        for consumers in (1, 2)
+        for width in widths
+        if width >= problem.n
+    ]
+    return blocking in found
 
 
 def _may_share(blocking: Blocking, problem: Problem) -> bool:
