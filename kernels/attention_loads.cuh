@@ -85,7 +85,8 @@ __device__ void open_rings(SharedMemory& shared) {
     fence_barrier_init();
 }
 
-template <typename Rows>
+// What is sent each CTA of a cluster loads a part of the boxes of, for all.
+template <bool kIsSent = false, typename Rows>
 __device__ __forceinline__ void load_rows(
     const Rows& rows,
     typename Rows::Shared& shared,
@@ -96,28 +97,16 @@ __device__ __forceinline__ void load_rows(
     i32 row
 ) {
     full.expect_bytes(Rows::kBytes);
-    if constexpr (IS_PACKED) {
+    if constexpr (kIsSent) {
+        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+        rows.template async_multicast_load_partitioned<CLUSTER>(
+            shared, full, {0, head, row, entry}, kEveryCta, block_rank_in_cluster()
+        );
+    } else if constexpr (IS_PACKED) {
         rows.async_copy(shared, full, sequence, {0, head, row});
     } else {
         rows.async_copy(shared, full, {0, head, row, entry});
     }
-}
-
-// The same, where each CTA of a cluster loads its part of the boxes and sends it to all.
-template <typename Rows>
-__device__ __forceinline__ void load_part_of_rows(
-    const Rows& rows,
-    typename Rows::Shared& shared,
-    SharedMemBarrier& full,
-    i32 entry,
-    i32 head,
-    i32 row
-) {
-    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-    full.expect_bytes(Rows::kBytes);
-    rows.template async_multicast_load_partitioned<CLUSTER>(
-        shared, full, {0, head, row, entry}, kEveryCta, block_rank_in_cluster()
-    );
 }
 
 template <typename Rows>
@@ -197,12 +186,9 @@ private:
         i32 block
     ) {
         empty[place.index].wait(place.phase);
-        const i32 row = block * BLOCK_N;
-        if constexpr (CLUSTER == 1) {
-            load_rows(rows, stages[place.index], full[place.index], entry, keys, kv_head, row);
-        } else {
-            load_part_of_rows(rows, stages[place.index], full[place.index], entry, kv_head, row);
-        }
+        load_rows<(CLUSTER > 1)>(
+            rows, stages[place.index], full[place.index], entry, keys, kv_head, block * BLOCK_N
+        );
         place.step();
     }
 

@@ -3,6 +3,7 @@
 // What a consumer of attention does with blocks of keys and values: scores, weights, sums.
 #include "attention_loads.cuh"
 #include "softmax.cuh"
+#include "turns.cuh"
 
 namespace tmaasync {
 
@@ -15,16 +16,8 @@ using Scores = float[BLOCK_N / 2];
 using Weights = u32[BLOCK_N / 16][4];
 using Sums = float[HEAD_DIM / 2];
 
-// Groups issue their products in turn, so that one has the tensor cores while the others weigh.
-constexpr u32 kFirstTurn = 1 + CONSUMERS;
-
-__device__ __forceinline__ void take_turn(int group) {
-    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.sync();
-}
-
 __device__ __forceinline__ void pass_turn(int group) {
-    const u32 next = group == CONSUMERS - 1 ? 0 : group + 1;
-    if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();
+    pass_turn_to(group == CONSUMERS - 1 ? 0 : group + 1);
 }
 
 // The warp has read what the barrier guards.

@@ -41,8 +41,8 @@ __device__ void load_tiles(
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kStageBytes);
             const int k = (blocks.first + block) * kBlockK;
-            load_a(stage.a, full, a, a_start(start, k));
-            load_b(stage.b, full, b, b_start(start, k));
+            load_operand<kCtasAcross>(stage.a, full, a, a_start(start, k));
+            load_operand<kCtasDown>(stage.b, full, b, b_start(start, k));
         }
         load_more(place, start);
     }

@@ -142,7 +142,7 @@ __device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b,
             );
             const auto b_at = operand_start<BTile::kRank, B_IS_K_MAJOR>(start, start.n, k);
             if (start.shares_b) {
-                load_b(stage.b, full, b, b_at);
+                load_operand<kCtasDown>(stage.b, full, b, b_at);
             } else {
                 b.async_copy(stage.b, full, b_at);
             }

@@ -15,6 +15,7 @@
 
 #include "product_output.cuh"
 #include "product_walk.cuh"
+#include "turns.cuh"
 
 namespace tmaasync {
 
@@ -66,15 +67,6 @@ __device__ void multiply_tile(
     release_stage(shared, previous);
 }
 
-// Two groups that have tiles of their own take turns at the tensor cores.
-__device__ void take_turn(int consumer) {
-    NamedBarrier<2 * kGroupThreads>{kFirstTurn + consumer}.sync();
-}
-
-__device__ void pass_turn(int consumer) {
-    NamedBarrier<2 * kGroupThreads>{kFirstTurn + 1 - consumer}.arrive();
-}
-
 // Each group has every second tile. It looks at the ring only in its turn: by then the other has
 // seen all stages before its own land, and no phase is taken for one two laps later.
 template <typename Walk, typename Finish>
@@ -96,7 +88,7 @@ __device__ void multiply_tiles_in_turns(
         has_turn = false;
         Sums sums;
         multiply_tile(shared, place, sums, consumer, walk.k_blocks, [&] {
-            if (!is_last) pass_turn(consumer);
+            if (!is_last) pass_turn_to(1 - consumer);
         });
         finish.tile(sums, place, start);
         store_sums(shared, chunks, sums, finish, c, consumer, start);

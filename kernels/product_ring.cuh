@@ -26,8 +26,6 @@ constexpr int kBlockK = OperandA::kDepth;
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
 constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
-// Of the named barriers: before it comes one of every group.
-constexpr u32 kFirstTurn = 1 + CONSUMERS;
 constexpr int kEpilogueBuffers = 2;
 // A tile of a batch has a side of 1 in front of the two of its matrix.
 constexpr int kLines = CTile::kRank - 2;
@@ -93,43 +91,21 @@ __device__ int rank_among_sharers() {
     return block_rank_in_cluster() % CLUSTER;
 }
 
-// Each CTA that shares the tile loads its part of it and sends it to all.
-template <typename Tile>
-__device__ void load_part(
+// A tile of an operand that so many CTAs share: each loads its part of it and sends it to all.
+template <int kCtas, typename Tile>
+__device__ void load_operand(
     typename Tile::Shared& shared,
     SharedMemBarrier& full,
     const Tile& tile,
     Coordinates<Tile::kRank> at
 ) {
-    constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-    tile.template async_multicast_load_partitioned<CLUSTER>(
-        shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
-    );
-}
-
-__device__ void load_a(
-    typename ATile::Shared& shared,
-    SharedMemBarrier& full,
-    const ATile& a,
-    Coordinates<ATile::kRank> at
-) {
-    if constexpr (kCtasAcross > 1) {
-        load_part(shared, full, a, at);
+    if constexpr (kCtas > 1) {
+        constexpr u16 kEveryCta = (1 << kCtas) - 1;
+        tile.template async_multicast_load_partitioned<kCtas>(
+            shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
+        );
     } else {
-        a.async_copy(shared, full, at);
-    }
-}
-
-__device__ void load_b(
-    typename BTile::Shared& shared,
-    SharedMemBarrier& full,
-    const BTile& b,
-    Coordinates<BTile::kRank> at
-) {
-    if constexpr (kCtasDown > 1) {
-        load_part(shared, full, b, at);
-    } else {
-        b.async_copy(shared, full, at);
+        tile.async_copy(shared, full, at);
     }
 }
 

@@ -78,7 +78,7 @@ __device__ void load_tiles(
             shared.empty[place.index].wait(place.phase);
             full.expect_bytes(kScaledStageBytes);
             a.async_copy(stage.a, full, {block * kBlockK, start.m});
-            load_b(stage.b, full, b, {block * kBlockK, start.n});
+            load_operand<kCtasDown>(stage.b, full, b, {block * kBlockK, start.n});
             a_scales.async_copy(scales.a_scales, full, {start.m, block});
             b_scales.async_copy(scales.b_scales, full, b_scale_start(start.n, block));
         }

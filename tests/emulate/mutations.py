@@ -53,8 +53,8 @@ _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {
 _RELEASE = "if (block > 0) release_stage(shared, previous);"
 _LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
 _EMPTY_COUNT = "kSharers * kWarps * CLUSTER"
-_EVERY_CTA = "(1 << CLUSTER) - 1"
-_LOAD_B = "load_b(stage.b, full, b, b_start(start, k));"
+_EVERY_CTA = "(1 << kCtas) - 1"
+_LOAD_B = "load_operand<kCtasDown>(stage.b, full, b, b_start(start, k));"
 _GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
 _FIRST_SYNC = "group.sync();\n        finish.chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
@@ -466,8 +466,8 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "product",
-        "load_a(stage.a, full, a, a_start(start, k));",
-        "load_a(stage.a, full, a, a_start(start, block));",
+        "load_operand<kCtasAcross>(stage.a, full, a, a_start(start, k));",
+        "load_operand<kCtasAcross>(stage.a, full, a, a_start(start, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
@@ -557,7 +557,7 @@ MUTATIONS = (
         "multicast to a CTA too many",
         "pair",
         _EVERY_CTA,
-        "(2 << CLUSTER) - 1",
+        "(2 << kCtas) - 1",
         "fault",
         r"mask 7; the cluster has 2",
     ),
@@ -979,7 +979,7 @@ MUTATIONS = (
     Mutation(
         "the turn is not passed",
         "turns",
-        "if (!is_last) pass_turn(consumer);",
+        "if (!is_last) pass_turn_to(1 - consumer);",
         "",
         "deadlock",
     ),

@@ -42,8 +42,8 @@ DEFECTS = {
         "",
     ),
     "turns are not passed on": (
-        "if constexpr (CONSUMERS > 1) NamedBarrier<2 * kGroupThreads>{kFirstTurn + next}.arrive();",
-        "(void)next;",
+        "NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.arrive();",
+        "(void)group;",
     ),
 }
 # The same in two CTAs that share loads.
