@@ -1,7 +1,8 @@
 """Blockings of ops.matmul side by side: what tools/fit_blockings.py fits the model of tuning.md to.
 
-Writes section "blockings" of the results file. Turns are sustained, and in an order drawn anew for
-every round: what runs behind something lighter or heavier does so by chance.
+Writes section "blockings" of the results file, anew behind every product. Turns are sustained, and
+in an order drawn anew for every round: what runs behind something lighter or heavier does so by
+chance.
 """
 
 from __future__ import annotations
@@ -45,24 +46,26 @@ LARGE = (
     Blocking(2, 192, 1, 16, 128, ping_pong=True),
 )
 MULTIPROCESSORS = 132
-BEST = 4
-SECONDS_PER_TURN = 0.2
+BEST = 3
+SECONDS_PER_TURN = 0.15
 NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
 
 
 def contestants(case: Case) -> list[Blocking]:
     """The model's best and large ones, alone and, unless their groups take turns, in pairs."""
-    best = ranked(case.m, case.n, case.k, MULTIPROCESSORS, on_lines=case.k % 64 == 0)[:BEST]
-    alone = [replace(block, cluster=1, group_m=16) for block in best]
-    return list(dict.fromkeys(itertools.chain.from_iterable(map(_forms, (*alone, *LARGE)))))
+    sides = (case.m, case.n, case.k, MULTIPROCESSORS)
+    best = ranked(*sides, on_lines=case.k % 64 == 0)[:BEST]
+    alone = [replace(one, cluster=1, group_m=16, side_by_side=False) for one in best]
+    forms = itertools.chain.from_iterable(map(_forms, (*alone, *LARGE)))
+    return list(dict.fromkeys((*best, *forms)))
 
 
 def _forms(alone: Blocking) -> Iterator[Blocking]:
     yield alone
-    if not alone.ping_pong:
-        yield replace(alone, cluster=2, group_m=8)
-    if alone.block_m > alone.block_n:
+    if alone.block_m > alone.block_n and not alone.ping_pong:
         yield replace(alone, cluster=2, side_by_side=True)
+    elif not alone.ping_pong:
+        yield replace(alone, cluster=2, group_m=8)
 
 
 def measure(case: Case, blockings: list[Blocking], rounds: int) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def in_random_order(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     cases = [Case(side, side, side) for side in CUBES] + [Case(*sides) for sides in OTHERS]
     found = {case: contestants(case) for case in cases}
@@ -116,12 +119,13 @@ def main() -> None:
     rows = []
     for case, blockings in found.items():
         rows.append(measure(case, blockings, options.rounds))
+        path = record("blockings", rows)
         best = min(rows[-1]["blockings"], key=lambda one: one["us"])
         print(
             f"{case.label:32s} {rows[-1]['torch_us'] / best['us']:.3f} x torch by {best}",
             flush=True,
         )
-    print(record("blockings", rows))
+    print(path)
 
 
 if __name__ == "__main__":

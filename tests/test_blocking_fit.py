@@ -47,6 +47,7 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
             *(chosen.consumers, chosen.block_n, chosen.cluster),
             rows=chosen.rows,
             ping_pong=chosen.ping_pong,
+            side_by_side=chosen.side_by_side,
         )
         if key in times and times[key] > 1.02 * min(times.values()):
             missed.append(row["case"])

@@ -61,6 +61,7 @@ _GROUP_BLOCKS = 16  # that are walked before the next column of blocks
 
 # What follows was measured on an H200.
 _ROUNDS_TO_SHARE = 5
+_ROUNDS_TO_SHARE_ROWS = 4
 _LARGE_BLOCK = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
 _LOADS_TO_TIME = (11.0, 250.0)
 _EXPOSED_DEPTH = 256
@@ -110,6 +111,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     multiprocessors: int,
     *,
     on_lines: bool = True,
+    a_is_k_major: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
     is_uneven: bool = False,
@@ -117,9 +119,8 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
 
-    From `_ROUNDS_TO_SHARE` on, pairs of blocks share the loads of B, unless their groups take
-    turns; before, they would only wait for each other. Where rows are not ``on_lines``, pairs
-    always do.
+    Of many rounds of blocks pairs share loads, unless their groups take turns; of few, they would
+    only wait for each other. Where rows are not ``on_lines``, pairs always do.
 
     Args:
         m: Rows of the output.
@@ -128,7 +129,8 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         multiprocessors: How many blocks run at once.
         on_lines: Whether the operands' rows start on 128-byte lines of L2. Where they do not, every
             row of a box takes two requests.
-        b_is_k_major: Whether K is contiguous in B.
+        a_is_k_major: Whether K is contiguous in A.
+        b_is_k_major: Whether it is in B.
         count: How many such products there are.
         is_uneven: Whether ``m`` is but their mean: the last row of blocks of each is then half
             empty.
@@ -137,6 +139,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     found = ranked(
         *(m, n, k, multiprocessors),
         on_lines=on_lines,
+        a_is_k_major=a_is_k_major,
         b_is_k_major=b_is_k_major,
         count=count,
         is_uneven=is_uneven,
@@ -145,9 +148,14 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE)
     if best.cluster > 1 or is_alone:
         return best
-    is_long = count * best.clusters(m, n) > _ROUNDS_TO_SHARE * multiprocessors
-    shares = is_long and may_share(best.block_n, b_is_k_major=b_is_k_major)
-    return _paired(best) if shares else best
+    rounds = count * best.clusters(m, n) / multiprocessors
+    if rounds > _ROUNDS_TO_SHARE_ROWS and _may_lie_beside(best, a_is_k_major=a_is_k_major):
+        pair = _beside(best)
+        at_once = pair.clusters_at_once(multiprocessors)
+        if fits(pair) and count * pair.clusters(m, n) <= math.ceil(rounds) * at_once:
+            return pair
+    shares = rounds > _ROUNDS_TO_SHARE and may_share(best.block_n, b_is_k_major=b_is_k_major)
+    return _below(best) if shares else best
 
 
 def ranked(  # noqa: PLR0913 - what a model takes
@@ -157,6 +165,7 @@ def ranked(  # noqa: PLR0913 - what a model takes
     multiprocessors: int,
     *,
     on_lines: bool = True,
+    a_is_k_major: bool = True,
     b_is_k_major: bool = True,
     count: int = 1,
     is_uneven: bool = False,
@@ -181,12 +190,26 @@ def ranked(  # noqa: PLR0913 - what a model takes
     found = blocks(m, b_is_k_major=b_is_k_major)
     if on_lines or count > 1:
         return sorted(found, key=time)
-    pairs = (b for b in found if may_share(b.block_n, b_is_k_major=b_is_k_major))
-    return sorted(map(_paired, pairs), key=time)
+    alone = list(found)
+    below = [_below(b) for b in alone if may_share(b.block_n, b_is_k_major=b_is_k_major)]
+    beside = [_beside(b) for b in alone if _may_lie_beside(b, a_is_k_major=a_is_k_major)]
+    return sorted(beside + below, key=time)
 
 
-def _paired(blocking: Blocking) -> Blocking:
+def _below(blocking: Blocking) -> Blocking:
+    """A pair of such blocks, one below the other."""
     return replace(blocking, cluster=2, group_m=_GROUP_BLOCKS // 2)
+
+
+def _beside(blocking: Blocking) -> Blocking:
+    """A pair of such blocks, side by side."""
+    return replace(blocking, cluster=2, side_by_side=True)
+
+
+def _may_lie_beside(blocking: Blocking, *, a_is_k_major: bool) -> bool:
+    """Whether that shares the longer side of the blocks, and can be done."""
+    is_tall = blocking.block_m > blocking.block_n and not blocking.ping_pong
+    return is_tall and may_share_rows(blocking.block_m, a_is_k_major=a_is_k_major)
 
 
 def time_alone(blocking: Blocking, k: int, rounds: int, *, on_lines: bool) -> float:
@@ -249,7 +272,8 @@ def _rate(blocking: Blocking, *, on_lines: bool) -> float:
     if on_lines:
         loaded = loads(blocking)
     else:
-        loaded = 2 * (1 / (blocking.block_m * blocking.cluster) + 1 / blocking.block_n)
+        rows, columns = blocking.block_m * blocking.b_parts, blocking.block_n * blocking.a_parts
+        loaded = 2 * (1 / rows + 1 / columns)
     more = max(0.0, loaded - _LARGE_BLOCK)
     linear, square = _LOADS_TO_TIME
     rate = max(0.05, 1 - linear * more - square * more * more)

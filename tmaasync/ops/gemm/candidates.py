@@ -108,6 +108,7 @@ def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
         problem.k,
         multiprocessors,
         on_lines=problem.on_lines,
+        a_is_k_major=problem.a_is_k_major,
         b_is_k_major=problem.b_is_k_major,
         count=problem.batches,
     )

@@ -28,6 +28,7 @@ def _whole_blocking(problem: Problem, multiprocessors: int, fits: Fits) -> Block
         problem.k,
         multiprocessors,
         on_lines=problem.on_lines,
+        a_is_k_major=problem.a_is_k_major,
         b_is_k_major=k_major,
         count=problem.batches,
         fits=fits,

@@ -59,7 +59,8 @@ def choose_blocking(
 
 
 def _was_raced(blocking: Blocking) -> bool:
-    return blocking.consumers <= _MOST_CONSUMERS and not blocking.ping_pong
+    is_usual = not (blocking.ping_pong or blocking.side_by_side)
+    return is_usual and blocking.consumers <= _MOST_CONSUMERS
 
 
 def most_clusters(rows: int, groups: int, n: int, blocking: Blocking) -> int:
