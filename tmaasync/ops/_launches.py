@@ -31,8 +31,8 @@ class Repeatable:
     """An operation that is one launch, once its arrays are there."""
 
     plan: Plan
-    new_arrays: Callable[[Any], tuple[Any, ...]] | None = None
-    """Makes those that the caller does not give, from the first that is given."""
+    new_arrays: Callable[[], tuple[Any, ...]] | None = None
+    """Makes those that the caller does not give."""
 
 
 class LaunchCache(PlanCache[Repeatable]):
@@ -74,7 +74,7 @@ class LaunchCache(PlanCache[Repeatable]):
         if known == option and check(*arrays):
             new_arrays = entry.plan.new_arrays
             if new_arrays is not None:
-                arrays += new_arrays(arrays[0])
+                arrays += new_arrays()
             handle = current_stream(device) if stream is None else entry.stream(stream)
             if len(arrays) == 4:  # as of attention; written out it costs a third less than map
                 a, b, c, d = arrays
@@ -102,7 +102,7 @@ class LaunchCache(PlanCache[Repeatable]):
             return None
         entry, addresses = found
         new_arrays = entry.plan.new_arrays
-        new = () if new_arrays is None else new_arrays(arrays[0])
+        new = () if new_arrays is None else new_arrays()
         return entry, arrays + new, [*addresses, *map(address_of, new)]
 
     def _new(self, place: tuple[Any, ...]) -> Callable[[], None] | None:

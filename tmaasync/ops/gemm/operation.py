@@ -164,10 +164,10 @@ def _multiply(
     return out
 
 
-def _maker(a: ArrayView, out: ArrayView) -> Callable[[Any], tuple[Any, ...]]:
+def _maker(a: ArrayView, out: ArrayView) -> Callable[[], tuple[Any, ...]]:
     """Makes outputs like this one, of the framework of ``a``."""
     make = rows_maker(a, out)
-    return lambda _: (make(),)
+    return lambda: (make(),)
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
