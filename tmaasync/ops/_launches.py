@@ -76,9 +76,13 @@ class LaunchCache(PlanCache[Repeatable]):
             if new_arrays is not None:
                 arrays += new_arrays()
             handle = current_stream(device) if stream is None else entry.stream(stream)
-            if len(arrays) == 4:  # as of attention; written out it costs a third less than map
+            count = len(arrays)
+            if count == 4:  # as of attention; written out it costs a third less than map
                 a, b, c, d = arrays
                 place = (entry, handle, where(a), where(b), where(c), where(d))
+            elif count == 3:  # as of a product
+                a, b, c = arrays
+                place = (entry, handle, where(a), where(b), where(c))
             else:
                 place = (entry, handle, *map(where, arrays))
         else:

@@ -106,6 +106,8 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
 
 def _frozen(value: Any) -> Any:
     """The argument as a key."""
+    if type(value) is int:  # as a rule; to look for two other types costs four times as much
+        return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
 
 
