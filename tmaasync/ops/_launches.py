@@ -11,7 +11,7 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync.ops._plans import NO_GUESS, Entry, PlanCache, off_granules
 from tmaasync.ops._results import address_of
 
-__all__ = ["Aim", "LaunchCache", "Repeatable"]
+__all__ = ["Aim", "LaunchCache", "Repeatable", "one_array"]
 
 Aim = tuple[PreparedLaunch, Sequence[int]]
 """A launch, and the addresses to launch it with."""
@@ -33,6 +33,11 @@ class Repeatable:
     plan: Plan
     new_arrays: Callable[[], tuple[Any, ...]] | None = None
     """Makes those that the caller does not give."""
+
+
+def one_array(make: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
+    """Makes new arrays where there is one."""
+    return lambda: (make(),)
 
 
 class LaunchCache(PlanCache[Repeatable]):

@@ -10,7 +10,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
 from tmaasync.ops._plans import Layout
 from tmaasync.ops._results import empty, maker
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
@@ -107,8 +107,8 @@ def _maker(q: ArrayView, *, is_new: bool, return_lse: bool) -> Callable[[], tupl
     if is_new and return_lse:
         return lambda: (make_out(), make_lse())
     if is_new:
-        return lambda: (make_out(),)
-    return (lambda: (make_lse(),)) if return_lse else None
+        return one_array(make_out)
+    return one_array(make_lse) if return_lse else None
 
 
 def _lse_shape(q: ArrayView) -> tuple[int, ...]:
