@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import struct
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -118,21 +119,35 @@ class TensorGuards:
 
 
 class Torch(ModuleType):
-    """As much of torch as a launch asks: its guards, unless it has none, and its stream."""
+    """As much of torch as a launch asks: its guards, unless it has none, its stream, its memory."""
 
     Tensor = Tensor
+    float16, float32 = _dtype("torch.float16"), _dtype("torch.float32")
 
     def __init__(self, *, has_guards: bool = True) -> None:
         super().__init__("torch")
         self.stream = 5
+        self.device = 0
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.stream)
         if has_guards:
-            guards = SimpleNamespace(TensorGuards=TensorGuards)
+            guards = SimpleNamespace(
+                TensorGuards=TensorGuards, _empty_strided_cuda=self._empty_strided_cuda
+            )
             self._C._dynamo = SimpleNamespace(guards=guards)
+            self._C._cuda_getDevice = lambda: self.device
 
-    @staticmethod
-    def empty_like(tensor: Any) -> Any:
-        return type(tensor)(np.empty_like(tensor.array), device="cuda:0")
+    def _empty_strided_cuda(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Named
+    ) -> Any:
+        """Memory of the current device."""
+        flat = np.empty(math.prod(shape), str(dtype).removeprefix("torch."))
+        steps = [flat.itemsize * stride for stride in strides]
+        array = np.lib.stride_tricks.as_strided(flat, shape, steps)
+        return Tensor(array, device=f"cuda:{self.device}")
+
+    def empty(self, shape: tuple[int, ...], *, dtype: Named, device: str) -> Any:
+        kind = str(dtype).removeprefix("torch.")
+        return Tensor(np.empty(shape, kind), device=device)
 
 
 @dataclass

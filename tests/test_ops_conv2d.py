@@ -205,7 +205,8 @@ def test_an_output_over_what_is_read_finds_no_launch() -> None:
     assert plan.aim(apart) is None  # nothing was launched
     plan._launch = PreparedLaunch.__new__(PreparedLaunch)
 
-    assert plan.aim(apart) == (plan._launch, apart)
-    for which in (0, 1, 3):
-        over = [3 << 20 if index == which else at for index, at in enumerate(apart)]
+    order = (0, 1, 3, 2)  # the kernel has the output before the bias
+    assert plan.aim(apart) == (plan._launch, tuple(apart[place] for place in order))
+    for which in (0, 1, 2):
+        over = [4 << 20 if index == which else at for index, at in enumerate(apart)]
         assert plan.aim(over) is None

@@ -102,9 +102,12 @@ def test_an_output_over_what_is_read_finds_no_plan(a: int, b: int, is_apart: boo
     plan = plan_for(*(Matrix.of(_arrays.view(array)) for array in (A, B, out)))
 
     plan._launch = PreparedLaunch.__new__(PreparedLaunch)
-    aim = plan.aim((a, b, 4096, 16384))
+    aim = plan.aim((a, b, 16384, 4096))
 
     assert (aim is not None) == is_apart
+    if aim is not None:
+        *operands, c, ends = aim[1]
+        assert (sorted(operands), c, ends) == (sorted((a, b)), 4096, 16384)
 
 
 @pytest.mark.parametrize(

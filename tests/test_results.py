@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import fake_arrays
 import numpy as np
 import pytest
-from fake_arrays import Tensor, Torch
+from fake_arrays import Tensor
 
 from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._results import empty_rows, rows_maker
+from tmaasync.ops._results import empty_rows, maker, rows_maker
 
 
 @pytest.mark.parametrize("columns", [24, 21])
@@ -28,22 +30,50 @@ def test_rows_are_made_again_with_the_padding_of_the_first(columns: int) -> None
         assert array.dtype == np.float16
 
 
-def test_torch_is_asked_for_contiguous_rows_in_its_own_words(
+class Torch(fake_arrays.Torch):
+    """Notes what it is asked for in words that everybody knows."""
+
+    def __init__(self, *, has_guards: bool) -> None:
+        super().__init__(has_guards=has_guards)
+        self.asked: list[str] = []
+
+    def empty(self, shape: tuple[int, ...], *, dtype: Any, device: str) -> Any:
+        self.asked.append(device)
+        return super().empty(shape, dtype=dtype, device=device)
+
+
+def on_device(array: Any, device: int) -> ArrayView:
+    """A view that says so, of memory of the host."""
+    owner = Tensor(array, device=f"cuda:{device}")
+    return _arrays.view(array)._replace(framework="torch", device=device, owner=owner)
+
+
+@pytest.mark.parametrize("has_guards", [True, False])
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("shape", [(), (7,), (3, 24), (2, 1, 0, 5), (2, 3, 1, 8)])
+def test_torch_makes_contiguous_tensors_on_the_device_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], device: int, has_guards: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=has_guards))
+    first = on_device(np.zeros((4, 16), np.float16)[:, :8], device)
+    make = maker(first, shape, element(np.float32))
+
+    one, other = make(), make()
+
+    assert one.array is not other.array
+    assert (one.shape, str(one.dtype), one.get_device()) == (shape, "torch.float32", device)
+    assert one.is_contiguous()
+
+
+def test_a_device_that_is_no_longer_the_current_one_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Any] = []
-
-    def empty(shape: tuple[int, ...], **options: Any) -> str:
-        asked.append((shape, options))
-        return "rows"
-
-    torch = Torch()
-    monkeypatch.setattr(torch, "empty", empty, raising=False)
+    torch = Torch(has_guards=True)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    rows = Tensor(np.zeros((3, 24), np.float16), device="cuda:1")
-    view = _arrays.view(np.zeros((3, 24), np.float16))
-    view = view._replace(framework="torch", device=1, owner=rows)
+    view = on_device(np.zeros((3, 24), np.float16), 1)
     make = rows_maker(view, view)
 
-    assert [make(), make()] == ["rows", "rows"]
-    assert asked == [((3, 24), {"dtype": rows.dtype, "device": rows.device})] * 2
+    for torch.device in (1, 0, 1):
+        assert make().get_device() == 1
+
+    assert torch.asked == ["cuda:1"]

@@ -88,6 +88,10 @@ def test_the_same_groups_give_the_same_bits() -> None:
 
     for _ in range(50):
         assert (cupy.asnumpy(ops.grouped_matmul(a, b, ends, out=out)) == first).all()
+    outs = [ops.grouped_matmul(a, b, ends) for _ in range(5)]
+    assert len({out.data.ptr for out in outs}) == 5
+    for out in outs:
+        assert (cupy.asnumpy(out) == first).all()
 
 
 def test_offsets_that_the_kernel_ahead_makes_are_waited_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -9,8 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, _driver, ops
+from tmaasync import ArgumentError, _arrays, _driver, ops
+from tmaasync._elements import element
 from tmaasync.ops._launches import LaunchCache
+from tmaasync.ops._results import maker
 from tmaasync.ops.gemm import operation
 
 cupy = pytest.importorskip("cupy")
@@ -204,6 +207,23 @@ def test_outputs_that_are_not_given_are_new_in_each_call(return_lse: bool) -> No
     assert len({array.data_ptr() for pair in pairs for array in pair}) == 5 * len(pairs[0])
     for pair in pairs:
         assert all(torch.equal(ours, first) for ours, first in zip(pair, pairs[0], strict=True))
+
+
+def test_torch_makes_outputs_as_its_own_compiler_does() -> None:
+    torch = pytest.importorskip("torch")
+    like = _arrays.view(torch.zeros(4, 16, device="cuda").half()[:, :8])
+    make = maker(like, (2, 3, 1, 8), element(ml_dtypes.bfloat16))
+
+    assert not isinstance(make, functools.partial), "torch.empty: a new output costs 1 us more"
+    wanted = torch.empty(2, 3, 1, 8, device="cuda", dtype=torch.bfloat16)
+    for mode in (torch.inference_mode(), torch.no_grad(), torch.enable_grad()):
+        with mode:
+            made, other = make(), make()
+            assert made.is_inference() == torch.empty_like(wanted).is_inference()
+        assert made.data_ptr() != other.data_ptr()
+        assert (made.shape, made.stride()) == (wanted.shape, wanted.stride())
+        assert (made.dtype, made.device) == (wanted.dtype, wanted.device)
+        assert not made.requires_grad
 
 
 @pytest.mark.parametrize("framework", ["torch", "cupy"])

@@ -11,7 +11,7 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync.ops._plans import NO_GUESS, Entry, PlanCache, off_granules
 from tmaasync.ops._results import address_of
 
-__all__ = ["Aim", "LaunchCache", "Repeatable"]
+__all__ = ["Aim", "LaunchCache", "Repeatable", "one_array"]
 
 Aim = tuple[PreparedLaunch, Sequence[int]]
 """A launch, and the addresses to launch it with."""
@@ -31,8 +31,13 @@ class Repeatable:
     """An operation that is one launch, once its arrays are there."""
 
     plan: Plan
-    new_arrays: Callable[[Any], tuple[Any, ...]] | None = None
-    """Makes those that the caller does not give, from the first that is given."""
+    new_arrays: Callable[[], tuple[Any, ...]] | None = None
+    """Makes those that the caller does not give."""
+
+
+def one_array(make: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
+    """Makes new arrays where there is one."""
+    return lambda: (make(),)
 
 
 class LaunchCache(PlanCache[Repeatable]):
@@ -74,11 +79,15 @@ class LaunchCache(PlanCache[Repeatable]):
         if known == option and check(*arrays):
             new_arrays = entry.plan.new_arrays
             if new_arrays is not None:
-                arrays += new_arrays(arrays[0])
+                arrays += new_arrays()
             handle = current_stream(device) if stream is None else entry.stream(stream)
-            if len(arrays) == 4:  # as of attention; written out it costs a third less than map
+            count = len(arrays)
+            if count == 4:  # as of attention; written out it costs a third less than map
                 a, b, c, d = arrays
                 place = (entry, handle, where(a), where(b), where(c), where(d))
+            elif count == 3:  # as of a product
+                a, b, c = arrays
+                place = (entry, handle, where(a), where(b), where(c))
             else:
                 place = (entry, handle, *map(where, arrays))
         else:
@@ -102,7 +111,7 @@ class LaunchCache(PlanCache[Repeatable]):
             return None
         entry, addresses = found
         new_arrays = entry.plan.new_arrays
-        new = () if new_arrays is None else new_arrays(arrays[0])
+        new = () if new_arrays is None else new_arrays()
         return entry, arrays + new, [*addresses, *map(address_of, new)]
 
     def _new(self, place: tuple[Any, ...]) -> Callable[[], None] | None:

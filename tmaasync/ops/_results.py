@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ __all__ = [
     "copy_bytes",
     "empty",
     "empty_rows",
-    "maker_like",
+    "maker",
     "padded_row_bytes",
     "rows_maker",
 ]
@@ -45,21 +46,41 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
         return cupy.empty(shape, dtype=element.dtype)
 
 
-def maker_like(view: ArrayView) -> Callable[[Any], Any]:
-    """What makes `empty` arrays like a given one, if that is like the array of ``view``.
+def maker(like: ArrayView, shape: tuple[int, ...], element: Element) -> Callable[[], Any]:
+    """What makes arrays of `empty` again and again, at less cost; it holds no array."""
+    if like.framework == "torch" and like.device is not None:
+        return _torch_maker(shape, getattr(sys.modules["torch"], element.name), like.device)
+    return functools.partial(empty, _unowned(like), shape, element)
 
-    torch does so at half the cost, if they are contiguous.
+
+def _torch_maker(shape: tuple[int, ...], dtype: object, device: int) -> Callable[[], Any]:
+    """What makes contiguous tensors there.
+
+    It asks as torch.compile's own code does, at a quarter of the cost of torch.empty. That knows
+    the current device alone, which is the right one as a rule.
     """
-    owner: Any = view.owner
-    if view.framework == "torch" and owner.is_contiguous():
-        make: Callable[[Any], Any] = sys.modules["torch"].empty_like
-        return make
-    like = view._replace(owner=None, lease=None)
-    return lambda _: empty(like, like.shape, like.element)
+    torch = sys.modules["torch"]
+    sizes = [max(size, 1) for size in shape]
+    strides = tuple(math.prod(sizes[dimension + 1 :]) for dimension in range(len(sizes)))
+    anywhere = functools.partial(torch.empty, shape, dtype=dtype, device=f"cuda:{device}")
+    try:
+        current_device = torch._C._cuda_getDevice
+        allocate = torch._C._dynamo.guards._empty_strided_cuda
+    except AttributeError:  # not public: another release may differ
+        return anywhere
+
+    def make() -> Any:
+        return allocate(shape, strides, dtype) if current_device() == device else anywhere()
+
+    return make
+
+
+def _unowned(view: ArrayView) -> ArrayView:
+    return view._replace(owner=None, lease=None)
 
 
 def address_of(array: Any) -> int:
-    """Where an array of `empty` or `maker_like` starts."""
+    """Where an array of `empty` or `maker` starts."""
     of_torch = getattr(array, "data_ptr", None)
     return _arrays.view(array).address if of_torch is None else int(of_torch())
 
@@ -76,10 +97,8 @@ def rows_maker(like: ArrayView, rows: ArrayView) -> Callable[[], Any]:
     """What makes arrays of `empty_rows` again, for ``like``, that lie like one of them."""
     owner: Any = rows.owner
     if rows.framework == "torch" and owner.is_contiguous():
-        empty_torch = sys.modules["torch"].empty
-        return functools.partial(empty_torch, rows.shape, dtype=owner.dtype, device=owner.device)
-    like = like._replace(owner=None, lease=None)
-    return functools.partial(empty_rows, like, rows.shape, rows.element)
+        return maker(rows, rows.shape, rows.element)
+    return functools.partial(empty_rows, _unowned(like), rows.shape, rows.element)
 
 
 def padded_row_bytes(columns: int, element: Element) -> int:

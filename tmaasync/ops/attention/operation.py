@@ -10,9 +10,9 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
 from tmaasync.ops._plans import Layout
-from tmaasync.ops._results import empty, maker_like
+from tmaasync.ops._results import empty, maker
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
 from tmaasync.ops.attention.plan import plan_for
 from tmaasync.ops.attention.scores import Scores
@@ -88,7 +88,7 @@ def attention(  # noqa: PLR0913 - what attention has
         out = empty(views.q, views.q.shape, views.q.element)
     target = _arrays.view(out, argument="out")
     check_output("out", target, views)
-    lse = _new_lse(views.q) if return_lse else None
+    lse = empty(views.q, _lse_shape(views.q), _FLOAT32) if return_lse else None
     plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
     plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
     if plan.is_ready:
@@ -101,18 +101,16 @@ def attention(  # noqa: PLR0913 - what attention has
 _LAUNCHES = LaunchCache()
 
 
-def _maker(
-    q: ArrayView, *, is_new: bool, return_lse: bool
-) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Makes the arrays that the caller does not give, from one like q; None if there are none."""
-    make_out, like = maker_like(q), q._replace(owner=None, lease=None)
+def _maker(q: ArrayView, *, is_new: bool, return_lse: bool) -> Callable[[], tuple[Any, ...]] | None:
+    """Makes the arrays that the caller does not give; None if there are none."""
+    make_out, make_lse = maker(q, q.shape, q.element), maker(q, _lse_shape(q), _FLOAT32)
     if is_new and return_lse:
-        return lambda given: (make_out(given), _new_lse(like))
+        return lambda: (make_out(), make_lse())
     if is_new:
-        return lambda given: (make_out(given),)
-    return (lambda _: (_new_lse(like),)) if return_lse else None
+        return one_array(make_out)
+    return one_array(make_lse) if return_lse else None
 
 
-def _new_lse(q: ArrayView) -> Any:
+def _lse_shape(q: ArrayView) -> tuple[int, ...]:
     batch, positions, heads, _ = q.shape
-    return empty(q, (batch, heads, positions), _FLOAT32)
+    return batch, heads, positions

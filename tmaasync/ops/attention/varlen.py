@@ -12,7 +12,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._plans import Layout, PlanCache
-from tmaasync.ops._results import address_of, empty, maker_like
+from tmaasync.ops._results import address_of, empty, maker
 from tmaasync.ops.attention.arguments import Views, check_output, reachable, refuse
 from tmaasync.ops.attention.pages import PageTable, check_pages
 from tmaasync.ops.attention.scores import Scores
@@ -123,7 +123,7 @@ def _attend_anew(call: _Call, options: _Options, stream: object) -> Any:
         out = empty(views.q, views.q.shape, views.q.element)
     target = _arrays.view(out, argument="out")
     check_output("out", target, views)
-    lse = _new_lse(views.q) if options.return_lse else None
+    lse = empty(views.q, _lse_shape(views.q), _FLOAT32) if options.return_lse else None
     if not views.q.is_empty:
         layout = Layout.of(reachable(target))
         pages, entries = (None, None) if table is None else (table.pages, table.view)
@@ -215,16 +215,16 @@ class _Known(NamedTuple):
     """A plan that served arrays like these before."""
 
     plan: VarlenPlan
-    make_output: Callable[[Any], Any]
-    like: ArrayView
-    """An array like q."""
+    make_output: Callable[[], Any]
+    make_lse: Callable[[], Any]
 
 
 _PLANS: PlanCache[_Known] = PlanCache()
 
 
 def _remember(call: _Call, options: _Options, plan: VarlenPlan, q: ArrayView) -> None:
-    known = _Known(plan, maker_like(q), q._replace(owner=None, lease=None))
+    make_lse = maker(q, _lse_shape(q), _FLOAT32)
+    known = _Known(plan, maker(q, q.shape, q.element), make_lse)
     frameworks = [_arrays.view(array).framework for array in call.arrays]
     _PLANS.remember(call.arrays, (call.form, options), known, frameworks, q.device)
 
@@ -234,23 +234,23 @@ def _attend_again(call: _Call, options: _Options) -> Any:
     found = _PLANS.find(call.arrays, (call.form, options), None)
     if found is None:
         return None
-    (plan, make_output, like), (sums_q, k, q, v, *others), stream = found
+    (plan, make_output, make_lse), (sums_q, k, q, v, *others), stream = found
     has_same_sums, has_no_table, has_no_output = call.form
     more = iter(others)
     sums_k = sums_q if has_same_sums else next(more)
     table = 0 if has_no_table else next(more)
-    out = make_output(call.q) if has_no_output else call.out
+    out = make_output() if has_no_output else call.out
     arrays = (q, k, v, address_of(out) if has_no_output else next(more))
     if not has_no_output and not plan.keeps_apart(arrays):
         return None
-    lse = _new_lse(like) if options.return_lse else None
+    lse = make_lse() if options.return_lse else None
     plan.start(arrays, (sums_q, sums_k), table, 0 if lse is None else address_of(lse), stream)
     return out if lse is None else (out, lse)
 
 
-def _new_lse(q: ArrayView) -> Any:
+def _lse_shape(q: ArrayView) -> tuple[int, ...]:
     rows, heads, _ = q.shape
-    return empty(q, (heads, rows), _FLOAT32)
+    return heads, rows
 
 
 def _limits(side: str, max_length: Any, rows: int | None) -> Limits:

@@ -20,7 +20,7 @@ from tmaasync.errors import ArgumentError
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import in_order
 from tmaasync.ops._plans import Layout, is_apart
-from tmaasync.ops._results import address_of, empty, maker_like
+from tmaasync.ops._results import address_of, empty, maker
 from tmaasync.ops.attention.arguments import Views, reachable
 from tmaasync.ops.attention.kernel import (
     Blocking,
@@ -102,7 +102,7 @@ class VarlenPlan:
         self._below_bytes: tuple[int, ...] = ()
         self._broken = _host_word(self._device)
         self._kept: tuple[object, Any] | None = None
-        self._new_list: Callable[[Any], Any] | None = None
+        self._new_list: Callable[[], Any] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -134,8 +134,7 @@ class VarlenPlan:
             return
         with self._lock:
             self._refuse_broken("an earlier call")
-            _, last = self._kept
-            tiles = new_list(last)
+            tiles = new_list()
             place = address_of(tiles)
             cut.at((*sums, place, table), stream)
             self._start(attend, arrays, lse, place, stream)
@@ -173,7 +172,8 @@ class VarlenPlan:
             lse_address = 0 if lse is None else lse.address
             addresses = [view.address for view in arrays]
             self._start(self._attend, addresses, lse_address, address_of(tiles), handle)
-            self._new_list = maker_like(_arrays.view(tiles))
+            seen = _arrays.view(tiles)
+            self._new_list = maker(seen, seen.shape, seen.element)
 
     def _start(
         self, attend: _Launch, arrays: Sequence[int], lse: int, tiles: int, stream: int

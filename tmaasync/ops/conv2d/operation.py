@@ -9,8 +9,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync.errors import ArrayTypeError
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops._launches import LaunchCache, Repeatable
-from tmaasync.ops._results import empty_rows
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
+from tmaasync.ops._results import empty_rows, rows_maker
 from tmaasync.ops.conv2d.arguments import OUTPUTS, Place, Views, check_output, window_over
 from tmaasync.ops.conv2d.plan import plan_for
 from tmaasync.tile.window import Padding, PerSide
@@ -76,10 +76,17 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
            [48., 72., 72., 48.],
            [32., 48., 48., 32.]], dtype=float16)
     """
-    arrays = (images, filters, out) if bias is None else (images, filters, out, bias)
-    option = (_frozen(stride), _frozen(padding), _frozen(dilation), relu, dtype, len(arrays))
-    if out is not None and _LAUNCHES.run(arrays, option, stream) is not None:
-        return out
+    is_new = out is None
+    arrays: tuple[Any, ...]
+    if bias is None:
+        arrays = (images, filters) if is_new else (images, filters, out)
+    else:
+        arrays = (images, filters, bias) if is_new else (images, filters, bias, out)
+    steps = (_frozen(stride), _frozen(padding), _frozen(dilation))
+    option = (steps, relu, dtype, bias is None, is_new)
+    done = _LAUNCHES.run(arrays, option, stream)
+    if done is not None:
+        return done[-1]
     views = Views.of(images, filters, bias)
     window = window_over(views, stride, padding, dilation)
     shape = (
@@ -87,7 +94,6 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
         *window.outputs(views.images.shape[1:3]),
         views.filters.shape[0],
     )
-    is_new = out is None
     if is_new:
         out = empty_rows(views.images, shape, _output_type(views.images, dtype))
     target = _arrays.view(out, argument="out")
@@ -98,14 +104,17 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     )
     plan = plan_for(views.places, Place.of(target), is_new, window, epilogue)
     plan.run(views, target, stream)
-    if plan.is_direct and not is_new:
+    if plan.is_direct:
         frameworks = (*views.frameworks, target.framework)
-        _LAUNCHES.remember(arrays, option, Repeatable(plan), frameworks, target.device)
+        make = one_array(rows_maker(views.images, target)) if is_new else None
+        _LAUNCHES.remember(arrays, option, Repeatable(plan, make), frameworks, target.device)
     return out
 
 
 def _frozen(value: Any) -> Any:
     """The argument as a key."""
+    if type(value) is int:  # as a rule; to look for two other types costs four times as much
+        return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
 
 

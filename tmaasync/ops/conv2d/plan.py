@@ -78,13 +78,15 @@ class Plan:
     def aim(self, addresses: Sequence[int]) -> Aim | None:
         """The convolution of arrays there that look like those of the last `run`.
 
-        The addresses are in the order of the kernel's parameters. None if the output meets another,
-        or if nothing was launched before on a GPU.
+        The addresses are those of images, filters, bias if there is one, and output. None if the
+        output meets another, or if nothing was launched before on a GPU.
         """
         launch = self._launch
-        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, addresses, self._spans):
+        images, filters, *bias, out = addresses
+        places = (images, filters, out, *bias)
+        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, places, self._spans):
             return None
-        return launch, addresses
+        return launch, places
 
     def _run_on_copies(self, views: Views, out: ArrayView, handle: int) -> None:
         """Of what TMA cannot reach."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tmaasync import _arrays
@@ -10,7 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._streams import stream_of
 from tmaasync.ops._copies import in_order
-from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
 from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import empty_rows, rows_maker
 from tmaasync.ops.gemm.arguments import check_places, new_output
@@ -155,19 +154,13 @@ def _multiply(
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)
         if extras is PLAIN and reading is _AS_THEY_ARE:
-            repeatable = Repeatable(plan, _maker(left, target) if is_new else None)
+            repeatable = Repeatable(plan, one_array(rows_maker(left, target)) if is_new else None)
             arrays = (a, b) if is_new else (a, b, out)
             _LAUNCHES.remember(arrays, (dtype, is_new), repeatable, frameworks, target.device)
         elif not is_new:
             arrays, option = (a, b, out, *extras.arrays), (dtype, extras.form, reading)
             _PLANS.remember(arrays, option, plan, frameworks, target.device)
     return out
-
-
-def _maker(a: ArrayView, out: ArrayView) -> Callable[[Any], tuple[Any, ...]]:
-    """Makes outputs like this one, of the framework of ``a``."""
-    make = rows_maker(a, out)
-    return lambda _: (make(),)
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:

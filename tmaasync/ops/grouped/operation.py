@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tmaasync import _arrays
-from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
+from tmaasync.ops._results import rows_maker
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.grouped.arguments import check_operands, check_output, new_output
 from tmaasync.ops.grouped.offsets import Offsets
@@ -59,13 +60,15 @@ def grouped_matmul(
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """
-    arrays = (a, b, out, offsets)
-    if out is not None and _LAUNCHES.run(arrays, dtype, stream) is not None:
-        return out
+    is_new = out is None
+    option = (dtype, is_new)
+    arrays = (a, b, offsets) if is_new else (a, b, offsets, out)
+    done = _LAUNCHES.run(arrays, option, stream)
+    if done is not None:
+        return done[3]
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     check_operands(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
-    is_new = out is None
     if is_new:
         out = new_output(rows, matrices, dtype)
     target = _arrays.view(out, argument="out")
@@ -75,6 +78,7 @@ def grouped_matmul(
     layout = Matrix.of(target)._replace(owns_padding=is_new)
     plan = plan_for(Matrix.of(rows), Matrix.of(matrices), layout)
     frameworks = plan.run(rows, matrices, target, ends, stream)
-    if plan.is_direct and ends.is_in_place and not is_new:
-        _LAUNCHES.remember(arrays, dtype, Repeatable(plan), frameworks, rows.device)
+    if plan.is_direct and ends.is_in_place:
+        make = one_array(rows_maker(rows, target)) if is_new else None
+        _LAUNCHES.remember(arrays, option, Repeatable(plan, make), frameworks, rows.device)
     return out

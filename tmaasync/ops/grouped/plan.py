@@ -100,13 +100,14 @@ class Plan:
     def aim(self, addresses: Sequence[int]) -> Aim | None:
         """The product of arrays there that look like those of the last `run`.
 
-        The addresses are those of rows, matrices, output and ends. None if the output meets the
+        The addresses are those of rows, matrices, ends and output. None if the output meets the
         rows or the matrices, or if nothing was launched before on a GPU.
         """
         launch = self._launch
-        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, addresses, self._spans):
+        a, b, ends, c = addresses
+        if not isinstance(launch, PreparedLaunch) or not is_apart(_OUT, (a, b, c), self._spans):
             return None
-        return launch, self._words(addresses)
+        return launch, self._words((a, b, c, ends))
 
     def _words(self, addresses: Sequence[int]) -> Sequence[int]:
         """The kernel's first parameters."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._elements import element
-from tmaasync.ops._launches import LaunchCache, Repeatable
+from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
+from tmaasync.ops._results import rows_maker
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.scaled_gemm.arguments import Operands, check_output, new_output
 from tmaasync.ops.scaled_gemm.plan import plan_for
@@ -70,12 +71,13 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     >>> scaled_matmul(a, b.T, scale_a, np.ones((2, 1), np.float32), dtype="float32")[:, 0]
     array([384., 896.], dtype=float32)
     """
-    option = (dtype, a_dtype, b_dtype)
-    arrays = (a, b, scale_a, scale_b, out)
-    if out is not None and _LAUNCHES.run(arrays, option, stream) is not None:
-        return out
-    operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     is_new = out is None
+    option = (dtype, a_dtype, b_dtype, is_new)
+    arrays = (a, b, scale_a, scale_b) if is_new else (a, b, scale_a, scale_b, out)
+    done = _LAUNCHES.run(arrays, option, stream)
+    if done is not None:
+        return done[4]
+    operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
     if is_new:
         out = new_output(operands, _USUAL_OUTPUT if dtype is None else dtype)
     target = _arrays.view(out, argument="out")
@@ -83,7 +85,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     matrix = Matrix.of(target)._replace(owns_padding=is_new)
     plan = plan_for(tuple(map(Matrix.of, operands)), matrix, operands.column_scales)
     plan.run(operands, target, stream)
-    if plan.is_direct and not is_new:
+    if plan.is_direct:
         frameworks = tuple(view.framework for view in (*operands, target))
-        _LAUNCHES.remember(arrays, option, Repeatable(plan), frameworks, target.device)
+        repeatable = Repeatable(plan, one_array(rows_maker(operands.a, target)) if is_new else None)
+        _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out
