@@ -21,14 +21,16 @@ def test_blocks_and_rounds_are_those_that_one_counts(
     document = told("plan", *map(str, sides), f"--multiprocessors={multiprocessors}")
 
     m, n, _ = sides if not document["multiplies_transposes"] else (sides[1], sides[0], 0)
-    rows, columns = document["block"]["m"] * document["cluster"], document["block"]["n"]
-    pairs = len(range(0, m, rows)) * len(range(0, n, columns))
+    rows, columns = document["block"]["m"], document["block"]["n"]
+    beside = document["cluster"] if document["side_by_side"] else 1
+    below = document["cluster"] // beside
+    pairs = len(range(0, m, rows * below)) * len(range(0, n, columns * beside))
     at_once = multiprocessors // document["cluster"]
     rounds = [pairs - done for done in range(0, pairs, at_once)]
     assert document["blocks"] == pairs * document["cluster"]
     assert document["rounds"] == len(rounds)
     assert document["last_round"] == rounds[-1] * document["cluster"]
-    area = len(rounds) * multiprocessors * document["block"]["m"] * columns
+    area = len(rounds) * multiprocessors * rows * columns
     assert document["useful"] == pytest.approx(m * n / area)
     assert 0 < document["useful"] <= 1
 
@@ -38,7 +40,7 @@ def test_the_blocks_are_those_of_the_documentation() -> None:
 
     assert (document["block"]["n"], document["rounds"], document["blocks"]) == (160, 5, 640)
     assert document["block"]["m"] == 256
-    assert document["cluster"] == 1
+    assert (document["cluster"], document["side_by_side"]) == (2, True)
 
 
 def test_the_shared_memory_is_what_the_compiler_says() -> None:

@@ -96,6 +96,7 @@ def _facts(product: Plan, kind: Element, multiprocessors: int) -> dict[str, Any]
         "threads": blocking.threads,
         "accumulators_per_thread": blocking.rows * blocking.block_n // 128,
         "cluster": blocking.cluster,
+        "side_by_side": blocking.side_by_side,
         "split": blocking.split,
         "ping_pong": blocking.ping_pong,
         "group_m": blocking.group_m,
@@ -141,4 +142,6 @@ def _warpgroups(facts: dict[str, Any]) -> str:
 def _cluster(facts: dict[str, Any]) -> str:
     if facts["split"] > 1:
         return f"{facts['split']} blocks multiply a part of K each, of the same output"
-    return "pairs of blocks share loads" if facts["cluster"] == 2 else "each block alone"
+    if facts["side_by_side"]:
+        return "pairs of blocks, side by side, share loads of A"
+    return "pairs of blocks share loads of B" if facts["cluster"] == 2 else "each block alone"
