@@ -70,6 +70,7 @@ def driver_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
         monkeypatch.setattr(bindings, "device_count", lambda: count)
         monkeypatch.setattr(launches, "_native", lambda config: config.stream)
         monkeypatch.setattr(devices, "on_device", driver.on_device)
+        monkeypatch.setattr(devices, "current_device", lambda: driver.current)
         return driver
 
     return make
@@ -174,10 +175,23 @@ def test_where_there_are_several_devices_the_right_one_is_made_current(
     driver_of: Any, launched: Any
 ) -> None:
     driver = driver_of(2)
+    launch = prepared()
+    launched(launch)
     driver.current = 1
-    launched(prepared())
-    assert [device for _, device, _ in driver.launched] == [0]
+    launched(launch)
+    assert [device for _, device, _ in driver.launched] == [0, 0]
     assert driver.current == 1
+
+
+def test_where_there_are_several_devices_what_is_aimed_still_has_arguments_of_its_own(
+    driver_of: Any,
+) -> None:
+    driver = driver_of(2)
+    launch = prepared()
+    aimed = launch.aimed((0x1000, 0x2000), 9)
+    launch.at((0x3000, 0x4000), 7)
+    aimed()
+    assert driver.launched[-1] == (9, 0, [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]])
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,19 @@ class _Untraced:
 UNTRACED: Tracer = _Untraced()
 
 
+def _on_its_device(device: int, call: Callable[[], None]) -> Callable[[], None]:
+    """What makes a device's context current for a call, unless it is."""
+
+    def there() -> None:
+        if devices.current_device() == device:
+            call()
+        else:
+            with devices.on_device(device):
+                call()
+
+    return there
+
+
 class PreparedLaunch:
     """A launch whose arguments are packed: calling it is one driver call.
 
@@ -125,8 +138,6 @@ class PreparedLaunch:
         It has its own copy of the packed arguments, which never changes: calling it writes nothing
         and takes no lock. To make it costs about as much as three calls of `at`.
         """
-        if not self._is_only_device:
-            return functools.partial(self.at, addresses, stream)
         config = self._config
         if stream != config.stream:
             config = config._replace(stream=stream)
@@ -143,7 +154,7 @@ class PreparedLaunch:
             if result:
                 self._launch_on_device(result, native, pointers)
 
-        return call
+        return call if self._is_only_device else _on_its_device(self._device, call)
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
