@@ -19,17 +19,19 @@
 //   HAS_LSE         whether the log-sum-exp is wanted
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //
+//   SPLITS_KEYS     whether spans of tiles may be worked on in pieces, each of them a part of the
+//                   keys, by several clusters; where nothing is packed
+//
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
-// differ, the number of each cluster's span of tiles in each of `rounds`.
+// differ, the number of each cluster's span of tiles in each of `rounds`, or, where keys are split,
+// its PaddedWalk::Piece. `parts` is where the sums of such pieces go, for attention_merge.cu.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the
 // arrays are TMA's zero fill on loads, so that no NaN of a neighbour gets in, and its clipping on
 // stores.
-#include "attention_products.cuh"
+#include "attention_parts.cuh"
 
 using namespace tmaasync;
-
-using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 
 // Registers per thread: what a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
 // single consumer has enough from the start. A producer that sends to two CTAs holds more.
@@ -39,42 +41,38 @@ constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? (kSen
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
-__device__ __forceinline__ void write_lse(
-    const Problem& problem, const Tile& tile, int group, const float (&values)[2], float* lse
+// Where the group's sums of a part of the keys go.
+__device__ __forceinline__ GroupPart& part_of(
+    const Consumer& consumer, const Tile& tile, Part* parts
 ) {
-    if (lane_index() % 4 != 0) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = row_of_thread(group) + 8 * half;
-        const int position = tile.position + row / HEADS_PER_TILE;
-        const int head = tile.head + row % HEADS_PER_TILE;
-        if (position >= tile.entry.queries.length) continue;
-        const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry.index) * problem.heads + head;
-        lse[line * problem.queries + tile.entry.queries.start + position] = values[half];
-    }
+    return parts[tile.place() * CLUSTER + rank_in_span()].groups[consumer.group];
 }
 
 __device__ __forceinline__ void store_output(
-    Consumer& consumer, const OTile& o, const Tile& tile, Sums& sums, const float (&shares)[2]
+    Consumer& consumer,
+    const OTile& o,
+    const Tile& tile,
+    Sums& sums,
+    const float (&shares)[2],
+    Part* parts
 ) {
-    const int group = consumer.group;
-    const NamedBarrier<kGroupThreads> everyone{1u + group};
+    if constexpr (SPLITS_KEYS) {
+        if (tile.is_part()) {
+            auto& part = part_of(consumer, tile, parts);
+            if (has_queries(tile, consumer.group)) part.write(sums);
+            if constexpr (O_OVER_Q) release(consumer.shared.q_empty[0][consumer.group]);
+            return;
+        }
+    }
     const bool leads = threadIdx.x % kGroupThreads == 0;
-    auto& staged = consumer.shared.o.of(consumer.shared.q[0][group], group);
+    auto& staged = consumer.shared.o.of(consumer.shared.q[0][consumer.group], consumer.group);
     // The store of the tile before has read this memory.
     if (leads) wait_group_read<0>();
-    everyone.sync();
-    scale_rows(sums, shares);
-    store_accumulators<OutputO, HEAD_DIM>(staged, sums);
-    fence_async_view_proxy();
-    everyone.sync();
-    if (leads) {
-        const int position = tile.position + group * kGroupPositions;
-        store_rows(o, staged, tile.entry, tile.head, position);
-        commit_group();
-        if constexpr (O_OVER_Q) {
+    store_group(o, staged, tile, consumer.group, sums, shares);
+    if constexpr (O_OVER_Q) {
+        if (leads) {
             wait_group_read<0>();
-            consumer.shared.q_empty[0][group].arrive(kWarps);
+            consumer.shared.q_empty[0][consumer.group].arrive(kWarps);
         }
     }
     // Together again: the assembler keeps what a warp has in common, such as places in rings, in
@@ -82,13 +80,20 @@ __device__ __forceinline__ void store_output(
     __syncwarp();
 }
 
-// What the sums of the thread's rows have to be multiplied by; their log-sum-exp is written.
+// What the sums of the thread's rows have to be multiplied by; their log-sum-exp is written. The
+// sums of a part stay as they are, and what they are relative to is written.
 struct Shares {
     float of[2];
 
     __device__ __forceinline__ Shares(
-        const Consumer& consumer, const Tile& tile, const Softmax& softmax, float* lse
+        const Consumer& consumer, const Tile& tile, const Softmax& softmax, float* lse, Part* parts
     ) {
+        if constexpr (SPLITS_KEYS) {
+            if (tile.is_part()) {
+                write_scale(part_of(consumer, tile, parts), softmax);
+                return;
+            }
+        }
         float values[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -97,6 +102,18 @@ struct Shares {
             values[half] = softmax.log_sum_exp(half, total);
         }
         if constexpr (HAS_LSE) write_lse(consumer.problem, tile, consumer.group, values, lse);
+    }
+
+private:
+    __device__ __forceinline__ static void write_scale(GroupPart& part, const Softmax& softmax) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row_of_thread(0) + 8 * half;
+            const float total = softmax.total(half);
+            if (lane_index() % 4 != 0) continue;
+            part.most[row] = total == 0 ? kNothing : softmax.max[half] * softmax.scale_log2;
+            part.totals[row] = total;
+        }
     }
 };
 
@@ -108,7 +125,7 @@ __device__ __forceinline__ void clear(Sums& sums) {
 // From the task on that was taken last, whose tile sees keys, as many as do and have none to skip:
 // between them the tensor cores are never without work. The task that ends them is taken.
 __device__ __forceinline__ void attend_run(
-    Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse
+    Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse, Part* parts
 ) {
     Softmax softmax{consumer.problem.scale_log2};
     Scores scores;
@@ -118,38 +135,40 @@ __device__ __forceinline__ void attend_run(
     begin(consumer, blocks, softmax, scores, weights);
     while (true) {
         go_on(consumer, blocks, softmax, scores, weights, sums);
-        const Shares shares(consumer, consumer.task().tile, softmax, lse);
+        const Shares shares(consumer, consumer.task().tile, softmax, lse, parts);
         if constexpr (QUERY_BUFFERS > 1) {
             consumer.take_task();
             blocks = consumer.blocks();
             if (consumer.comes_next(blocks)) {
                 softmax = Softmax{consumer.problem.scale_log2};
                 change_over(consumer, blocks, softmax, scores, weights, sums);
-                store_output(consumer, o, consumer.task(1).tile, sums, shares.of);
+                store_output(consumer, o, consumer.task(1).tile, sums, shares.of, parts);
                 clear(sums);
                 continue;
             }
         }
         consumer.issue_sums(sums, weights);
         consumer.take_sums(sums, weights);
-        store_output(consumer, o, consumer.task(QUERY_BUFFERS - 1).tile, sums, shares.of);
+        store_output(consumer, o, consumer.task(QUERY_BUFFERS - 1).tile, sums, shares.of, parts);
         if constexpr (QUERY_BUFFERS == 1) consumer.take_task();
         return;
     }
 }
 
 // A tile that sees no keys.
-__device__ __forceinline__ void attend_to_nothing(Consumer& consumer, const OTile& o, float* lse) {
+__device__ __forceinline__ void attend_to_nothing(
+    Consumer& consumer, const OTile& o, float* lse, Part* parts
+) {
     const Tile& tile = consumer.task().tile;
     consumer.release_queries();
     Sums sums;
     clear(sums);
-    const Shares none(consumer, tile, Softmax{consumer.problem.scale_log2}, lse);
-    store_output(consumer, o, tile, sums, none.of);
+    const Shares none(consumer, tile, Softmax{consumer.problem.scale_log2}, lse, parts);
+    store_output(consumer, o, tile, sums, none.of, parts);
     consumer.take_task();
 }
 
-__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
+__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse, Part* parts) {
     // The first group's first turn.
     if (consumer.group == CONSUMERS - 1) pass_turn(consumer.group);
     consumer.take_task();
@@ -157,9 +176,9 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse) {
         const auto blocks = consumer.blocks();
         if constexpr (kSkipsBlocks) consumer.skip_blocks(consumer.blocks_to_skip(blocks));
         if (blocks.count() > 0) {
-            attend_run(consumer, blocks, o, lse);
+            attend_run(consumer, blocks, o, lse, parts);
         } else {
-            attend_to_nothing(consumer, o, lse);
+            attend_to_nothing(consumer, o, lse, parts);
         }
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
@@ -173,6 +192,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ VTile v,
     const __grid_constant__ OTile o,
     float* lse,
+    Part* parts,
     void* list,
     int rounds,
     const __grid_constant__ Problem problem
@@ -203,15 +223,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
                     {shared, q, k, v}, problem, PackedWalk(problem, *static_cast<WorkList*>(list))
                 );
             } else {
-                load_tiles(
-                    {shared, q, k, v}, problem,
-                    PaddedWalk(problem, static_cast<const i32*>(list), rounds)
-                );
+                load_tiles({shared, q, k, v}, problem, PaddedWalk(problem, list, rounds));
             }
         }
     } else {
         claim_registers<kConsumerRegisters>();
-        attend_tiles({shared, problem, group - 1}, o, lse);
+        attend_tiles({shared, problem, group - 1}, o, lse, parts);
     }
     // No CTA leaves while its peer may still write into its shared memory or arrive on its
     // barriers.

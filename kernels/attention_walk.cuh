@@ -66,7 +66,38 @@ struct KeyBlocks {
     }
 };
 
-struct Tile {
+// Some of the blocks of a tile's keys. The sums of such a part have a place of their own, and
+// attention_merge.cu adds up those of a tile.
+struct PartOfKeys {
+    i32 first;
+    i32 end;
+    i32 place;  // negative where the tile is worked on in one piece
+};
+
+// Which blocks of its keys a tile is worked on with: all, or, where keys are split, some.
+template <bool kMayBeFew>
+struct KeysOfTile {
+    __device__ static KeysOfTile of(const PartOfKeys&) { return {}; }
+    __device__ static constexpr bool is_part() { return false; }
+    __device__ static constexpr i32 place() { return -1; }
+    __device__ static KeyBlocks among(const KeyBlocks& blocks) { return blocks; }
+};
+
+template <>
+struct KeysOfTile<true> {
+    PartOfKeys part;
+
+    __device__ __forceinline__ static KeysOfTile of(const PartOfKeys& part) { return {part}; }
+    __device__ __forceinline__ bool is_part() const { return part.place >= 0; }
+    __device__ __forceinline__ i32 place() const { return part.place; }
+    __device__ __forceinline__ KeyBlocks among(KeyBlocks blocks) const {
+        blocks.first = max(blocks.first, part.first);
+        blocks.end = min(blocks.end, part.end);
+        return blocks;
+    }
+};
+
+struct Tile : KeysOfTile<SPLITS_KEYS> {
     Entry entry;
     i32 head;      // the first of its heads
     i32 position;  // the first of its positions
@@ -79,7 +110,7 @@ struct Tile {
     // The blocks that the cluster walks, for all its rows.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
         const i32 from = position - rank_in_span() * kTilePositions;
-        return blocks_of(problem, from, from + kSpanPositions - 1);
+        return among(blocks_of(problem, from, from + kSpanPositions - 1));
     }
 
     // Those up to the last that the tile sees; the ones that are whole for the rows of a group
@@ -116,26 +147,36 @@ private:
 };
 
 // Of padded arrays, all entries of which are alike. The host says what each cluster takes in each
-// round where a mask makes spans differ; else they are taken head by head. The last span of a head
-// may have a tile behind the queries: its CTA's loads are needed, and TMA stores nothing of it.
+// round where a mask makes spans differ, or where keys are split; else they are taken head by head.
+// The last span of a head may have a tile behind the queries: its CTA's loads are needed, and TMA
+// stores nothing of it.
 struct PaddedWalk {
+    // What a cluster takes where keys are split.
+    struct alignas(16) Piece {
+        i32 span;  // negative where there is none left
+        PartOfKeys keys;
+    };
+
     const Problem& problem;
-    const i32* order;
+    const void* order;  // of spans, or of pieces
     i32 rounds;
     i32 spans_per_head;
 
-    __device__ PaddedWalk(const Problem& of, const i32* order, i32 rounds)
+    __device__ PaddedWalk(const Problem& of, const void* order, i32 rounds)
         : problem(of),
           order(order),
           rounds(rounds),
           spans_per_head(ceil_div(of.queries, kSpanPositions)) {}
 
-    // The number of the first span, and of the one of a round; negative where there is none left.
+    // The number of the first span or piece, and of the one of a round; negative where there is
+    // none left.
     __device__ __forceinline__ i32 first() const { return next(0); }
     __device__ __forceinline__ i32 next(i32 round) const {
         const u32 place = (round * gridDim.x + blockIdx.x) / CLUSTER;
-        if constexpr (HAS_LEFT || HAS_RIGHT) {
-            return round < rounds ? order[place] : -1;
+        if constexpr (SPLITS_KEYS) {
+            return round < rounds && pieces()[place].span >= 0 ? static_cast<i32>(place) : -1;
+        } else if constexpr (HAS_LEFT || HAS_RIGHT) {
+            return round < rounds ? static_cast<const i32*>(order)[place] : -1;
         } else {
             const i32 span = place;
             return span < problem.batch * problem.heads / HEADS_PER_TILE * spans_per_head ? span
@@ -143,13 +184,25 @@ struct PaddedWalk {
         }
     }
 
-    // This CTA's tile of a span.
+    // This CTA's tile.
     __device__ __forceinline__ Tile tile(i32 index) const {
+        if constexpr (!SPLITS_KEYS) return tile_of(index, rank_in_span());
+        const Piece& piece = pieces()[index];
+        return tile_of(piece.span, rank_in_span(), piece.keys);
+    }
+
+    // One of a span's.
+    __device__ __forceinline__ Tile tile_of(i32 span, i32 rank, const PartOfKeys& keys = {}) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
-        const i32 head = index / spans_per_head;
-        const i32 position = (index % spans_per_head * CLUSTER + rank_in_span()) * kTilePositions;
+        const i32 head = span / spans_per_head;
+        const i32 position = (span % spans_per_head * CLUSTER + rank) * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
-        return {entry, head % heads * HEADS_PER_TILE, position};
+        return {KeysOfTile<SPLITS_KEYS>::of(keys), entry, head % heads * HEADS_PER_TILE, position};
+    }
+
+private:
+    __device__ __forceinline__ const Piece* pieces() const {
+        return static_cast<const Piece*>(order);
     }
 };
 
@@ -201,7 +254,7 @@ struct PackedWalk {
         const i32 in_turn = in_section % (any.section_size * at_once);
         const auto& item = list.items[any.section + in_turn / at_once];
         const i32 head = turn * at_once + in_turn % at_once;
-        return {item.entry, head * HEADS_PER_TILE, item.position};
+        return {{}, item.entry, head * HEADS_PER_TILE, item.position};
     }
 };
 

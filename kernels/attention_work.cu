@@ -90,7 +90,7 @@ __device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& b
         const Entry entry = entry_of(batch, problem, index, broken);
         const i32 step = 32 * kTilePositions;
         for (i32 at = lane_index() * kTilePositions; at < entry.queries.length; at += step) {
-            use(Tile{entry, 0, at});
+            use(Tile{{}, entry, 0, at});
         }
     }
 }

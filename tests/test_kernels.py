@@ -298,16 +298,22 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> 
     assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
 
 
-def attention_with(
+def attention_types(
     blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
-) -> Kernel:
+) -> tuple[str, ...]:
     rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
     shape = rows if variant.is_packed else (3, *rows)
     views = [_arrays.view(np.zeros(shape, dtype)) for _ in range(4)]
     q, k, v, o = views
     make = attention.packed_maps if variant.is_packed else attention.attention_tiles
     options = (variant.page_size,) if variant.page_size else ()
-    types = tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
+    return tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
+
+
+def attention_with(
+    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
+) -> Kernel:
+    types = attention_types(blocking, variant, dtype)
     return attention.attention_kernel(types, variant, blocking)
 
 
@@ -337,6 +343,8 @@ def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Vari
         (attention.Blocking(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
         (attention.Blocking(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
         (attention.Blocking(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
+        (attention.Blocking(128, 1, 128, 8, splits_keys=True), CAUSAL, ml_dtypes.bfloat16),
+        (attention.Blocking(128, 2, 128, 1, 2, splits_keys=True), PLAIN_ATTENTION, np.float16),
         (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
         (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
         (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),
@@ -351,6 +359,16 @@ def test_attention_compiles_clean(
     assert shape in attention.shapes(blocking.head_dim, variant)
 
     assert_clean(attention_with(blocking, variant, dtype))
+
+
+def test_adding_up_parts_compiles_clean() -> None:
+    for blocking in (
+        attention.Blocking(128, 1, 128, 8, splits_keys=True),
+        attention.Blocking(256, 2, 80, splits_keys=True),
+    ):
+        variant = attention.Variant(has_lse=True)
+        types = attention_types(blocking, variant)
+        assert_clean(attention.merge_kernel(types, variant, blocking))
 
 
 def test_cutting_sequences_compiles_clean() -> None:

@@ -90,7 +90,7 @@ def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
     launch = kernel.prepare(
-        blocking.cluster, blocking.threads, (*tiles, 0, 0, 0, numbers), cluster=blocking.cluster
+        blocking.cluster, blocking.threads, (*tiles, 0, 0, 0, 0, numbers), cluster=blocking.cluster
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))

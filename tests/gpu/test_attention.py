@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from parity import random_attention
+from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.test_attention import check, check_packed, forget_plans
+from parity.test_attention import check, check_packed, forget_plans, normal
 from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
@@ -262,6 +263,39 @@ def test_ten_thousand_runs_end_and_are_equal(head_dim: int) -> None:
         for _ in range(100):
             ops.attention(q, k, v, causal=True, out=out)
         assert torch.equal(out.view(torch.int16), first.view(torch.int16))
+
+
+FEW_QUERIES = [(1, 1, 8192, 64, 8, 128), (2, 5, 20000, 16, 16, 64), (1, 16, 4100, 8, 1, 256)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", FEW_QUERIES, ids=str)
+def test_few_queries_of_many_keys(shape: tuple[int, ...], causal: bool) -> None:
+    batch, queries, keys, heads, kv_heads, head_dim = shape
+    q = normal(batch, queries, heads, head_dim, dtype="bfloat16")
+    k, v = (normal(batch, keys, kv_heads, head_dim, dtype="bfloat16", seed=i) for i in (1, 2))
+
+    check(Cuda(), q, k, v, Mask(causal))
+
+
+@pytest.mark.parametrize("shape", FEW_QUERIES, ids=str)
+def test_few_queries_are_attended_alike_in_every_run_and_replay(shape: tuple[int, ...]) -> None:
+    batch, queries, keys, heads, kv_heads, head_dim = shape
+    q = draw(batch, queries, heads, head_dim)
+    k, v = (draw(batch, keys, kv_heads, head_dim, seed=i) for i in (1, 2))
+    first, out = ops.attention(q, k, v), torch.empty_like(q)
+
+    for _ in range(1000):
+        ops.attention(q, k, v, out=out)
+    assert torch.equal(out.view(torch.int16), first.view(torch.int16))
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.attention(q, k, v, out=out)
+    q.copy_(draw(batch, queries, heads, head_dim, seed=3))
+    out.fill_(torch.nan)
+    graph.replay()
+    assert torch.equal(out.view(torch.int16), ops.attention(q, k, v).view(torch.int16))
 
 
 def test_sums_may_come_from_cupy_or_numpy_in_any_integer() -> None:

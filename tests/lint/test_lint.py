@@ -102,6 +102,7 @@ def ragged_with(entry: str) -> Kernel:
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
+SPLIT = attention.Blocking(64, 2, 128, splits_keys=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
     "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
     "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
@@ -125,6 +126,12 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     ),
     "attention, pairs": lambda: shipped.attention_with(
         attention.Blocking(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
+    ),
+    "attention, keys split": lambda: shipped.attention_with(
+        SPLIT, shipped.PLAIN_ATTENTION, np.float16
+    ),
+    "attention_merge": lambda: attention.merge_kernel(
+        shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),
     "attention_work": lambda: attention.work_kernel(
         shipped.EVERYTHING, attention.Blocking(128, 2, 128)

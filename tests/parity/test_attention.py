@@ -16,6 +16,7 @@ from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import plan, varlen_plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
+from tmaasync.ops.attention.pieces import Pieces, pieces_of
 
 
 @pytest.fixture(autouse=True)
@@ -263,6 +264,59 @@ def check_sequences(
         q, k, v = operands[0][rows], operands[1][keys], operands[2][keys]
         expected = attend(q, k, v, problem.mask, softcap=problem.softcap)
         assert_close(out[rows], lse[:, rows], expected, v)
+
+
+# Several rounds of tiles, the last of which is cut; tiles of several heads, fewer than CTAs; pairs,
+# the second tile of the last of which has no queries; and more CTAs than there are blocks.
+@pytest.mark.parametrize(
+    ("blocking", "multiprocessors", "shape", "mask"),
+    [
+        (Blocking(64, 2, 128), 5, (2, 300, 700, 2, 1), Mask()),
+        (Blocking(64, 1, 128, heads_per_tile=4), 7, (2, 5, 900, 4, 1), Mask(True)),
+        (Blocking(64, 2, 128, cluster=2), 6, (1, 300, 500, 2, 2), Mask()),
+        (Blocking(64, 1, 128, heads_per_tile=4), 8, (1, 1, 300, 4, 1), Mask()),
+    ],
+    ids=["rounds", "heads", "pairs", "one query"],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_keys_are_split(
+    backend: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    blocking: Blocking,
+    multiprocessors: int,
+    shape: tuple[int, ...],
+    mask: Mask,
+    seed: int,
+) -> None:
+    batch, queries, keys, heads, kv_heads = shape
+    choice = replace(blocking, splits_keys=True)
+    monkeypatch.setattr(plan, "_choose", lambda *_: choice)
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=multiprocessors))
+    q = normal(batch, queries, heads, 64, seed=seed)
+    k, v = (normal(batch, keys, kv_heads, 64, seed=seed + other) for other in (1, 2))
+
+    with scheduled("adversarial", seed=seed, races=True):
+        check(backend, q, k, v, mask)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_few_queries_of_many_keys_have_several_ctas(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, causal: bool
+) -> None:
+    cut = []
+
+    def note(*given: Any) -> Pieces:
+        cut.append(pieces_of(*given))
+        return cut[-1]
+
+    monkeypatch.setattr(plan, "pieces_of", note)
+    forget_plans()
+    q, k = normal(1, 3, 4, 64), normal(1, 3000, 2, 64, seed=1)
+
+    check(backend, q, k, normal(1, 3000, 2, 64, seed=2), Mask(causal))
+
+    (pieces,) = cut
+    assert pieces.places >= 4 * len(pieces.splits)
 
 
 @pytest.mark.parametrize("number", range(30))

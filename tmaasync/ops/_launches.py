@@ -7,13 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tmaasync._driver import PreparedLaunch
 from tmaasync.ops._plans import NO_GUESS, Entry, PlanCache, off_granules
 from tmaasync.ops._results import address_of
 
-__all__ = ["Aim", "LaunchCache", "Repeatable", "one_array"]
+__all__ = ["Aim", "LaunchCache", "Repeatable", "one_array", "several_arrays"]
 
-Aim = tuple[PreparedLaunch, Sequence[int]]
+
+class Launch(Protocol):
+    """What a `PreparedLaunch` does."""
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch with the first arguments at these addresses."""
+
+    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """What does that again and again."""
+
+
+Aim = tuple[Launch, Sequence[int]]
 """A launch, and the addresses to launch it with."""
 
 _MAX_LAUNCHES = 4096
@@ -38,6 +48,17 @@ class Repeatable:
 def one_array(make: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
     """Makes new arrays where there is one."""
     return lambda: (make(),)
+
+
+def several_arrays(makers: Iterable[Callable[[], Any]]) -> Callable[[], tuple[Any, ...]] | None:
+    """Makes new arrays, one by each; None where there are none."""
+    each = tuple(makers)
+    if len(each) == 1:
+        return one_array(each[0])
+    if len(each) == 2:  # as of attention; written out it costs less
+        first, second = each
+        return lambda: (first(), second())
+    return (lambda: tuple(make() for make in each)) if each else None
 
 
 class LaunchCache(PlanCache[Repeatable]):

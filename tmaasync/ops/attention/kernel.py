@@ -16,6 +16,7 @@ from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
+    "GROUP_THREADS",
     "RATES",
     "Blocking",
     "Sizes",
@@ -23,6 +24,7 @@ __all__ = [
     "attention_kernel",
     "attention_tiles",
     "choose_blocking",
+    "merge_kernel",
     "packed_maps",
     "padded_dim",
     "rows_at_once",
@@ -34,8 +36,12 @@ __all__ = [
 GROUP_ROWS = 64
 """Rows of queries of a consumer: those of one wgmma."""
 
+GROUP_THREADS = 128
+"""Of a consumer."""
+
 _BARRIER_BYTES = 1024
 _ELEMENT_BYTES = 2
+_SUM_BYTES = 4
 _MOST_STAGES = 4
 _MOST_CONSUMERS = 3
 
@@ -83,6 +89,9 @@ class Blocking:
     cluster: int = 1
     """Thread blocks, with a tile each, that share loads of keys and values: 1 or 2."""
 
+    splits_keys: bool = False
+    """Whether several clusters may work on parts of the keys of a span, in two launches."""
+
     @property
     def rows(self) -> int:
         """Rows of queries of a tile, its heads together."""
@@ -110,7 +119,12 @@ class Blocking:
     @property
     def threads(self) -> int:
         """Of a CTA: a warpgroup for every consumer, and one that loads."""
-        return 128 * (1 + self.consumers)
+        return GROUP_THREADS * (1 + self.consumers)
+
+    @property
+    def part_bytes(self) -> int:
+        """Of the sums of a tile over a part of its keys, and of what they are relative to."""
+        return self.rows * (self.head_dim + 2) * _SUM_BYTES
 
     @property
     def stages(self) -> int:
@@ -155,6 +169,7 @@ class Blocking:
             "QUERY_BUFFERS": self.query_buffers,
             "HEADS_PER_TILE": self.heads_per_tile,
             "CLUSTER": self.cluster,
+            "SPLITS_KEYS": self.splits_keys,
             "O_OVER_Q": self.output_is_over_queries,
         }
 
@@ -349,8 +364,18 @@ def _sides(blocking: Blocking) -> tuple[tuple[int, int, int], tuple[int, int, in
 @functools.cache
 def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
     """The kernel for four types of tile or map, a variant and a blocking."""
+    return _kernel("attention.cu", tiles, variant, blocking)
+
+
+@functools.cache
+def merge_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+    """The kernel that adds up what that one summed over parts of the keys."""
+    return _kernel("attention_merge.cu", tiles, variant, blocking)
+
+
+def _kernel(source: str, tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
     return Kernel(
-        "attention.cu",
+        source,
         types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
         constants={**blocking.constants, **variant.constants},
     )
@@ -361,6 +386,7 @@ _OF_THE_WALK = (
     "BLOCK_N",
     "HEADS_PER_TILE",
     "CLUSTER",
+    "SPLITS_KEYS",
     "HAS_LEFT",
     "HAS_RIGHT",
     "PAGE_SIZE",

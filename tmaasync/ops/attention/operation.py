@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
+from tmaasync.ops._launches import LaunchCache, Repeatable, several_arrays
 from tmaasync.ops._plans import Layout
 from tmaasync.ops._results import empty, maker
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
-from tmaasync.ops.attention.plan import plan_for
+from tmaasync.ops.attention.plan import Plan, plan_for
 from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["attention"]
@@ -76,11 +76,13 @@ def attention(  # noqa: PLR0913 - what attention has
     >>> attention(q, q, v, causal=True)[0, :, 0, 0]
     array([0., 4., 8.], dtype=float16)
     """
-    option = (causal, scale, window, softcap, return_lse, out is None)
+    # Memory for parts of split keys is taken from, and given back to, the current stream's.
+    is_current = stream is None
+    option = (causal, scale, window, softcap, return_lse, out is None, is_current)
     arrays = (q, k, v) if out is None else (q, k, v, out)
     done = _LAUNCHES.run(arrays, option, stream)
     if done is not None:
-        return done[3:] if return_lse else done[3]
+        return done[3:5] if return_lse else done[3]
     views = Views.of(q, k, v, _AXES)
     scores = Scores.of(views.q.shape[-1], causal, scale, window, softcap)
     is_new = out is None
@@ -91,9 +93,10 @@ def attention(  # noqa: PLR0913 - what attention has
     lse = empty(views.q, _lse_shape(views.q), _FLOAT32) if return_lse else None
     plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
     plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
-    if plan.is_ready:
+    if plan.is_ready and (is_current or plan.maker_of_parts(views.q) is None):
         frameworks = (*views.frameworks, target.framework)
-        repeatable = Repeatable(plan, _maker(views.q, is_new=is_new, return_lse=return_lse))
+        makers = _makers(views.q, plan, is_new=is_new, return_lse=return_lse)
+        repeatable = Repeatable(plan, several_arrays(makers))
         _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out if lse is None else (out, lse)
 
@@ -101,14 +104,17 @@ def attention(  # noqa: PLR0913 - what attention has
 _LAUNCHES = LaunchCache()
 
 
-def _maker(q: ArrayView, *, is_new: bool, return_lse: bool) -> Callable[[], tuple[Any, ...]] | None:
-    """Makes the arrays that the caller does not give; None if there are none."""
-    make_out, make_lse = maker(q, q.shape, q.element), maker(q, _lse_shape(q), _FLOAT32)
-    if is_new and return_lse:
-        return lambda: (make_out(), make_lse())
+def _makers(
+    q: ArrayView, plan: Plan, *, is_new: bool, return_lse: bool
+) -> Iterator[Callable[[], Any]]:
+    """What makes the arrays that the caller does not give."""
     if is_new:
-        return one_array(make_out)
-    return one_array(make_lse) if return_lse else None
+        yield maker(q, q.shape, q.element)
+    if return_lse:
+        yield maker(q, _lse_shape(q), _FLOAT32)
+    parts = plan.maker_of_parts(q)
+    if parts is not None:
+        yield parts
 
 
 def _lse_shape(q: ArrayView) -> tuple[int, ...]:

@@ -180,7 +180,7 @@ class VarlenPlan:
     ) -> None:
         """Work a list of tiles off; the maps start below their arrays."""
         starts = map(operator.sub, arrays, self._below_bytes)
-        attend.at((*starts, lse, tiles), stream)
+        attend.at((*starts, lse, 0, tiles), stream)
 
     def _tiles(
         self,
@@ -316,7 +316,7 @@ class VarlenPlan:
         launch = kernel.prepare(
             min(most, self._multiprocessors),
             blocking.threads,
-            (*maps, 0 if lse is None else lse, tiles, 0, self._problem),
+            (*maps, 0 if lse is None else lse, 0, tiles, 0, self._problem),
             pdl=True,
         )
         launch.release()

@@ -1,0 +1,86 @@
+"""Attention whose keys are split: two launches that look like one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from tmaasync._arrays import ArrayView
+from tmaasync._driver import PreparedLaunch
+from tmaasync._elements import element
+from tmaasync._memory import placed
+from tmaasync.emulate import EmulatedLaunch
+from tmaasync.ops._results import maker
+from tmaasync.ops.attention.kernel import GROUP_THREADS, Blocking, Variant, merge_kernel
+from tmaasync.ops.attention.pieces import Pieces
+from tmaasync.tile import TMATensorTile
+
+__all__ = ["SplitLaunch"]
+
+_FLOAT32 = element(np.float32)
+
+
+class SplitLaunch:
+    """A launch of attention.cu, and one of attention_merge.cu behind it.
+
+    The addresses that it takes are those of q, k, v, the output, lse where it is wanted, and memory
+    for the parts, which is taken anew for every launch: see `maker_of_parts`. In the order of the
+    stream that memory may be given back at once.
+    """
+
+    def __init__(
+        self,
+        attend: PreparedLaunch | EmulatedLaunch,
+        pieces: Pieces,
+        tiles: Sequence[TMATensorTile],
+        blocking: Blocking,
+        variant: Variant,
+        device: int | None,
+        problem: bytes,
+    ) -> None:
+        """Compile the second kernel and pack its arguments; nothing is launched."""
+        self._attend = attend
+        parts = pieces.places * blocking.cluster
+        self._words = parts * blocking.part_bytes // _FLOAT32.itemsize
+        self._splits = placed(device, pieces.splits.tobytes())
+        types = tuple(tile.cuda_type for tile in tiles)
+        self._merge: PreparedLaunch | EmulatedLaunch = merge_kernel(
+            types, variant, blocking
+        ).prepare(
+            len(pieces.splits) * blocking.cluster * blocking.consumers,
+            GROUP_THREADS,
+            (tiles[-1], 0, 0, self._splits.address, problem),
+            pdl=True,
+        )
+        self._merge.release()
+
+    def maker_of_parts(self, like: ArrayView) -> Callable[[], Any]:
+        """What makes the memory for the parts, of the framework of ``like``."""
+        return maker(like, (self._words,), _FLOAT32)
+
+    def at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch both."""
+        attend, merge = _of_both(addresses)
+        self._attend.at(attend, stream)
+        self._merge.at(merge, stream)
+
+    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """What does that again and again at a fraction of the cost; on a device."""
+        to_attend, to_merge = _of_both(addresses)
+        attend = cast("PreparedLaunch", self._attend).aimed(to_attend, stream)
+        merge = cast("PreparedLaunch", self._merge).aimed(to_merge, stream)
+
+        def both() -> None:
+            attend()
+            merge()
+
+        return both
+
+
+def _of_both(addresses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of each kernel's first parameters."""
+    q, k, v, out, *lse, parts = addresses
+    log_sums = lse[0] if lse else 0
+    return (q, k, v, out, log_sums, parts), (out, log_sums, parts)
