@@ -298,6 +298,24 @@ def test_few_queries_are_attended_alike_in_every_run_and_replay(shape: tuple[int
     assert torch.equal(out.view(torch.int16), ops.attention(q, k, v).view(torch.int16))
 
 
+def test_memory_of_parts_is_not_given_away_while_a_stream_of_the_callers_uses_it() -> None:
+    batch, queries, keys, heads, kv_heads, head_dim = FEW_QUERIES[0]
+    q = draw(batch, queries, heads, head_dim)
+    k, v = (draw(batch, keys, kv_heads, head_dim, seed=i) for i in (1, 2))
+    wanted, stream = ops.attention(q, k, v), torch.cuda.Stream()
+    outs = [torch.full_like(q, torch.nan) for _ in range(50)]
+    torch.cuda.synchronize()
+
+    for out in outs:
+        ops.attention(q, k, v, out=out, stream=stream)
+        for megabytes in (1, 2, 4, 8):
+            torch.full((megabytes << 18,), torch.nan, device="cuda")
+    torch.cuda.synchronize()
+
+    for out in outs:
+        assert torch.equal(out.view(torch.int16), wanted.view(torch.int16))
+
+
 def test_sums_may_come_from_cupy_or_numpy_in_any_integer() -> None:
     q = draw(90, 2, 64)
     wanted = ops.varlen_attention(q, q, q, [0, 31, 90])
