@@ -267,7 +267,8 @@ def check_sequences(
 
 
 # Several rounds of tiles, the last of which is cut; tiles of several heads, fewer than CTAs; pairs,
-# the second tile of the last of which has no queries; and more CTAs than there are blocks.
+# the second tile of the last of which has no queries; more CTAs than there are blocks; and rounds
+# that are full, so that nothing is cut.
 @pytest.mark.parametrize(
     ("blocking", "multiprocessors", "shape", "mask"),
     [
@@ -275,8 +276,9 @@ def check_sequences(
         (Blocking(64, 1, 128, heads_per_tile=4), 7, (2, 5, 900, 4, 1), Mask(True)),
         (Blocking(64, 2, 128, cluster=2), 6, (1, 300, 500, 2, 2), Mask()),
         (Blocking(64, 1, 128, heads_per_tile=4), 8, (1, 1, 300, 4, 1), Mask()),
+        (Blocking(64, 2, 128), 6, (2, 300, 200, 1, 1), Mask()),
     ],
-    ids=["rounds", "heads", "pairs", "one query"],
+    ids=["rounds", "heads", "pairs", "one query", "full rounds"],
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_keys_are_split(

@@ -137,11 +137,11 @@ class Plan:
         kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
         clusters = limits.multiprocessors // blocking.cluster
         of_problem = problem(sizes, scores)
-        order, rounds = 0, 0
+        order, rounds, parts = 0, 0, 0
         if blocking.splits_keys:
             pieces = pieces_of(sizes, blocking, clusters)
             rounds, clusters, _ = pieces.table.shape
-            order = self._placed(pieces.table)
+            order, parts = self._placed(pieces.table), pieces.places
         else:
             clusters = min(blocking.spans(sizes), clusters)
             if variant.cuts_blocks:
@@ -155,7 +155,7 @@ class Plan:
             pdl=True,
         )
         launch.release()
-        if blocking.splits_keys:
+        if parts:
             return SplitLaunch(launch, pieces, tiles, blocking, variant, self._device, of_problem)
         return launch
 
