@@ -18,7 +18,6 @@
 //   HAS_SOFTCAP     whether scores are cap * tanh(score / cap)
 //   HAS_LSE         whether the log-sum-exp is wanted
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
-//
 //   SPLITS_KEYS     whether spans of tiles may be worked on in pieces, each of them a part of the
 //                   keys, by several clusters; where nothing is packed
 //
@@ -98,8 +97,8 @@ struct Shares {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = softmax.total(half);
-            of[half] = total == 0 ? 0 : 1 / total;
-            values[half] = softmax.log_sum_exp(half, total);
+            of[half] = share_of(total);
+            values[half] = log_sum_exp(softmax.relative_to(half), total);
         }
         if constexpr (HAS_LSE) write_lse(consumer.problem, tile, consumer.group, values, lse);
     }
@@ -111,7 +110,7 @@ private:
             const int row = row_of_thread(0) + 8 * half;
             const float total = softmax.total(half);
             if (lane_index() % 4 != 0) continue;
-            part.most[row] = total == 0 ? kNothing : softmax.max[half] * softmax.scale_log2;
+            part.most[row] = total == 0 ? kNothing : softmax.relative_to(half);
             part.totals[row] = total;
         }
     }

@@ -45,11 +45,6 @@ struct MergedRow {
     __device__ float factor(const GroupPart& part) const {
         return ptx::ex2_approx_ftz(part.most[row] - most);
     }
-    __device__ float share() const { return total == 0 ? 0 : 1 / total; }
-    __device__ float log_sum_exp() const {
-        constexpr float kLn2 = 0.6931471805599453f;
-        return total == 0 ? unseen() : most * kLn2 + logf(total);
-    }
 };
 
 extern "C" __global__ void __launch_bounds__(kGroupThreads) attention_merge(
@@ -77,9 +72,13 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads) attention_merge(
         const auto& part = of_tile[i];
         part.add_to(sums, {rows[0].factor(part), rows[1].factor(part)});
     }
-    if constexpr (HAS_LSE) {
-        write_lse(problem, tile, group, {rows[0].log_sum_exp(), rows[1].log_sum_exp()}, lse);
+    float shares[2], values[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        shares[half] = share_of(rows[half].total);
+        values[half] = log_sum_exp(rows[half].most, rows[half].total);
     }
-    store_group(o, shared.o, tile, group, sums, {rows[0].share(), rows[1].share()});
+    if constexpr (HAS_LSE) write_lse(problem, tile, group, values, lse);
+    store_group(o, shared.o, tile, group, sums, shares);
     if (threadIdx.x == 0) wait_group_read<0>();
 }

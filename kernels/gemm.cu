@@ -15,8 +15,7 @@
 //   SPLIT_K         CTAs of a cluster that each multiply a part of K: see split_k.cuh. A cluster
 //                   has CLUSTER times as many
 //   PING_PONG       whether each of two consumers has tiles of its own, and one multiplies while
-//   the
-//                   other stores; else they share every tile
+//                   the other stores; else they share every tile
 //   GROUP_M         clusters along M that are walked before the next column of tiles
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //

@@ -52,6 +52,18 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
     }
 }
 
+// The logarithm of the sum of the exponentials of scaled scores: of the weights relative to a
+// score, which is given in powers of 2, that is their sum.
+__device__ __forceinline__ float log_sum_exp(float relative_to, float sum) {
+    constexpr float kLn2 = 0.6931471805599453f;
+    return sum == 0 ? unseen() : relative_to * kLn2 + logf(sum);
+}
+
+// What sums of weighted values have to be multiplied by.
+__device__ __forceinline__ float share_of(float sum) {
+    return sum == 0 ? 0 : 1 / sum;
+}
+
 struct Softmax {
     // Weights are relative to a maximum that may lag behind the greatest score by so many powers of
     // two: sums are then seldom scaled. A weight of 2^8 and sums of such fit every type.
@@ -91,11 +103,8 @@ struct Softmax {
         return sum_of_row(sums[2 * half] + sums[2 * half + 1]);
     }
 
-    // The logarithm of the sum of the exponentials of the scaled scores.
-    __device__ __forceinline__ float log_sum_exp(int half, float sum) const {
-        constexpr float kLn2 = 0.6931471805599453f;
-        return sum == 0 ? unseen() : max[half] * scale_log2 * kLn2 + logf(sum);
-    }
+    // What the weights are relative to, in powers of 2.
+    __device__ __forceinline__ float relative_to(int half) const { return max[half] * scale_log2; }
 
 private:
     // The greatest score of either row so far.
