@@ -25,7 +25,7 @@ from race import captured, record
 
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._turns import calls_per_turn, device_microseconds
-from tmaasync.ops.gemm.blocking import ranked
+from tmaasync.ops.gemm.blocking import below, beside, ranked
 
 CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
 OTHERS = (
@@ -62,10 +62,8 @@ def contestants(case: Case) -> list[Blocking]:
 
 def _forms(alone: Blocking) -> Iterator[Blocking]:
     yield alone
-    if alone.block_m > alone.block_n and not alone.ping_pong:
-        yield replace(alone, cluster=2, side_by_side=True)
-    elif not alone.ping_pong:
-        yield replace(alone, cluster=2, group_m=8)
+    if not alone.ping_pong:
+        yield beside(alone) if alone.block_m > alone.block_n else below(alone)
 
 
 def measure(case: Case, blockings: list[Blocking], rounds: int) -> dict[str, Any]:

@@ -17,6 +17,8 @@ __all__ = [
     "Fits",
     "Form",
     "any_block",
+    "below",
+    "beside",
     "blocks",
     "busiest_work",
     "choose_blocking",
@@ -150,12 +152,12 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         return best
     rounds = count * best.clusters(m, n) / multiprocessors
     if rounds > _ROUNDS_TO_SHARE_ROWS and _may_lie_beside(best, a_is_k_major=a_is_k_major):
-        pair = _beside(best)
+        pair = beside(best)
         at_once = pair.clusters_at_once(multiprocessors)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(rounds) * at_once:
             return pair
     shares = rounds > _ROUNDS_TO_SHARE and may_share(best.block_n, b_is_k_major=b_is_k_major)
-    return _below(best) if shares else best
+    return below(best) if shares else best
 
 
 def ranked(  # noqa: PLR0913 - what a model takes
@@ -191,17 +193,17 @@ def ranked(  # noqa: PLR0913 - what a model takes
     if on_lines or count > 1:
         return sorted(found, key=time)
     alone = list(found)
-    below = [_below(b) for b in alone if may_share(b.block_n, b_is_k_major=b_is_k_major)]
-    beside = [_beside(b) for b in alone if _may_lie_beside(b, a_is_k_major=a_is_k_major)]
-    return sorted(beside + below, key=time)
+    pairs_below = [below(b) for b in alone if may_share(b.block_n, b_is_k_major=b_is_k_major)]
+    pairs_beside = [beside(b) for b in alone if _may_lie_beside(b, a_is_k_major=a_is_k_major)]
+    return sorted(pairs_beside + pairs_below, key=time)
 
 
-def _below(blocking: Blocking) -> Blocking:
+def below(blocking: Blocking) -> Blocking:
     """A pair of such blocks, one below the other."""
     return replace(blocking, cluster=2, group_m=_GROUP_BLOCKS // 2)
 
 
-def _beside(blocking: Blocking) -> Blocking:
+def beside(blocking: Blocking) -> Blocking:
     """A pair of such blocks, side by side."""
     return replace(blocking, cluster=2, side_by_side=True)
 

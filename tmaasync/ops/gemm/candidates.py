@@ -9,6 +9,7 @@ from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm.blocking import (
     FEW_COLUMNS,
     FORMS,
+    beside,
     legal_widths,
     may_share,
     may_share_rows,
@@ -98,7 +99,7 @@ def _clustered(block: Blocking) -> Iterator[Blocking]:
     for cluster in _CLUSTERS:
         yield replace(block, cluster=cluster, side_by_side=False)
     if block.block_m > block.block_n:
-        yield replace(block, cluster=_CLUSTERS[-1], side_by_side=True)
+        yield beside(block)
 
 
 def _many(problem: Problem, multiprocessors: int) -> Iterator[Blocking]:
