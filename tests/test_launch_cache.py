@@ -210,6 +210,27 @@ def test_arrays_in_each_others_way_are_not_launched(make: Make) -> None:
     assert {where for _, where, _ in plan.taken()} == {addresses(a, b, out)}
 
 
+@pytest.mark.parametrize("is_copied", [False, True])  # found by its guess, or by its key
+def test_scratch_memory_serves_no_stream_that_the_caller_names(make: Make, is_copied: bool) -> None:
+    plan, arrays = Plan(), several(make, 2)
+    made: list[Any] = []
+
+    def new_arrays() -> tuple[Any, ...]:
+        made.extend(several(make, 1))
+        return tuple(made[-1:])
+
+    cache = LaunchCache()
+    framework = "cupy" if make is CupyArray else "torch"
+    repeatable = Repeatable(plan, new_arrays, has_scratch=True)
+    cache.remember(arrays, None, repeatable, (framework,), 0)
+    given = several(make, 2) if is_copied else arrays
+
+    assert cache.run(given, None, 11) is None
+    assert (made, plan.taken()) == ([], [])
+    assert cache.run(given, None, None) == (*given, *made)
+    assert len(plan.taken()) == 1
+
+
 def test_arrays_that_the_caller_does_not_give_are_made_for_each_call(make: Make) -> None:
     made: list[Any] = []
 

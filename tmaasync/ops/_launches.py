@@ -38,11 +38,14 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Repeatable:
-    """An operation that is one launch, once its arrays are there."""
+    """An operation that is one launch, or looks like one, once its arrays are there."""
 
     plan: Plan
     new_arrays: Callable[[], tuple[Any, ...]] | None = None
     """Makes those that the caller does not give."""
+    has_scratch: bool = False
+    """Whether one of these is given back when the call returns: to the current stream's memory, so
+    that it can serve no launch on another stream, which the caller names."""
 
 
 def one_array(make: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
@@ -97,7 +100,8 @@ class LaunchCache(PlanCache[Repeatable]):
         place: tuple[Any, ...]
         guess = self._guesses.get(id(arrays[1]), NO_GUESS)
         known, check, where, current_stream, device, entry = guess
-        if known == option and check(*arrays):
+        is_like = known == option and check(*arrays)
+        if is_like and (stream is None or not entry.plan.has_scratch):
             new_arrays = entry.plan.new_arrays
             if new_arrays is not None:
                 arrays += new_arrays()
@@ -112,7 +116,7 @@ class LaunchCache(PlanCache[Repeatable]):
             else:
                 place = (entry, handle, *map(where, arrays))
         else:
-            found = self._by_key(arrays, option)
+            found = self._by_key(arrays, option, is_current=stream is None)
             if found is None:
                 return None
             entry, arrays, addresses = found
@@ -124,13 +128,15 @@ class LaunchCache(PlanCache[Repeatable]):
         return arrays
 
     def _by_key(
-        self, arrays: tuple[Any, ...], option: object
+        self, arrays: tuple[Any, ...], option: object, *, is_current: bool
     ) -> tuple[Entry[Repeatable], tuple[Any, ...], Iterable[int]] | None:
         """What was done to arrays of these fingerprints, all arrays, and where they lie."""
         found = self._look_up(arrays, option)
         if found is None:
             return None
         entry, addresses = found
+        if entry.plan.has_scratch and not is_current:
+            return None
         new_arrays = entry.plan.new_arrays
         new = () if new_arrays is None else new_arrays()
         return entry, arrays + new, [*addresses, *map(address_of, new)]

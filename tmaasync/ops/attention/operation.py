@@ -14,7 +14,7 @@ from tmaasync.ops._launches import LaunchCache, Repeatable, several_arrays
 from tmaasync.ops._plans import Layout
 from tmaasync.ops._results import empty, maker
 from tmaasync.ops.attention.arguments import Views, check_output, reachable
-from tmaasync.ops.attention.plan import Plan, plan_for
+from tmaasync.ops.attention.plan import plan_for
 from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["attention"]
@@ -76,9 +76,7 @@ def attention(  # noqa: PLR0913 - what attention has
     >>> attention(q, q, v, causal=True)[0, :, 0, 0]
     array([0., 4., 8.], dtype=float16)
     """
-    # Memory for parts of split keys is taken from, and given back to, the current stream's.
-    is_current = stream is None
-    option = (causal, scale, window, softcap, return_lse, out is None, is_current)
+    option = (causal, scale, window, softcap, return_lse, out is None)
     arrays = (q, k, v) if out is None else (q, k, v, out)
     done = _LAUNCHES.run(arrays, option, stream)
     if done is not None:
@@ -93,10 +91,12 @@ def attention(  # noqa: PLR0913 - what attention has
     lse = empty(views.q, _lse_shape(views.q), _FLOAT32) if return_lse else None
     plan = plan_for(views.layouts, Layout.of(reachable(target)), scores, has_lse=return_lse)
     plan.run(views, target, None if lse is None else _arrays.view(lse), stream)
-    if plan.is_ready and (is_current or plan.maker_of_parts(views.q) is None):
+    if plan.is_ready:
         frameworks = (*views.frameworks, target.framework)
-        makers = _makers(views.q, plan, is_new=is_new, return_lse=return_lse)
-        repeatable = Repeatable(plan, several_arrays(makers))
+        parts = plan.maker_of_parts(views.q)
+        makers = _makers(views.q, parts, is_new=is_new, return_lse=return_lse)
+        has_parts = parts is not None
+        repeatable = Repeatable(plan, several_arrays(makers), has_scratch=has_parts)
         _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out if lse is None else (out, lse)
 
@@ -105,14 +105,13 @@ _LAUNCHES = LaunchCache()
 
 
 def _makers(
-    q: ArrayView, plan: Plan, *, is_new: bool, return_lse: bool
+    q: ArrayView, parts: Callable[[], Any] | None, *, is_new: bool, return_lse: bool
 ) -> Iterator[Callable[[], Any]]:
-    """What makes the arrays that the caller does not give."""
+    """What makes the arrays that the caller does not give, the last of them ``parts``."""
     if is_new:
         yield maker(q, q.shape, q.element)
     if return_lse:
         yield maker(q, _lse_shape(q), _FLOAT32)
-    parts = plan.maker_of_parts(q)
     if parts is not None:
         yield parts
 

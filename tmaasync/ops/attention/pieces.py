@@ -31,7 +31,7 @@ class Pieces(NamedTuple):
     """
 
     splits: npt.NDArray[np.int32]
-    """[split spans, 4]: the span, the place of the first of its parts, and how many there are."""
+    """[split spans, 4]: the span, the place of the first of its parts, their number, and 0."""
 
     @property
     def places(self) -> int:
