@@ -57,8 +57,7 @@ __device__ __forceinline__ void store_output(
 ) {
     if constexpr (SPLITS_KEYS) {
         if (tile.is_part()) {
-            auto& part = part_of(consumer, tile, parts);
-            if (has_queries(tile, consumer.group)) part.write(sums);
+            part_of(consumer, tile, parts).write(sums, tile, consumer.group);
             if constexpr (O_OVER_Q) release(consumer.shared.q_empty[0][consumer.group]);
             return;
         }

@@ -1,8 +1,10 @@
 // The output of tiles whose keys attention.cu split: adds up what was summed over each part, and
 // stores it, with the log-sum-exp.
 //
-// Types and constants are those of attention.cu. Grid: of every split span CLUSTER tiles, of
-// CONSUMERS CTAs each; 128 threads.
+//   WARPS  of a CTA, each of which adds up one row at a time
+//
+// Types and other constants are those of attention.cu. Grid: of every split span CLUSTER tiles, of
+// CONSUMERS CTAs each; 32 * WARPS threads.
 #include "attention_parts.cuh"
 
 using namespace tmaasync;
@@ -26,28 +28,91 @@ struct PartsOfTile {
     i32 count;
     i32 group;
 
-    __device__ const GroupPart& operator[](i32 index) const {
+    __device__ __forceinline__ const GroupPart& operator[](i32 index) const {
         return first[index * CLUSTER].groups[group];
     }
 };
 
-// Of one of the thread's rows: how much the weights of each part count.
-struct MergedRow {
-    int row;
-    float most = kNothing;
-    float total = 0;
+struct alignas(16) Quad {
+    float values[4];
+};
 
-    __device__ MergedRow(const PartsOfTile& parts, int row) : row(row) {
-        for (i32 i = 0; i < parts.count; ++i) most = max(most, parts[i].most[row]);
-        for (i32 i = 0; i < parts.count; ++i) total += factor(parts[i]) * parts[i].totals[row];
+constexpr int kQuads = HEAD_DIM / 4;
+constexpr int kQuadsOfLane = (kQuads + 31) / 32;
+
+// A row of a tile, which the lanes of a warp have four columns of each, and four of every 128 behind.
+struct Row {
+    int row;
+    float most = kNothing;  // what the sums are relative to, as in GroupPart
+    float total = 0;
+    Quad sums[kQuadsOfLane] = {};
+
+    __device__ __forceinline__ explicit Row(int row) : row(row) {}
+
+    // Adds up to 32 parts from `first` on. Each lane weighs one of them.
+    __device__ __forceinline__ void add(const PartsOfTile& parts, i32 first) {
+        const i32 count = min(parts.count - first, 32), lane = lane_index();
+        float own_most = kNothing, own_total = 0;
+        if (lane < count) {
+            own_most = parts[first + lane].most[row];
+            own_total = parts[first + lane].totals[row];
+        }
+        const float before = most;
+        most = fmaxf(most, max_of_warp(own_most));
+        const float factor = ptx::ex2_approx_ftz(own_most - most);
+        scale(ptx::ex2_approx_ftz(before - most));
+        total += sum_of_warp(factor * own_total);
+#pragma unroll 8
+        for (i32 i = 0; i < count; ++i) {
+            add(parts[first + i], __shfl_sync(kWholeWarp, factor, i));
+        }
     }
 
-    __device__ float factor(const GroupPart& part) const {
-        return ptx::ex2_approx_ftz(part.most[row] - most);
+    // Stages its output.
+    __device__ __forceinline__ void write(typename OTile::Shared& staged) {
+        struct alignas(8) Four {
+            u32 pairs[2];
+        };
+        scale(share_of(total));
+#pragma unroll
+        for (int i = 0; i < kQuadsOfLane; ++i) {
+            if (!has(i)) continue;
+            const float* v = sums[i].values;
+            auto* place = staged.bytes + OutputO::offset_bytes(row, 4 * quad(i));
+            *reinterpret_cast<Four*>(place) = {
+                pack_pair<Element>(v[0], v[1]), pack_pair<Element>(v[2], v[3])
+            };
+        }
+    }
+
+private:
+    __device__ __forceinline__ static int quad(int i) { return 32 * i + lane_index(); }
+    __device__ __forceinline__ static bool has(int i) {
+        return kQuads % 32 == 0 || quad(i) < kQuads;
+    }
+
+    __device__ __forceinline__ void add(const GroupPart& part, float factor) {
+        const auto* quads = reinterpret_cast<const Quad*>(part.sums[row]);
+#pragma unroll
+        for (int i = 0; i < kQuadsOfLane; ++i) {
+            if (!has(i)) continue;
+            const Quad more = quads[quad(i)];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) sums[i].values[j] += factor * more.values[j];
+        }
+    }
+
+    __device__ __forceinline__ void scale(float factor) {
+        total *= factor;
+#pragma unroll
+        for (auto& quad : sums) {
+#pragma unroll
+            for (float& sum : quad.values) sum *= factor;
+        }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(kGroupThreads) attention_merge(
+extern "C" __global__ void __launch_bounds__(32 * WARPS) attention_merge(
     const __grid_constant__ OTile o,
     float* lse,
     const Part* parts,
@@ -63,22 +128,21 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads) attention_merge(
 
     launch_dependent_grids();
     wait_for_previous_grids();
-    const int row = row_of_thread(0);
-    const MergedRow rows[2] = {{of_tile, row}, {of_tile, row + 8}};
-    Sums sums = {};
-    const i32 count = has_queries(tile, group) ? span.parts : 0;
-#pragma unroll 2
-    for (i32 i = 0; i < count; ++i) {
-        const auto& part = of_tile[i];
-        part.add_to(sums, {rows[0].factor(part), rows[1].factor(part)});
+    for (int index = warp_index(); index < kGroupRows; index += WARPS) {
+        const int row_of_tile = group * kGroupRows + index;
+        if (!is_query(tile, row_of_tile)) continue;
+        Row row{index};
+        for (i32 first = 0; first < span.parts; first += 32) row.add(of_tile, first);
+        if constexpr (HAS_LSE) {
+            const float value = log_sum_exp(row.most, row.total);
+            if (lane_index() == 0) lse_of(problem, tile, row_of_tile, lse) = value;
+        }
+        row.write(shared.o);
     }
-    float shares[2], values[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        shares[half] = share_of(rows[half].total);
-        values[half] = log_sum_exp(rows[half].most, rows[half].total);
+    fence_async_view_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        store_staged(o, shared.o, tile, group);
+        wait_group_read<0>();
     }
-    if constexpr (HAS_LSE) write_lse(problem, tile, group, values, lse);
-    store_group(o, shared.o, tile, group, sums, shares);
-    if (threadIdx.x == 0) wait_group_read<0>();
 }

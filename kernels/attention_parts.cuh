@@ -6,43 +6,29 @@
 
 namespace tmaasync {
 
-// Four of a thread's sums.
-struct alignas(16) Quad {
-    float values[4];
-};
-
-// What a group leaves of a part. Every thread of attention_merge.cu reads what the thread of its
-// number wrote, so a warp's accesses are of one piece.
-struct GroupPart {
-    Quad sums[HEAD_DIM / 8][kGroupThreads];
+// What a group leaves of a part of the keys, row by row. Rows that are no queries are not written.
+struct alignas(16) GroupPart {
+    float sums[kGroupRows][HEAD_DIM];
     float most[kGroupRows];    // of each row the score that weights are relative to, in powers of 2
     float totals[kGroupRows];  // and the sum of its weights
 
-    __device__ __forceinline__ void write(const Sums& from) {
+    // The sums of the thread's rows.
+    __device__ __forceinline__ void write(const Sums& from, const Tile& tile, int group) {
+        struct alignas(8) Pair {
+            float values[2];
+        };
 #pragma unroll
-        for (int i = 0; i < HEAD_DIM / 8; ++i) {
-            const float* s = from + 4 * i;
-            sums[i][thread_in_warpgroup()] = {s[0], s[1], s[2], s[3]};
-        }
-    }
-
-    // Adds them, times the factors of the thread's two rows.
-    __device__ __forceinline__ void add_to(Sums& to, const float (&factors)[2]) const {
+        for (int half = 0; half < 2; ++half) {
+            const int row = row_of_thread(0) + 8 * half;
+            if (!is_query(tile, row_of_thread(group) + 8 * half)) continue;
 #pragma unroll
-        for (int i = 0; i < HEAD_DIM / 8; ++i) {
-            const Quad more = sums[i][thread_in_warpgroup()];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                to[4 * i + j] += factors[j / 2] * more.values[j];
+            for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
+                auto& sum = sums[row][accumulator_column(thread_in_warpgroup(), i)];
+                reinterpret_cast<Pair&>(sum) = {from[i], from[i + 1]};
             }
         }
     }
 };
-
-// Whether any of the thread's two rows is one of the tile's queries: of others nothing is written.
-__device__ __forceinline__ bool has_queries(const Tile& tile, int group) {
-    return tile.position + row_of_thread(group) / HEADS_PER_TILE < tile.entry.queries.length;
-}
 
 struct Part {
     GroupPart groups[CONSUMERS];

@@ -31,6 +31,23 @@ __device__ __forceinline__ float sum_of_row(float value) {
     return value + __shfl_xor_sync(kWholeWarp, value, 2);
 }
 
+// Of all lanes.
+__device__ __forceinline__ float max_of_warp(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, lanes));
+    }
+    return value;
+}
+
+__device__ __forceinline__ float sum_of_warp(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        value += __shfl_xor_sync(kWholeWarp, value, lanes);
+    }
+    return value;
+}
+
 template <int kScores>
 __device__ __forceinline__ void mask_scores(float (&scores)[kScores], const Visible& visible) {
 #pragma unroll

@@ -74,7 +74,7 @@ def test_one_query_of_one_sequence_has_most_of_the_chip() -> None:
 @pytest.mark.parametrize(
     ("changes", "more"),
     [
-        ({"keys": 1024}, scores()),  # adding up costs more
+        ({"keys": 512}, scores()),  # adding up costs more
         ({"batch": 17}, scores()),  # a round is full
         ({"queries": 500}, scores(causal=True)),  # tiles see more or less
         ({"queries": 5}, scores(causal="top_left")),  # and these see five keys

@@ -16,7 +16,7 @@ from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
-    "GROUP_THREADS",
+    "MERGE_THREADS",
     "RATES",
     "Blocking",
     "Sizes",
@@ -36,8 +36,11 @@ __all__ = [
 GROUP_ROWS = 64
 """Rows of queries of a consumer: those of one wgmma."""
 
-GROUP_THREADS = 128
-"""Of a consumer."""
+MERGE_THREADS = 1024
+"""Of a CTA of the merge kernel: a warp for every second row."""
+
+_GROUP_THREADS = 128
+_WARP_THREADS = 32
 
 _BARRIER_BYTES = 1024
 _ELEMENT_BYTES = 2
@@ -119,7 +122,7 @@ class Blocking:
     @property
     def threads(self) -> int:
         """Of a CTA: a warpgroup for every consumer, and one that loads."""
-        return GROUP_THREADS * (1 + self.consumers)
+        return _GROUP_THREADS * (1 + self.consumers)
 
     @property
     def part_bytes(self) -> int:
@@ -370,14 +373,17 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
 @functools.cache
 def merge_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
     """The kernel that adds up what that one summed over parts of the keys."""
-    return _kernel("attention_merge.cu", tiles, variant, blocking)
+    warps = MERGE_THREADS // _WARP_THREADS
+    return _kernel("attention_merge.cu", tiles, variant, blocking, WARPS=warps)
 
 
-def _kernel(source: str, tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+def _kernel(
+    source: str, tiles: tuple[str, ...], variant: Variant, blocking: Blocking, **more: int
+) -> Kernel:
     return Kernel(
         source,
         types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
-        constants={**blocking.constants, **variant.constants},
+        constants={**blocking.constants, **variant.constants, **more},
     )
 
 

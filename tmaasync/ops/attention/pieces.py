@@ -12,14 +12,14 @@ from tmaasync.ops.attention.scores import Scores
 
 __all__ = ["Pieces", "pieces_of", "splits_keys"]
 
-# In blocks of keys, estimates: what a tile costs beside its blocks; what it costs to write the sums
-# of parts and to launch the kernel that adds them up; and what each part costs it, which it reads
-# one after the other.
+# In blocks of keys, measured on an H200 with one query of 64 heads, 8 of keys, of 2048 to 131072
+# positions: what a tile costs beside its blocks; what it costs to write the sums of parts and to
+# launch the kernel that adds them up; and what each part costs it.
 _BLOCKS_OF_A_TILE = 1
-_BLOCKS_OF_A_MERGE = 4
-_BLOCKS_OF_A_PART = 0.5
+_BLOCKS_OF_A_MERGE = 1.7
+_BLOCKS_OF_A_PART = 0.15
 
-_LEAST_GAIN = 0.8
+_LEAST_GAIN = 0.9
 
 
 class Pieces(NamedTuple):
@@ -42,8 +42,8 @@ class Pieces(NamedTuple):
 def splits_keys(sizes: Sizes, blocking: Blocking, scores: Scores, clusters: int) -> bool:
     """Whether it pays to split keys: few spans, nearly all of which see many keys.
 
-    What is left for the last of several rounds is not split: by the same estimate that would gain
-    0.5 to 2.5 %, and was not measured.
+    What is left for the last of several rounds is not split: that took 1.03 to 1.09 times as long
+    on an H200, for 2048 tiles of 2048 to 16384 keys.
 
     Args:
         sizes: Of the problem, of padded arrays.

@@ -13,7 +13,7 @@ from tmaasync._elements import element
 from tmaasync._memory import placed
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.ops._results import maker
-from tmaasync.ops.attention.kernel import GROUP_THREADS, Blocking, Variant, merge_kernel
+from tmaasync.ops.attention.kernel import MERGE_THREADS, Blocking, Variant, merge_kernel
 from tmaasync.ops.attention.pieces import Pieces
 from tmaasync.tile import TMATensorTile
 
@@ -50,7 +50,7 @@ class SplitLaunch:
             types, variant, blocking
         ).prepare(
             len(pieces.splits) * blocking.cluster * blocking.consumers,
-            GROUP_THREADS,
+            MERGE_THREADS,
             (tiles[-1], 0, 0, self._splits.address, problem),
             pdl=True,
         )
