@@ -52,10 +52,10 @@ class Plan:
         self.launched: list[tuple[str, tuple[int, ...], int]] = []
         self.aimed_at: list[tuple[int, ...]] = []
 
-    def aim(self, addresses: Sequence[int]) -> Any:
+    def aim(self, addresses: Sequence[int], *numbers: float) -> Any:
         if addresses[-1] in addresses[:-1]:
             return None
-        return self, tuple(addresses)
+        return self, (*addresses, *numbers)
 
     def at(self, addresses: tuple[int, ...], stream: int, how: str = "at") -> None:
         self.launched.append((how, addresses, stream))
@@ -74,7 +74,7 @@ def cache_with(
 ) -> LaunchCache:
     cache = LaunchCache()
     framework = "cupy" if isinstance(arrays[0], CupyArray) else "torch"
-    cache.remember(arrays, option, Repeatable(plan, new_arrays), (framework,), 0)
+    cache.remember(arrays, option, Repeatable(plan.aim, new_arrays), (framework,), 0)
     return cache
 
 
@@ -221,7 +221,7 @@ def test_scratch_memory_serves_no_stream_that_the_caller_names(make: Make, is_co
 
     cache = LaunchCache()
     framework = "cupy" if make is CupyArray else "torch"
-    repeatable = Repeatable(plan, new_arrays, has_scratch=True)
+    repeatable = Repeatable(plan.aim, new_arrays, has_scratch=True)
     cache.remember(arrays, None, repeatable, (framework,), 0)
     given = several(make, 2) if is_copied else arrays
 
@@ -252,7 +252,7 @@ def test_another_option_finds_nothing_and_one_that_is_no_key_is_not_kept(torch: 
     cache = cache_with(arrays, plan, option=(1, None))
     for option in ((2, None), ([1], None), None):
         assert cache.run(arrays, option, None) is None
-    cache.remember(arrays, ([1], None), Repeatable(plan), ("torch",), 0)
+    cache.remember(arrays, ([1], None), Repeatable(plan.aim), ("torch",), 0)
 
     assert cache.run(arrays, ([1], None), None) is None
     assert cache.run(arrays, (1, None), None) is arrays
@@ -263,12 +263,25 @@ def test_options_have_launches_of_their_own_at_the_same_place(make: Make) -> Non
     cache = LaunchCache()
     framework = "cupy" if make is CupyArray else "torch"
     for option, plan in plans.items():
-        cache.remember(arrays, option, Repeatable(plan), (framework,), 0)
+        cache.remember(arrays, option, Repeatable(plan.aim), (framework,), 0)
     for _ in range(3):
         for option in plans:
             cache.run(arrays, option, None)
 
     assert [len(plan.taken()) for plan in plans.values()] == [3, 3]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_numbers_go_along_and_have_launches_of_their_own(make: Make, count: int) -> None:
+    plan, arrays = Plan(), several(make, count)
+    cache, where = cache_with(arrays, plan), addresses(*arrays)
+    for _ in range(3):
+        for numbers in ((1.0, 0.0), (0.5, 0.0), ()):
+            cache.run(arrays, None, None, numbers)
+
+    taken = [launched for _, launched, _ in plan.taken()]
+    assert taken == 3 * [(*where, 1.0, 0.0), (*where, 0.5, 0.0), where]
+    assert len(plan.aimed_at) == 3
 
 
 def test_no_array_is_kept_alive(make: Make) -> None:

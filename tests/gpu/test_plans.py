@@ -127,6 +127,65 @@ def test_torch_tells_layouts_apart_in_one_call(monkeypatch: pytest.MonkeyPatch) 
         assert ((out.double() - wanted).norm() / wanted.norm()).item() < 1e-3
 
 
+@pytest.mark.parametrize("framework", ["cupy", "torch"])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_product_with_extras_finds_its_launch_whatever_its_factors(
+    framework: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = [torch.randn(SIDE, SIDE, device="cuda").half() for _ in range(3)]
+    tensors += [torch.randn(SIDE, device="cuda").half(), torch.full((1,), 0.5, device="cuda")]
+    a, b, c, bias, scale = tensors
+    given = tensors if framework == "torch" else [cupy.from_dlpack(one) for one in tensors]
+
+    def multiply(alpha: float, beta: float, activation: str | None) -> None:
+        out = None
+        if not is_new:
+            out = cupy.full((SIDE, SIDE), cupy.nan, cupy.float16)
+            out = torch.from_dlpack(out) if framework == "torch" else out
+        got = ops.matmul(
+            *given[:2],
+            alpha=alpha,
+            c=given[2],
+            beta=beta,
+            bias=given[3],
+            activation=activation,
+            scale_b=given[4],
+            out=out,
+        )
+        assert is_new or got is out
+        torch.cuda.synchronize()
+        wanted = alpha * scale.double() * (a.double() @ b.double()) + beta * c.double()
+        wanted += bias.double()
+        wanted = wanted.relu() if activation else wanted
+        tensor = torch.from_dlpack(got).double()
+        assert ((tensor - wanted).norm() / wanted.norm()).item() < 1e-3
+
+    for activation in (None, "relu"):
+        multiply(1.0, 1.0, activation)
+        multiply(2.0, 1.0, activation)
+    monkeypatch.setattr(operation, "_multiply", None)  # by which a plan is made
+
+    for _ in range(3):
+        for activation in (None, "relu"):
+            for alpha, beta in ((2.0, 1.0), (-0.25, 3.0), (0.7, -1.0)):
+                multiply(alpha, beta, activation)
+
+
+def test_an_addend_that_is_the_output_is_found_again() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.randn(SIDE, SIDE, device="cuda").half() for _ in range(2))
+    sums = torch.zeros(SIDE, SIDE, device="cuda")
+    for turn in range(5):
+        ops.matmul(a, b, c=sums, out=sums)
+        wanted = (turn + 1) * (a.double() @ b.double())
+        assert ((sums.double() - wanted).norm() / wanted.norm()).item() < 1e-4
+
+    beside = torch.zeros(2 * SIDE, SIDE, device="cuda")
+    with pytest.raises(ArgumentError, match="overlap"):
+        ops.matmul(a, b, c=beside[1 : SIDE + 1], out=beside[:SIDE])
+
+
 def _resize(b: Any) -> None:
     b.resize_(SIDE, SIDE // 2)
 

@@ -29,18 +29,13 @@ Aim = tuple[Launch, Sequence[int]]
 _MAX_LAUNCHES = 4096
 
 
-class Plan(Protocol):
-    """All of an operation that arrays of given layouts share."""
-
-    def aim(self, addresses: Sequence[int]) -> Aim | None:
-        """The operation on arrays that lie there; None if that cannot be done in one launch."""
-
-
 @dataclass(frozen=True, slots=True)
 class Repeatable:
     """An operation that is one launch, or looks like one, once its arrays are there."""
 
-    plan: Plan
+    aim: Callable[..., Aim | None]
+    """The operation on arrays that lie at the addresses in its first argument, with the numbers in
+    those behind it; None if that cannot be done in one launch."""
     new_arrays: Callable[[], tuple[Any, ...]] | None = None
     """Makes those that the caller does not give."""
     has_scratch: bool = False
@@ -76,7 +71,11 @@ class LaunchCache(PlanCache[Repeatable]):
         self._launches: dict[tuple[Any, ...], Callable[[], None] | None] = {}
 
     def run(
-        self, arrays: tuple[Any, ...], option: object, stream: object
+        self,
+        arrays: tuple[Any, ...],
+        option: object,
+        stream: object,
+        numbers: tuple[float, ...] = (),
     ) -> tuple[Any, ...] | None:
         """Do again what was done to arrays like these.
 
@@ -92,6 +91,7 @@ class LaunchCache(PlanCache[Repeatable]):
             arrays: Two or more; with equal options always as many.
             option: What else decides the plan.
             stream: The caller's choice; None for the current stream of the arrays' framework.
+            numbers: What the launch is given beside the arrays, and may differ from call to call.
 
         Returns:
             The arrays, and behind them the new ones; None if nothing like it was done before, or it
@@ -109,18 +109,18 @@ class LaunchCache(PlanCache[Repeatable]):
             count = len(arrays)
             if count == 4:  # as of attention; written out it costs a third less than map
                 a, b, c, d = arrays
-                place = (entry, handle, where(a), where(b), where(c), where(d))
+                place = (entry, handle, numbers, where(a), where(b), where(c), where(d))
             elif count == 3:  # as of a product
                 a, b, c = arrays
-                place = (entry, handle, where(a), where(b), where(c))
+                place = (entry, handle, numbers, where(a), where(b), where(c))
             else:
-                place = (entry, handle, *map(where, arrays))
+                place = (entry, handle, numbers, *map(where, arrays))
         else:
             found = self._by_key(arrays, option, is_current=stream is None)
             if found is None:
                 return None
             entry, arrays, addresses = found
-            place = (entry, entry.stream(stream), *addresses)
+            place = (entry, entry.stream(stream), numbers, *addresses)
         launch = self._launches.get(place) or self._new(place)
         if launch is None:
             return None
@@ -144,10 +144,10 @@ class LaunchCache(PlanCache[Repeatable]):
     def _new(self, place: tuple[Any, ...]) -> Callable[[], None] | None:
         """The launch at a place, which has one of its own from the second time on."""
         entry: Entry[Repeatable]
-        entry, stream, *addresses = place
+        entry, stream, numbers, *addresses = place
         if off_granules(addresses) != entry.off_granules:
             return None
-        aim = entry.plan.plan.aim(addresses)
+        aim = entry.plan.aim(addresses, *numbers)
         if aim is None:
             return None
         launch, arguments = aim

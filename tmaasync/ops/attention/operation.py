@@ -96,7 +96,7 @@ def attention(  # noqa: PLR0913 - what attention has
         parts = plan.maker_of_parts(views.q)
         makers = _makers(views.q, parts, is_new=is_new, return_lse=return_lse)
         has_parts = parts is not None
-        repeatable = Repeatable(plan, several_arrays(makers), has_scratch=has_parts)
+        repeatable = Repeatable(plan.aim, several_arrays(makers), has_scratch=has_parts)
         _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out if lse is None else (out, lse)
 

@@ -107,7 +107,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     if plan.is_direct:
         frameworks = (*views.frameworks, target.framework)
         make = one_array(rows_maker(views.images, target)) if is_new else None
-        _LAUNCHES.remember(arrays, option, Repeatable(plan, make), frameworks, target.device)
+        _LAUNCHES.remember(arrays, option, Repeatable(plan.aim, make), frameworks, target.device)
     return out
 
 

@@ -19,7 +19,7 @@ from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue, activation_of
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 
-__all__ = ["PLAIN", "ExtraForm", "ExtraViews", "Extras", "ProductEpilogue", "extra_words"]
+__all__ = ["PLAIN", "ExtraForm", "ExtraViews", "Extras", "ProductEpilogue"]
 
 _NAMES = ("c", "bias", "scale_a", "scale_b")
 
@@ -29,6 +29,9 @@ _WIDEST = {(2, 64): 256, (1, 64): 224, (3, 64): 160}
 _WIDEST_DIVIDING = {(2, 64): 192, (1, 64): 192, (3, 64): 128}
 _DIVIDING = (Activation.SILU, Activation.GELU_TANH)
 _LEAST_STORE_BYTES = 64
+
+_NUMBERS = (numbers.Real, np.generic)
+_MOST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Extras(NamedTuple):
         alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
         scales: list[Any] = []
         for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
-            if isinstance(scale, numbers.Real | np.generic):
+            if scale is not None and isinstance(scale, _NUMBERS):
                 alpha *= _finite(name, scale)
                 scale = None
             scales.append(scale)
@@ -116,8 +119,16 @@ class Extras(NamedTuple):
     @property
     def form(self) -> tuple[object, ...]:
         """What a plan depends on, beside how the arrays lie: is there a factor, which arrays."""
-        given = (array is not None for array in self[3:])
-        return (self.alpha != 1, self.activation, *given)
+        _, _, activation, c, bias, scale_a, scale_b = self
+        return (
+            *(self.alpha != 1, activation),
+            *(c is not None, bias is not None, scale_a is not None, scale_b is not None),
+        )
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """Those that the kernel is given."""
+        return self[:2]
 
 
 PLAIN = Extras()
@@ -125,9 +136,11 @@ PLAIN = Extras()
 
 def _finite(name: str, value: Any) -> float:
     """The number, if fp32 holds it."""
-    if isinstance(value, numbers.Real | np.generic):
+    if type(value) is float and -_MOST <= value <= _MOST:  # quicker
+        return value
+    if isinstance(value, _NUMBERS):
         number = float(value)
-        if math.isfinite(number) and abs(number) <= float(np.finfo(np.float32).max):
+        if abs(number) <= _MOST:
             return number
     raise ArgumentError(
         f"{name} is {value!r}; it must be a finite number that float32 holds. "
@@ -216,6 +229,18 @@ class ExtraForm(NamedTuple):
             return None
         return Operand.of_rows(self.addend.transposed if flips else self.addend)
 
+    def words(
+        self, out: int, addresses: Iterable[int], alpha: float, beta: float
+    ) -> tuple[int, ...]:
+        """The parameters of gemm_epilogue.cu behind the output; addresses of `Extras.arrays`.
+
+        Without an addend that parameter is the output, which is then not loaded.
+        """
+        found = iter(addresses)
+        given = (self.addend is not None, self.bias is not None, self.scale_a, self.scale_b)
+        c, *others = (next(found) if is_given else 0 for is_given in given)
+        return c or out, *others, _float_bits(alpha), _float_bits(beta)
+
     def epilogue(self, bias_side: BiasSide) -> ProductEpilogue:
         """What the kernel is compiled for, if a bias runs there."""
         bias = BiasSide.NONE if self.bias is None else bias_side
@@ -223,16 +248,6 @@ class ExtraForm(NamedTuple):
 
 
 _ONE_FLOAT = Matrix((), (), element("float32"), None, starts_on_granule=True)
-
-
-def extra_words(out: int, addresses: Iterable[int], extras: Extras) -> list[int]:
-    """The parameters of gemm_epilogue.cu behind the output, of the addresses of `Extras.arrays`.
-
-    Without an addend that parameter is the output, which is then not loaded.
-    """
-    found = iter(addresses)
-    c, *others = (0 if array is None else next(found) for array in extras[3:])
-    return [c or out, *others, *map(_float_bits, (extras.alpha, extras.beta))]
 
 
 def _float_bits(value: float) -> int:

@@ -10,20 +10,17 @@ from tmaasync._elements import element
 from tmaasync._streams import stream_of
 from tmaasync.ops._copies import in_order
 from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
-from tmaasync.ops._plans import PlanCache
 from tmaasync.ops._results import empty_rows, rows_maker
 from tmaasync.ops.gemm.arguments import check_places, new_output
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import Plan, plan_for
+from tmaasync.ops.gemm.plan import plan_for
 from tmaasync.ops.gemm.types import Reading
 
 __all__ = ["matmul"]
 
 _AS_THEY_ARE = Reading()
 _LAUNCHES = LaunchCache()
-_PLANS: PlanCache[Plan] = PlanCache()
-"""For what has more arguments than arrays: factors."""
 
 
 def matmul(  # noqa: PLR0913 - what a product with an epilogue has
@@ -103,27 +100,23 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     ):
         extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
         reading = Reading.given(a_dtype, b_dtype, precision)
-        if out is not None and _multiply_again(a, b, out, dtype, extras, reading, stream):
-            return out
-        return _multiply(a, b, out, dtype, extras, reading, stream)
+        arrays, option = _sought(a, b, out, dtype, extras, reading)
+        done = _LAUNCHES.run(arrays, option, stream, extras.numbers)
+        return _multiply(a, b, out, dtype, extras, reading, stream) if done is None else done[-1]
     arrays = (a, b) if out is None else (a, b, out)
     done = _LAUNCHES.run(arrays, (dtype, out is None), stream)
     return _multiply(a, b, out, dtype, PLAIN, _AS_THEY_ARE, stream) if done is None else done[2]
 
 
-def _multiply_again(
-    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading, stream: object
-) -> bool:
-    """Whether a plan was known for arrays like these, and the product was made."""
-    arrays = (a, b, out, *extras.arrays)
-    found = _PLANS.find(arrays, (dtype, extras.form, reading), stream)
-    if found is None:
-        return False
-    plan, addresses, handle = found
-    if not plan.keeps_apart(addresses):
-        return False
-    plan.start(addresses, handle, extras)
-    return True
+def _sought(
+    a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading
+) -> tuple[tuple[Any, ...], tuple[object, ...]]:
+    """What a product's launch is found by: the arrays, the output last, and the option."""
+    arrays = (a, b, *extras.arrays)
+    option: tuple[object, ...] = (dtype, out is None)
+    if extras is not PLAIN or reading is not _AS_THEY_ARE:
+        option += (extras.form, reading)
+    return arrays if out is None else (*arrays, out), option
 
 
 def _multiply(
@@ -153,13 +146,9 @@ def _multiply(
     if plan.is_direct:
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)
-        if extras is PLAIN and reading is _AS_THEY_ARE:
-            repeatable = Repeatable(plan, one_array(rows_maker(left, target)) if is_new else None)
-            arrays = (a, b) if is_new else (a, b, out)
-            _LAUNCHES.remember(arrays, (dtype, is_new), repeatable, frameworks, target.device)
-        elif not is_new:
-            arrays, option = (a, b, out, *extras.arrays), (dtype, extras.form, reading)
-            _PLANS.remember(arrays, option, plan, frameworks, target.device)
+        repeatable = Repeatable(plan.aim, one_array(rows_maker(left, target)) if is_new else None)
+        arrays, option = _sought(a, b, None if is_new else out, dtype, extras, reading)
+        _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out
 
 

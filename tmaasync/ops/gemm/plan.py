@@ -22,7 +22,7 @@ from tmaasync.ops._results import empty_rows
 from tmaasync.ops.gemm.arguments import check_extras, check_operands, check_output
 from tmaasync.ops.gemm.blocking import FEW_ROWS
 from tmaasync.ops.gemm.choice import default_blocking
-from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews, extra_words
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews, ProductEpilogue
 from tmaasync.ops.gemm.kernel import LINE_BYTES, gemm_kernel, gemm_tiles
 from tmaasync.ops.gemm.matrix import Matrix, Operand
 from tmaasync.ops.gemm.problem import Problem
@@ -34,7 +34,7 @@ __all__ = ["Plan", "new_plan", "plan_for"]
 
 _NOTHING = ExtraViews()
 
-_OUT = 2  # among the arrays: a, b, out and what else there is
+_ADDEND = 2  # among the arrays, if there is one: a, b, what else there is, out
 
 
 @functools.lru_cache(maxsize=1024)
@@ -120,10 +120,7 @@ class Plan:
         operands = (b, a) if swapped else (a, b)
         beside = () if extras is None else extras.arrays
         self._out_bytes = c.span_bytes
-        self._reads = [
-            (index + (index >= _OUT), matrix.span_bytes)
-            for index, matrix in enumerate((*operands, *beside))
-        ]
+        self._read_bytes = [matrix.span_bytes for matrix in (*operands, *beside)]
         self._may_add_to_itself = extras is not None and extras.adds_in_order_of(
             c.transposed if swapped else c
         )
@@ -183,50 +180,50 @@ class Plan:
             return
         self._run_on_copies(a, b, out, more, extras, handle)
 
-    def start(self, addresses: Sequence[int], stream: int, extras: Extras = PLAIN) -> None:
-        """Multiply arrays that look like those of the last `run`, if `is_direct`.
+    def start(self, addresses: Sequence[int], stream: int) -> None:
+        """The plain product of arrays that look like those of the last `run`, if `is_direct`.
 
-        The addresses are those of a, b, out and `Extras.arrays`.
+        The addresses are those of a, b and out.
         """
-        if self._launch is None:
-            return
-        a, b, out, *more = addresses
-        if self._swapped:
-            a, b = b, a
-        words = (a, b, out) if self._extras is None else self._words(a, b, out, more, extras)
-        self._launch.at(words, stream)
+        if self._launch is not None:
+            self._launch.at(self._words(addresses), stream)
 
-    def aim(self, addresses: Sequence[int]) -> Aim | None:
-        """The plain product of arrays there that look like those of the last `run`.
+    def aim(self, addresses: Sequence[int], alpha: float = 1.0, beta: float = 0.0) -> Aim | None:
+        """The product of arrays there that look like those of the last `run`.
 
-        The addresses are those of a, b and out. None if out meets another, or if nothing was
-        launched before on a GPU.
+        The addresses are those of a, b, `Extras.arrays` and out. None if out meets another, or if
+        nothing was launched before on a GPU.
         """
         launch = self._launch
         if not isinstance(launch, PreparedLaunch) or not self.keeps_apart(addresses):
             return None
-        a, b, out = addresses
-        return launch, (b, a, out) if self._swapped else (a, b, out)
+        return launch, self._words(addresses, alpha, beta)
 
     def keeps_apart(self, addresses: Sequence[int]) -> bool:
-        """Whether the output lies clear of all that is read; addresses as for `start`.
+        """Whether the output lies clear of all that is read; addresses as for `aim`.
 
         The addend may be the output.
         """
-        out = addresses[_OUT]
+        *starts, out = addresses
         end = out + self._out_bytes
-        for index, read_bytes in self._reads:
-            start = addresses[index]
-            is_out = start == out and index == _OUT + 1 and self._may_add_to_itself
+        for index, (start, read_bytes) in enumerate(zip(starts, self._read_bytes, strict=True)):
+            is_out = start == out and index == _ADDEND and self._may_add_to_itself
             if start < end and out < start + read_bytes and not is_out:
                 return False
         return True
 
     def _words(
-        self, a: int, b: int, out: int, more: Iterable[int], extras: Extras
-    ) -> Sequence[int]:
-        """The kernel's first parameters."""
-        return (a, b, out) if self._extras is None else (a, b, out, *extra_words(out, more, extras))
+        self, addresses: Sequence[int], alpha: float = 1.0, beta: float = 0.0
+    ) -> tuple[int, ...]:
+        """The kernel's first parameters; addresses as for `aim`."""
+        a, b, *more, out = addresses
+        if self._swapped:
+            a, b = b, a
+        return a, b, out, *self._beside(out, more, alpha, beta)
+
+    def _beside(self, out: int, more: Iterable[int], alpha: float, beta: float) -> tuple[int, ...]:
+        """Those behind the output's."""
+        return () if self._extras is None else self._extras.words(out, more, alpha, beta)
 
     def _run_on_copies(
         self,
@@ -269,7 +266,9 @@ class Plan:
             if self._launch is None:
                 self._launch = self._prepare(a, b, out, more)
         beside = (view.address for view in more.given.values())
-        self._launch.at(self._words(a.address, b.address, out.address, beside, extras), handle)
+        target = out.address
+        words = (a.address, b.address, target, *self._beside(target, beside, *extras.numbers))
+        self._launch.at(words, handle)
 
     def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
         """The blocking that it gets on a GPU of this name; None is the emulator.
@@ -285,9 +284,12 @@ class Plan:
 
     def _fits(self, blocking: Blocking) -> bool:
         """Whether the kernel has room for the epilogue."""
-        if self._extras is None:
-            return True
-        return self._extras.epilogue(self._bias_side).fits(blocking, self._lines.element.itemsize)
+        epilogue = self._epilogue
+        return epilogue is None or epilogue.fits(blocking, self._lines.element.itemsize)
+
+    @property
+    def _epilogue(self) -> ProductEpilogue | None:
+        return None if self._extras is None else self._extras.epilogue(self._bias_side)
 
     @property
     def _bias_side(self) -> BiasSide:
@@ -309,9 +311,8 @@ class Plan:
             kernel = gemm_kernel(*types, *transposed, blocking)
             beside: tuple[object, ...] = ()
         else:
-            epilogue = self._extras.epilogue(self._bias_side)
             bias = "float" if more.bias is None else more.bias.element.cuda_type
-            kernel = gemm_kernel(*types, *transposed, blocking, epilogue, bias)
+            kernel = gemm_kernel(*types, *transposed, blocking, self._epilogue, bias)
             addend = self._addend_tile(more.c, blocking) or tiles[2]
             beside = (addend, *(0 if view is None else view for view in more[1:]), 1.0, 0.0)
         clusters = batches * blocking.clusters(m, n)

@@ -80,5 +80,5 @@ def grouped_matmul(
     frameworks = plan.run(rows, matrices, target, ends, stream)
     if plan.is_direct and ends.is_in_place:
         make = one_array(rows_maker(rows, target)) if is_new else None
-        _LAUNCHES.remember(arrays, option, Repeatable(plan, make), frameworks, rows.device)
+        _LAUNCHES.remember(arrays, option, Repeatable(plan.aim, make), frameworks, rows.device)
     return out

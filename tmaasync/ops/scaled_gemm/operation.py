@@ -87,6 +87,8 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     plan.run(operands, target, stream)
     if plan.is_direct:
         frameworks = tuple(view.framework for view in (*operands, target))
-        repeatable = Repeatable(plan, one_array(rows_maker(operands.a, target)) if is_new else None)
+        repeatable = Repeatable(
+            plan.aim, one_array(rows_maker(operands.a, target)) if is_new else None
+        )
         _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
     return out
