@@ -86,7 +86,8 @@ def candidates(problem: Problem, multiprocessors: int) -> list[Blocking]:
     """
     whole = _few() if problem.by_columns else _many(problem, multiprocessors)
     found = (*whole, *ranked_splits(problem, multiprocessors)[:_BEST_SPLIT])
-    return [blocking for blocking in found if is_legal(blocking, problem)]
+    legal = (blocking for blocking in found if is_legal(blocking, problem))
+    return list(dict.fromkeys(legal))
 
 
 def _few() -> Iterator[Blocking]:
