@@ -153,6 +153,7 @@ def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilo
 
 
 SCALED_GELU = ProductEpilogue(COLUMNS, Activation.GELU, is_scaled=True)
+SCALED_SILU = ProductEpilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,12 @@ SCALED_GELU = ProductEpilogue(COLUMNS, Activation.GELU, is_scaled=True)
         (gemm.Blocking(2, 192, 2), "float16", everything(Activation.GELU_TANH, ROWS)),
         (gemm.Blocking(1, 224), "float32", everything(Activation.RELU, ROWS)),
         (gemm.Blocking(1, 192), "bfloat16", everything(Activation.SILU)),
-        (gemm.Blocking(3, 160), "float32", SCALED_GELU),
+        (gemm.Blocking(3, 192), "float32", everything(Activation.GELU)),
+        (gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True), "bfloat16", SCALED_GELU),
+        (gemm.Blocking(2, 160, 2, 16, 128), "float32", SCALED_GELU),
+        (gemm.Blocking(2, 192, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_GELU),
+        (gemm.Blocking(2, 160, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_SILU),
+        (gemm.Blocking(2, 112), "bfloat16", SCALED_GELU),
         (gemm.Blocking(3, 128), "bfloat16", everything(Activation.SILU, ROWS)),
         (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(1, 8, by_columns=True), "float32", everything(Activation.RELU, ROWS)),
@@ -187,6 +193,10 @@ WHOLE_EPILOGUE = everything(Activation.GELU)
     ("blocking", "operand", "output", "epilogue"),
     [
         (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
+        (
+            gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True),
+            *("float8_e4m3fn", "bfloat16", ProductEpilogue(BiasSide.NONE, is_scaled=True)),
+        ),
         (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
         (gemm.Blocking(2, 256, 2), "int8", "int32", None),
         (gemm.Blocking(1, 8, by_columns=True), "uint8", "int32", None),

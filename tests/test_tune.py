@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tmaasync import _arrays, errors
 from tmaasync.cli import app
-from tmaasync.ops._epilogue import activation_of
+from tmaasync.ops._epilogue import Activation, BiasSide, activation_of
 from tmaasync.ops.gemm import Blocking, choose_blocking, choose_few_columns, tuned
 from tmaasync.ops.gemm.candidates import candidates, is_legal
 from tmaasync.ops.gemm.choice import default_blocking
-from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
+from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews, ProductEpilogue
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import new_plan
 from tmaasync.ops.gemm.problem import Problem
@@ -77,6 +77,12 @@ def test_high_blocks_are_tried_side_by_side_too() -> None:
 
     assert beside
     assert all(one.block_m > one.block_n and one.cluster == 2 for one in beside)
+
+
+def test_no_blocking_is_tried_twice_where_rows_are_off_the_lines() -> None:
+    found = candidates(WIDE._replace(m=5000, n=5000, k=5000, on_lines=False), 132)
+
+    assert len(found) == len(set(found))
 
 
 def test_where_n_is_contiguous_in_b_blocks_are_whole_lines_wide() -> None:
@@ -365,6 +371,23 @@ def test_a_tuned_blocking_without_room_for_the_epilogue_is_not_taken(
 
     assert (taken == widest) == fits
     assert taken.block_n <= 192 or fits
+
+
+@pytest.mark.parametrize(
+    ("activation", "takes_turns"), [(Activation.NONE, False), (Activation.SILU, True)]
+)
+def test_groups_take_turns_where_that_hides_much_work_behind_the_product(
+    activation: Activation, takes_turns: bool
+) -> None:
+    epilogue = ProductEpilogue(BiasSide.COLUMNS, activation)
+
+    def fits(blocking: Blocking) -> bool:
+        return epilogue.fits(blocking, 2)
+
+    found = default_blocking(WIDE, 132, fits, epilogue.depth)
+
+    assert fits(found)
+    assert found.ping_pong == takes_turns
 
 
 def test_of_few_rows_the_product_of_the_transposes_is_tuned() -> None:

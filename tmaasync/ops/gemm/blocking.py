@@ -117,6 +117,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
     b_is_k_major: bool = True,
     count: int = 1,
     is_uneven: bool = False,
+    finish_depth: int = 0,
     fits: Fits = any_block,
 ) -> Blocking:
     """The blocking of least time, by a model that measures nothing: the first that `ranked` gives.
@@ -136,6 +137,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         count: How many such products there are.
         is_uneven: Whether ``m`` is but their mean: the last row of blocks of each is then half
             empty.
+        finish_depth: As how much of K the work on a block's sums counts, before they are stored.
         fits: Of which blocks it is the best.
     """
     found = ranked(
@@ -145,6 +147,7 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         b_is_k_major=b_is_k_major,
         count=count,
         is_uneven=is_uneven,
+        finish_depth=finish_depth,
     )
     best = next(filter(fits, found))
     is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _BLOCKS_TO_SHARE)
@@ -171,6 +174,7 @@ def ranked(  # noqa: PLR0913 - what a model takes
     b_is_k_major: bool = True,
     count: int = 1,
     is_uneven: bool = False,
+    finish_depth: int = 0,
 ) -> list[Blocking]:
     """All blocks by the model's time, the shortest first; in pairs where not ``on_lines``.
 
@@ -185,9 +189,9 @@ def ranked(  # noqa: PLR0913 - what a model takes
         rows = m + blocking.block_m // 2 if is_uneven else m
         clusters = count * blocking.clusters(rows, n)
         rounds = -(-clusters // blocking.clusters_at_once(multiprocessors))
-        alone = time_alone(blocking, k, rounds, on_lines=on_lines)
+        alone = time_alone(blocking, k, rounds, on_lines=on_lines, finish_depth=finish_depth)
         even = count * m * n * k / multiprocessors
-        return max(alone, _time_by_power(blocking, k, rounds, even))
+        return max(alone, _time_by_power(blocking, k, rounds, even, finish_depth))
 
     found = blocks(m, b_is_k_major=b_is_k_major)
     if on_lines or count > 1:
@@ -214,25 +218,30 @@ def _may_lie_beside(blocking: Blocking, *, a_is_k_major: bool) -> bool:
     return is_tall and may_share_rows(blocking.block_m, a_is_k_major=a_is_k_major)
 
 
-def time_alone(blocking: Blocking, k: int, rounds: int, *, on_lines: bool) -> float:
+def time_alone(
+    blocking: Blocking, k: int, rounds: int, *, on_lines: bool, finish_depth: int = 0
+) -> float:
     """That of so many blocks of depth ``k`` on one multiprocessor, in multiply-adds at its peak.
 
     ``rounds`` of blocks, each ``block_m x block_n x k`` at the rate that its loads allow, and what
     nothing hides: the first loads and the last block's way to memory, together as long as
     `_EXPOSED_DEPTH` elements of K. Blocks whose columns are stored in narrow pieces take longer to
-    store, `_STORE_DEPTH`.
+    store, `_STORE_DEPTH`. Before that comes what `finish_depth` stands for.
     """
     area = blocking.block_m * blocking.block_n
     depth = rounds * (k + _STORE_DEPTH[blocking.chunk_bytes]) + _EXPOSED_DEPTH
+    depth += _stores(blocking, rounds) * finish_depth
     return depth * area / _rate(blocking, on_lines=on_lines)
 
 
-def _time_by_power(blocking: Blocking, k: int, rounds: int, even: float) -> float:
+def _time_by_power(
+    blocking: Blocking, k: int, rounds: int, even: float, finish_depth: int
+) -> float:
     """The same where power is short; ``even`` are the multiply-adds of a multiprocessor on average.
 
     The clock that the power allows is the lower, the more multiprocessors work at a time.
     """
-    busiest = busiest_work(blocking, k, rounds, _STORES_ALONE)
+    busiest = busiest_work(blocking, k, rounds, _STORES_ALONE + finish_depth)
     energy = _MULTIPLY_ADD * (1 + _LOADS_TO_ENERGY * (loads(blocking) - _LARGE_BLOCK))
     if of_other_form(blocking):
         energy /= _OTHER_FORMS
@@ -241,9 +250,14 @@ def _time_by_power(blocking: Blocking, k: int, rounds: int, even: float) -> floa
 
 def busiest_work(blocking: Blocking, k: int, rounds: int, stores_alone: float) -> float:
     """Multiply-adds of the busiest multiprocessor, and of its stores that nothing overlaps."""
-    stores = 1 if blocking.ping_pong else rounds
+    stores = _stores(blocking, rounds)
     depth = rounds * k + stores * (stores_alone + _STORE_DEPTH[blocking.chunk_bytes])
     return depth * blocking.block_m * blocking.block_n
+
+
+def _stores(blocking: Blocking, rounds: int) -> int:
+    """How many of its blocks a multiprocessor stores while it multiplies nothing."""
+    return 1 if blocking.ping_pong else rounds
 
 
 def loads(blocking: Blocking) -> float:

@@ -280,7 +280,9 @@ class Plan:
         tuned = None if gpu is None else tuned_blocking(gpu, self.problem)
         if tuned is not None and self._fits(tuned):
             return tuned
-        return default_blocking(self.problem, multiprocessors, self._fits)
+        epilogue = self._epilogue
+        depth = 0 if epilogue is None else epilogue.depth
+        return default_blocking(self.problem, multiprocessors, self._fits, depth)
 
     def _fits(self, blocking: Blocking) -> bool:
         """Whether the kernel has room for the epilogue."""
