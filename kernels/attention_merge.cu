@@ -40,7 +40,7 @@ struct alignas(16) Quad {
 constexpr int kQuads = HEAD_DIM / 4;
 constexpr int kQuadsOfLane = (kQuads + 31) / 32;
 
-// A row of a tile, which the lanes of a warp have four columns of each, and four of every 128 behind.
+// A row of a tile. Each lane of its warp has four columns, and four of every 128 behind.
 struct Row {
     int row;
     float most = kNothing;  // what the sums are relative to, as in GroupPart

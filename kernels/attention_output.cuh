@@ -13,8 +13,9 @@ __device__ __forceinline__ bool is_query(const Tile& tile, int row) {
 }
 
 // The place of the log-sum-exp of such a row.
-__device__ __forceinline__ float&
-lse_of(const Problem& problem, const Tile& tile, int row, float* lse) {
+__device__ __forceinline__ float& lse_of(
+    const Problem& problem, const Tile& tile, int row, float* lse
+) {
     const int position = tile.position + row / HEADS_PER_TILE;
     const int head = tile.head + row % HEADS_PER_TILE;
     const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry.index) * problem.heads + head;
