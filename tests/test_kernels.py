@@ -153,19 +153,23 @@ def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilo
 
 
 SCALED_GELU = ProductEpilogue(COLUMNS, Activation.GELU, is_scaled=True)
+WITH_ADDEND = ProductEpilogue(BiasSide.NONE, Activation.GELU, has_addend=True)
 SCALED_SILU = ProductEpilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
 @pytest.mark.parametrize(
     ("blocking", "output", "epilogue"),
     [
-        (gemm.Blocking(2, 256, 2), "bfloat16", everything(Activation.GELU)),
+        (gemm.Blocking(2, 256), "bfloat16", everything(Activation.GELU)),
         (gemm.Blocking(2, 256), "bfloat16", SCALED_GELU),
         (gemm.Blocking(2, 192), "float32", everything(Activation.SILU)),
         (gemm.Blocking(2, 192, 2), "float16", everything(Activation.GELU_TANH, ROWS)),
+        (gemm.Blocking(2, 256), "bfloat16", replace(WITH_ADDEND, bias=COLUMNS)),
+        (gemm.Blocking(2, 192, 2), "bfloat16", WITH_ADDEND),
+        (gemm.Blocking(2, 160, 2), "bfloat16", replace(WITH_ADDEND, bias=ROWS)),
         (gemm.Blocking(1, 224), "float32", everything(Activation.RELU, ROWS)),
         (gemm.Blocking(1, 192), "bfloat16", everything(Activation.SILU)),
-        (gemm.Blocking(3, 192), "float32", everything(Activation.GELU)),
+        (gemm.Blocking(3, 160), "float32", everything(Activation.GELU)),
         (gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True), "bfloat16", SCALED_GELU),
         (gemm.Blocking(2, 160, 2, 16, 128), "float32", SCALED_GELU),
         (gemm.Blocking(2, 192, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_GELU),

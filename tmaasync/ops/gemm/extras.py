@@ -23,13 +23,18 @@ __all__ = ["PLAIN", "ExtraForm", "ExtraViews", "Extras", "ProductEpilogue"]
 
 _NAMES = ("c", "bias", "scale_a", "scale_b")
 
-# Columns of a block with an epilogue, by (consumers, rows of each).
-_WIDEST = {(2, 64): 256, (1, 64): 224, (3, 64): 192, (2, 128): 192}
-# The same where the activation divides, which takes more registers.
+# Columns of a block with an epilogue, by (consumers, rows of each): with most; where the activation
+# divides, which takes more registers; and with GELU and a bias of rows.
+_WIDEST = {(2, 64): 256, (1, 64): 224, (3, 64): 160, (2, 128): 192}
 _WIDEST_DIVIDING = {(2, 64): 192, (1, 64): 192, (3, 64): 128, (2, 128): 192}
+_WIDEST_GELU_OF_ROWS = {(2, 64): 160, (1, 64): 160, (3, 64): 160, (2, 128): 0}
 _DIVIDING = (Activation.SILU, Activation.GELU_TANH)
 _TALL_ROWS = 128
-_SPILLING_COLUMNS = 128  # of such rows, where the activation divides
+_NARROW_BYTES = 64  # of a row, in one store
+# What spills within these widths: columns of tall blocks where the activation divides, and columns
+# and CTAs that share loads of others with GELU and an addend.
+_SPILLING_TALL = 128
+_SPILLING_ADDENDS = {(224, 1), (224, 2), (256, 2)}
 
 # As how much of K such work on a block counts that nothing overlaps, in products of 4096 and 8192
 # cubed on an H200.
@@ -44,7 +49,6 @@ _ACTIVATION_DEPTH = {
 # Blocks of groups that take turns were slower than the model has it where they are narrower: 128 x
 # 64 by 1.25, in products of 2048 cubed on an H200.
 _LEAST_COLUMNS_IN_TURNS = 96
-_NARROW_BYTES = 64  # of a row, in one store
 
 _NUMBERS = (numbers.Real, np.generic)
 _MOST = float(np.finfo(np.float32).max)
@@ -76,17 +80,29 @@ class ProductEpilogue(Epilogue):
             return not self.has_addend
         if blocking.by_columns:
             return not self.has_addend or blocking.holds_addend(output_bytes)
-        divides = self.activation in _DIVIDING
-        widest = _WIDEST_DIVIDING if divides else _WIDEST
-        if blocking.block_n > widest[blocking.consumers, blocking.rows]:
+        if blocking.block_n > self._widest[blocking.consumers, blocking.rows]:
             return False
-        if blocking.ping_pong and blocking.block_n < _LEAST_COLUMNS_IN_TURNS:
-            return False
-        is_tall, is_narrow = blocking.rows == _TALL_ROWS, blocking.chunk_bytes < _NARROW_BYTES
-        is_heavy = divides or self.activation is Activation.GELU
-        if self.has_addend or (is_heavy and self.bias is BiasSide.ROWS):
-            return not (is_tall or is_narrow)
-        return not (is_tall and divides and blocking.block_n == _SPILLING_COLUMNS)
+        is_slow = blocking.ping_pong and blocking.block_n < _LEAST_COLUMNS_IN_TURNS
+        return not (is_slow or self._spills_in(blocking))
+
+    def _spills_in(self, blocking: Blocking) -> bool:
+        """Whether such a block spills though it is not too wide."""
+        is_gelu, divides = self.activation is Activation.GELU, self.activation in _DIVIDING
+        is_tall = blocking.rows == _TALL_ROWS
+        if self.has_addend or (divides and self.bias is BiasSide.ROWS):
+            if is_tall or blocking.chunk_bytes < _NARROW_BYTES:
+                return True
+            return is_gelu and (blocking.block_n, blocking.cluster) in _SPILLING_ADDENDS
+        return is_tall and divides and blocking.block_n == _SPILLING_TALL
+
+    @property
+    def _widest(self) -> dict[tuple[int, int], int]:
+        if self.activation in _DIVIDING:
+            return _WIDEST_DIVIDING
+        is_of_rows = self.bias is BiasSide.ROWS
+        return (
+            _WIDEST_GELU_OF_ROWS if self.activation is Activation.GELU and is_of_rows else _WIDEST
+        )
 
     @property
     def depth(self) -> int:
