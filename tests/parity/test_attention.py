@@ -14,7 +14,7 @@ from parity.backends import Emulate
 
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
-from tmaasync.ops.attention import plan, varlen_plan
+from tmaasync.ops.attention import pieces, plan, varlen_plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
 from tmaasync.ops.attention.pieces import Pieces, pieces_of
 
@@ -301,6 +301,18 @@ def test_keys_are_split(
         check(backend, q, k, v, mask)
 
 
+def test_a_row_has_more_parts_than_a_warp_lanes(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "_least_time", lambda _, __, clusters: (0.0, clusters))
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=70))
+    choice = Blocking(64, 1, 128, heads_per_tile=2, splits_keys=True)
+    monkeypatch.setattr(plan, "_choose", lambda *_: choice)
+    q, k = normal(1, 3, 2, 64), normal(1, 70 * 128 - 5, 1, 64, seed=1)
+
+    check(backend, q, k, normal(1, 70 * 128 - 5, 1, 64, seed=2), Mask())
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_few_queries_of_many_keys_have_several_ctas(
     backend: Any, monkeypatch: pytest.MonkeyPatch, causal: bool
@@ -317,8 +329,8 @@ def test_few_queries_of_many_keys_have_several_ctas(
 
     check(backend, q, k, normal(1, 3000, 2, 64, seed=2), Mask(causal))
 
-    (pieces,) = cut
-    assert pieces.places >= 4 * len(pieces.splits)
+    (found,) = cut
+    assert found.places >= 4 * len(found.splits)
 
 
 @pytest.mark.parametrize("number", range(30))
