@@ -91,6 +91,7 @@ def cases(*, short: bool) -> list[Case]:
     found += [Case(length, 128, 64, 8, False, 2) for length in (2048, 8192)]
     found += [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
     found += [Case(32768, 128, 64, 8, False, 1, queries=count) for count in (1, 16)]
+    found += [Case(8192, 128, 64, 8, False, 20, queries=1)]  # a round, and some more
     found += [Case(4096, 128, 16, 16, True, 4, dtype=torch.float16)]
     found += [Case(4096, 256, 8, 8, causal, 4) for causal in (False, True)]
     return found

@@ -59,7 +59,9 @@ def test_every_block_is_in_one_piece_and_shares_are_equal(seed: int) -> None:
     last = pieces.table[rounds:]
     loads = np.where(last[..., 0] < 0, 0, last[..., 2] - last[..., 1]).sum(axis=0)
     assert loads.sum() == (spans - rounds * clusters) * blocks
-    assert loads.max(initial=0) - loads.min(initial=blocks) <= 1
+    busy = loads[: np.count_nonzero(loads)]
+    assert busy.sum() == loads.sum()
+    assert busy.max(initial=0) - busy.min(initial=blocks) <= 1
 
 
 def test_one_query_of_one_sequence_has_most_of_the_chip() -> None:
@@ -75,7 +77,8 @@ def test_one_query_of_one_sequence_has_most_of_the_chip() -> None:
     ("changes", "more"),
     [
         ({"keys": 512}, scores()),  # adding up costs more
-        ({"batch": 17}, scores()),  # a round is full
+        ({"batch": 33}, scores()),  # two rounds are full
+        ({"batch": 67}, scores()),  # the last of five is not, which is little of all
         ({"queries": 500}, scores(causal=True)),  # tiles see more or less
         ({"queries": 5}, scores(causal="top_left")),  # and these see five keys
         ({}, scores(window=(100, 100))),
@@ -84,6 +87,17 @@ def test_one_query_of_one_sequence_has_most_of_the_chip() -> None:
 )
 def test_else_keys_are_not_split(changes: dict[str, int], more: Scores) -> None:
     assert not splits_keys(DECODE._replace(**changes), OF_HEADS, more, 132)
+
+
+def test_a_second_round_of_few_spans_is_split() -> None:
+    sizes = DECODE._replace(batch=17)
+    pieces = pieces_of(sizes, OF_HEADS, 132)
+
+    assert OF_HEADS.spans(sizes) == 136
+    assert splits_keys(sizes, OF_HEADS, scores(), 132)
+    assert (pieces.table[0, :, 1:] == [0, 64, -1]).all()
+    assert pieces.splits[:, 0].tolist() == [132, 133, 134, 135]
+    assert (pieces.splits[:, 2] > 8).all()
 
 
 def test_the_few_queries_of_a_causal_mask_see_nearly_all() -> None:

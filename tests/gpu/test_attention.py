@@ -265,12 +265,13 @@ def test_ten_thousand_runs_end_and_are_equal(head_dim: int) -> None:
         assert torch.equal(out.view(torch.int16), first.view(torch.int16))
 
 
-# The last has more parts than a warp has lanes.
+# The last but one has more parts than a warp has lanes, the last a full round before what is split.
 FEW_QUERIES = [
     (1, 1, 8192, 64, 8, 128),
     (2, 5, 20000, 16, 16, 64),
     (1, 16, 4100, 8, 1, 256),
     (1, 1, 200_000, 8, 1, 64),
+    (34, 1, 2048, 32, 4, 64),
 ]
 
 

@@ -19,6 +19,11 @@ _BLOCKS_OF_A_TILE = 1
 _BLOCKS_OF_A_MERGE = 1.7
 _BLOCKS_OF_A_PART = 0.15
 
+# How much longer, with a margin, it takes where there are full rounds before, of tiles that are not
+# split but by the kernel that can: 2048 tiles of 2048 to 16384 keys took 1.03 to 1.09 times as long
+# where the last of 16 rounds, which had 68, was split.
+_SLOWER_IN_ROUNDS = 1.2
+
 _LEAST_GAIN = 0.9
 
 
@@ -40,10 +45,9 @@ class Pieces(NamedTuple):
 
 
 def splits_keys(sizes: Sizes, blocking: Blocking, scores: Scores, clusters: int) -> bool:
-    """Whether it pays to split keys: few spans, nearly all of which see many keys.
+    """Whether it pays to split keys: the last round has few spans, nearly all of which see many.
 
-    What is left for the last of several rounds is not split: that took 1.03 to 1.09 times as long
-    on an H200, for 2048 tiles of 2048 to 16384 keys.
+    That is so where it is the first, and seldom where there were several before.
 
     Args:
         sizes: Of the problem, of padded arrays.
@@ -54,21 +58,22 @@ def splits_keys(sizes: Sizes, blocking: Blocking, scores: Scores, clusters: int)
     sees_all = scores.right is None or (
         not scores.is_top_left and sizes.queries <= blocking.span_positions
     )
-    spans = blocking.spans(sizes)
-    if spans >= clusters or not sees_all or scores.left is not None:
+    rounds, left = divmod(blocking.spans(sizes), clusters)
+    if left == 0 or not sees_all or scores.left is not None:
         return False
     blocks = _blocks(sizes, blocking)
-    time, _ = _least_time(spans, blocks, clusters)
-    return time < _LEAST_GAIN * (blocks + _BLOCKS_OF_A_TILE)
+    whole = blocks + _BLOCKS_OF_A_TILE
+    time = rounds * whole + _least_time(left, blocks, clusters)[0]
+    slower = _SLOWER_IN_ROUNDS if rounds else 1
+    return slower * time < _LEAST_GAIN * (rounds + 1) * whole
 
 
 def pieces_of(sizes: Sizes, blocking: Blocking, clusters: int) -> Pieces:
     """The pieces where every span sees all keys.
 
     Spans are worked on head by head, each cluster one in a round. Those left for the last round,
-    fewer than clusters, are cut: the blocks of their keys, one span after the other, go to the
-    clusters in equal shares. So few queries and many keys have the whole chip, or as much of it as
-    pays: the more parts, the longer it takes to add them up.
+    fewer than clusters, are cut: the blocks of their keys, one span after the other, go to as many
+    clusters as pay, in equal shares. The more parts, the longer it takes to add them up.
 
     Args:
         sizes: Of the problem.
@@ -77,13 +82,14 @@ def pieces_of(sizes: Sizes, blocking: Blocking, clusters: int) -> Pieces:
     """
     blocks = _blocks(sizes, blocking)
     rounds, left = divmod(blocking.spans(sizes), clusters)
+    used = _least_time(left, blocks, clusters)[1] if left else 0
     if rounds == 0:
-        _, clusters = _least_time(left, blocks, clusters)
+        clusters = used
     work: list[list[tuple[int, int, int, int]]] = [[] for _ in range(clusters)]
     for span in range(rounds * clusters):
         work[span % clusters].append((span, 0, blocks, -1))
     splits, place = [], 0
-    for span, cuts in enumerate(_cuts(left, blocks, clusters), rounds * clusters):
+    for span, cuts in enumerate(_cuts(left, blocks, used), rounds * clusters):
         is_whole = len(cuts) == 1
         for part, (cluster, first, end) in enumerate(cuts):
             work[cluster].append((span, first, end, -1 if is_whole else place + part))
