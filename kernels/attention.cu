@@ -19,11 +19,12 @@
 //   HAS_LSE         whether the log-sum-exp is wanted
 //   O_OVER_Q        whether the output leaves through the queries' memory, or has its own
 //   SPLITS_KEYS     whether spans of tiles may be worked on in pieces, each of them a part of the
-//                   keys, by several clusters; where nothing is packed
+//                   keys, by several clusters
 //
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
 // differ, the number of each cluster's span of tiles in each of `rounds`, or, where keys are split,
-// its PaddedWalk::Piece. `parts` is where the sums of such pieces go, for attention_merge.cu.
+// its PaddedWalk::Piece. Of packed sequences whose keys are split, `rounds` is in how many parts
+// those of every tile are. `parts` is where the sums of such pieces go, for attention_merge.cu.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the
 // arrays are TMA's zero fill on loads, so that no NaN of a neighbour gets in, and its clipping on
@@ -217,9 +218,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
             if constexpr (IS_PACKED) {
-                load_tiles(
-                    {shared, q, k, v}, problem, PackedWalk(problem, *static_cast<WorkList*>(list))
-                );
+                auto& tiles = *static_cast<WorkList*>(list);
+                load_tiles({shared, q, k, v}, problem, PackedWalk(problem, tiles, rounds));
             } else {
                 load_tiles({shared, q, k, v}, problem, PaddedWalk(problem, list, rounds));
             }

@@ -3,7 +3,9 @@
 //
 //   WARPS  of a CTA, each of which adds up one row at a time
 //
-// Types and other constants are those of attention.cu. Grid: of every split span CLUSTER tiles, of
+// Types and other constants are those of attention.cu. `splits` are the SplitSpans of padded
+// arrays; of packed ones it is the list that attention.cu worked off, with `parts_of_tile` for each
+// tile. Grid: of every split span CLUSTER tiles, or as many tiles as there may be at most, of
 // CONSUMERS CTAs each; 32 * WARPS threads.
 #include "attention_parts.cuh"
 
@@ -32,6 +34,32 @@ struct PartsOfTile {
         return first[index * CLUSTER].groups[group];
     }
 };
+
+// What a CTA adds up.
+struct SplitTile {
+    Tile tile;
+    PartsOfTile parts;
+    bool is_there;
+};
+
+__device__ __forceinline__ SplitTile
+split_tile(const Problem& problem, const Part* parts, void* splits, i32 parts_of_tile) {
+    SplitTile found{{}, {parts, parts_of_tile, static_cast<i32>(blockIdx.x) % CONSUMERS}, true};
+    const i32 index = blockIdx.x / CONSUMERS;
+    if constexpr (IS_PACKED) {
+        auto& list = *static_cast<WorkList*>(splits);
+        const PackedWalk walk(problem, list, parts_of_tile);
+        found.is_there = index < list.count * walk.heads;
+        if (found.is_there) found.tile = walk.tile_of(index);
+        found.parts.first += index * parts_of_tile;
+    } else {
+        const auto& split = static_cast<const SplitSpan*>(splits)[index / CLUSTER];
+        found.tile = PaddedWalk(problem, nullptr, 0).tile_of(split.span, index % CLUSTER);
+        found.parts.first += split.place * CLUSTER + index % CLUSTER;
+        found.parts.count = split.parts;
+    }
+    return found;
+}
 
 struct alignas(16) Quad {
     float values[4];
@@ -116,23 +144,23 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) attention_merge(
     const __grid_constant__ OTile o,
     float* lse,
     const Part* parts,
-    const SplitSpan* spans,
+    void* splits,
+    int parts_of_tile,
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<Staging>();
-    const i32 group = blockIdx.x % CONSUMERS;
-    const i32 rank = blockIdx.x / CONSUMERS % CLUSTER;
-    const SplitSpan span = spans[blockIdx.x / (CONSUMERS * CLUSTER)];
-    const Tile tile = PaddedWalk(problem, nullptr, 0).tile_of(span.span, rank);
-    const PartsOfTile of_tile{parts + span.place * CLUSTER + rank, span.parts, group};
-
     launch_dependent_grids();
+    // The list of packed tiles is made by one of them.
+    if constexpr (IS_PACKED) wait_for_previous_grids();
+    const auto [tile, of_tile, is_there] = split_tile(problem, parts, splits, parts_of_tile);
+    if (!is_there) return;
+    const i32 group = of_tile.group;
     wait_for_previous_grids();
     for (int index = warp_index(); index < kGroupRows; index += WARPS) {
         const int row_of_tile = group * kGroupRows + index;
         if (!is_query(tile, row_of_tile)) continue;
         Row row{index};
-        for (i32 first = 0; first < span.parts; first += 32) row.add(of_tile, first);
+        for (i32 first = 0; first < of_tile.count; first += 32) row.add(of_tile, first);
         if constexpr (HAS_LSE) {
             const float value = log_sum_exp(row.most, row.total);
             if (lane_index() == 0) lse_of(problem, tile, row_of_tile, lse) = value;

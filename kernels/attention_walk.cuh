@@ -69,9 +69,9 @@ struct KeyBlocks {
 // Some of the blocks of a tile's keys. The sums of such a part have a place of their own, and
 // attention_merge.cu adds up those of a tile.
 struct PartOfKeys {
-    i32 first;
-    i32 end;
-    i32 place;  // negative where the tile is worked on in one piece
+    i32 first = 0;
+    i32 end = 0x7fffffff;
+    i32 place = -1;  // negative where the tile is worked on in one piece
 };
 
 // Which blocks of its keys a tile is worked on with: all, or, where keys are split, some.
@@ -224,14 +224,20 @@ struct WorkList {
 };
 
 // CTAs take the next tile when they are done with one, and ask for it while they still have one.
+// Where keys are split, they take one of its `parts`, equal shares of the blocks that it sees.
 struct PackedWalk {
     const Problem& problem;
     WorkList& list;
     i32 heads;
-    i32 tiles;
+    i32 parts;
+    i32 tiles;  // or parts of them
 
-    __device__ PackedWalk(const Problem& of, WorkList& list)
-        : problem(of), list(list), heads(of.heads / HEADS_PER_TILE), tiles(list.count * heads) {}
+    __device__ PackedWalk(const Problem& of, WorkList& list, i32 parts_of_tile)
+        : problem(of),
+          list(list),
+          heads(of.heads / HEADS_PER_TILE),
+          parts(SPLITS_KEYS ? parts_of_tile : 1),
+          tiles(list.count * heads * parts) {}
 
     __device__ __forceinline__ i32 first() const {
         const i32 cta = blockIdx.x;
@@ -245,8 +251,17 @@ struct PackedWalk {
         return tile < tiles ? tile : -1;
     }
 
-    // In a section, `heads_at_once` after `heads_at_once`.
     __device__ __forceinline__ Tile tile(i32 index) const {
+        if constexpr (!SPLITS_KEYS) return tile_of(index);
+        const Tile whole = tile_of(index / parts);
+        const KeyBlocks seen = whole.blocks(problem);
+        const auto share = [&](i32 part) { return seen.first + seen.count() * part / parts; };
+        const i32 part = index % parts;
+        return tile_of(index / parts, {share(part), share(part + 1), index});
+    }
+
+    // In a section, `heads_at_once` after `heads_at_once`.
+    __device__ __forceinline__ Tile tile_of(i32 index, const PartOfKeys& keys = {}) const {
         const auto& any = list.items[index / heads];
         const i32 at_once = list.heads_at_once;
         const i32 in_section = index - any.section * heads;
@@ -254,7 +269,9 @@ struct PackedWalk {
         const i32 in_turn = in_section % (any.section_size * at_once);
         const auto& item = list.items[any.section + in_turn / at_once];
         const i32 head = turn * at_once + in_turn % at_once;
-        return {{}, item.entry, head * HEADS_PER_TILE, item.position};
+        return {
+            KeysOfTile<SPLITS_KEYS>::of(keys), item.entry, head * HEADS_PER_TILE, item.position
+        };
     }
 };
 

@@ -359,6 +359,8 @@ def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Vari
         (attention.Blocking(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
         (attention.Blocking(128, 1, 128, 8, splits_keys=True), CAUSAL, ml_dtypes.bfloat16),
         (attention.Blocking(128, 2, 128, 1, 2, splits_keys=True), PLAIN_ATTENTION, np.float16),
+        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(16), ml_dtypes.bfloat16),
+        (attention.Blocking(64, 1, 128, 4, splits_keys=True), EVERYTHING, np.float16),
         (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
         (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
         (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),
@@ -376,11 +378,12 @@ def test_attention_compiles_clean(
 
 
 def test_adding_up_parts_compiles_clean() -> None:
-    for blocking in (
-        attention.Blocking(128, 1, 128, 8, splits_keys=True),
-        attention.Blocking(256, 2, 80, splits_keys=True),
+    with_lse = attention.Variant(has_lse=True)
+    for blocking, variant in (
+        (attention.Blocking(128, 1, 128, 8, splits_keys=True), with_lse),
+        (attention.Blocking(256, 2, 80, splits_keys=True), with_lse),
+        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(128)),
     ):
-        variant = attention.Variant(has_lse=True)
         types = attention_types(blocking, variant)
         assert_clean(attention.merge_kernel(types, variant, blocking))
 

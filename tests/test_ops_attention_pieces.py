@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tmaasync.ops.attention.kernel import Blocking, Sizes
-from tmaasync.ops.attention.pieces import Pieces, pieces_of, splits_keys
+from tmaasync.ops.attention.pieces import Pieces, parts_of_packed, pieces_of, splits_keys
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.split_launch import SplitLaunch
 
@@ -98,6 +98,25 @@ def test_a_second_round_of_few_spans_is_split() -> None:
     assert (pieces.table[0, :, 1:] == [0, 64, -1]).all()
     assert pieces.splits[:, 0].tolist() == [132, 133, 134, 135]
     assert (pieces.splits[:, 2] > 8).all()
+
+
+@pytest.mark.parametrize(
+    ("tiles", "keys", "more", "wanted"),
+    [
+        (8, 32768, scores(), 16),
+        (32, 8192, scores(causal=True), 4),
+        (100, 8192, scores(), 1),
+        (132, 8192, scores(), 1),
+        (8, 300, scores(), 1),
+        (8, 32768, scores(window=(100, None)), 1),
+    ],
+)
+def test_few_packed_tiles_have_several_ctas_each(
+    tiles: int, keys: int, more: Scores, wanted: int
+) -> None:
+    typical = DECODE._replace(keys=keys)
+
+    assert parts_of_packed(tiles, typical, OF_HEADS, more, 132) == wanted
 
 
 def test_the_few_queries_of_a_causal_mask_see_nearly_all() -> None:

@@ -15,7 +15,7 @@ from parity.attention_oracle import Mask, attend
 from tmaasync import _arrays, ops
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._plans import Layout
-from tmaasync.ops.attention import varlen
+from tmaasync.ops.attention import varlen, varlen_plan
 from tmaasync.ops.attention.arguments import Views
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan
@@ -54,7 +54,11 @@ def addresses(*arrays: Any) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-def test_a_plan_starts_on_other_arrays_and_other_sums() -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_plan_starts_on_other_arrays_and_other_sums(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(varlen_plan, "parts_of_packed", lambda *_: parts)
     plan, (q, k, v) = started_plan(), drawn(1)
     out = np.full(SHAPE, np.nan, np.float16)
     lse = np.full((HEADS, ROWS), np.nan, np.float32)

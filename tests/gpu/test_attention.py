@@ -17,8 +17,9 @@ from parity.test_attention import check, check_packed, forget_plans, normal
 from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
-from tmaasync.ops.attention import plan
+from tmaasync.ops.attention import plan, varlen_plan
 from tmaasync.ops.attention.kernel import Blocking, choose_blocking
+from tmaasync.ops.attention.pieces import parts_of_packed
 
 cupy = pytest.importorskip("cupy")
 torch = pytest.importorskip("torch")
@@ -303,6 +304,56 @@ def test_few_queries_are_attended_alike_in_every_run_and_replay(shape: tuple[int
     out.fill_(torch.nan)
     graph.replay()
     assert torch.equal(out.view(torch.int16), ops.attention(q, k, v).view(torch.int16))
+
+
+FEW_PACKED = random_attention.Problem(
+    *(0, (1, 1, 1, 3, 2), (9000, 1, 0, 20000, 700), 32, 4, 128, "bfloat16", Mask(True), None)
+)
+
+
+@pytest.mark.parametrize("page_size", [None, 16, 128])
+def test_few_packed_queries_of_many_keys(
+    page_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def note(*given: Any) -> int:
+        found.append(parts_of_packed(*given))
+        return found[-1]
+
+    monkeypatch.setattr(varlen_plan, "parts_of_packed", note)
+    forget_plans()
+
+    if page_size is None:
+        check_packed(Cuda(), FEW_PACKED)
+    else:
+        check_pages(Cuda(), FEW_PACKED, in_pages(FEW_PACKED, page_size))
+
+    assert found
+    assert min(found) > 1
+
+
+def test_few_packed_queries_are_attended_alike_in_every_run_and_replay() -> None:
+    lengths = (FEW_PACKED.queries, FEW_PACKED.keys)
+    sums = [torch.tensor([0, *itertools.accumulate(rows)], device="cuda") for rows in lengths]
+    q, k, v = (
+        draw(sum(rows), heads, 128, seed=seed)
+        for seed, (rows, heads) in enumerate(((lengths[0], 32), (lengths[1], 4), (lengths[1], 4)))
+    )
+    given = (k, v, *(one.int() for one in sums), 3, 20000)
+    first, out = ops.varlen_attention(q, *given), torch.empty_like(q)
+
+    for _ in range(1000):
+        ops.varlen_attention(q, *given, out=out)
+    assert torch.equal(out.view(torch.int16), first.view(torch.int16))
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.varlen_attention(q, *given, out=out)
+    q.copy_(draw(*q.shape, seed=5))
+    out.fill_(torch.nan)
+    graph.replay()
+    assert torch.equal(out.view(torch.int16), ops.varlen_attention(q, *given).view(torch.int16))
 
 
 def test_memory_of_parts_is_not_given_away_while_a_stream_of_the_callers_uses_it() -> None:

@@ -16,7 +16,7 @@ from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import pieces, plan, varlen_plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
-from tmaasync.ops.attention.pieces import Pieces, pieces_of
+from tmaasync.ops.attention.pieces import Pieces, parts_of_packed, pieces_of
 
 
 @pytest.fixture(autouse=True)
@@ -336,6 +336,37 @@ def test_few_queries_of_many_keys_have_several_ctas(
 @pytest.mark.parametrize("number", range(30))
 def test_random_packed_sequences(backend: Any, number: int) -> None:
     check_packed(backend, random_attention.draw(number, small=True))
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("parts", [2, 5])
+def test_keys_of_random_packed_sequences_are_split(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, number: int, parts: int
+) -> None:
+    monkeypatch.setattr(varlen_plan, "parts_of_packed", lambda *_: parts)
+    forget_plans()
+
+    with scheduled("adversarial", seed=number, races=True):
+        check_packed(backend, random_attention.draw(number, small=True))
+
+
+def test_few_packed_queries_of_many_keys_have_several_ctas(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def note(*given: Any) -> int:
+        found.append(parts_of_packed(*given))
+        return found[-1]
+
+    monkeypatch.setattr(varlen_plan, "parts_of_packed", note)
+    forget_plans()
+    problem = random_attention.draw(0, small=True)
+
+    check_packed(backend, replace(problem, queries=(1, 3), keys=(4000, 1100), mask=Mask(True)))
+
+    assert found
+    assert min(found) >= 4
 
 
 @pytest.mark.usefixtures("two_ctas")

@@ -16,6 +16,7 @@ from parity.test_attention import forget_plans, poisoned, with_blocking
 
 from tmaasync import ArgumentError, ops
 from tmaasync.emulate import scheduled
+from tmaasync.ops.attention import varlen_plan
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,18 @@ def check_pages(
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", KINDS)
 def test_random_pages(backend: Any, size: int, number: int) -> None:
+    problem = draw_paged(number, size, small=True)
+
+    check_pages(backend, problem, in_pages(problem, size))
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("size", [16, 64])
+def test_keys_in_random_pages_are_split(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, size: int, number: int
+) -> None:
+    monkeypatch.setattr(varlen_plan, "parts_of_packed", lambda *_: 3)
+    forget_plans()
     problem = draw_paged(number, size, small=True)
 
     check_pages(backend, problem, in_pages(problem, size))

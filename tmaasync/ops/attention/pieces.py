@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tmaasync.ops.attention.kernel import Blocking, Sizes
 from tmaasync.ops.attention.scores import Scores
 
-__all__ = ["Pieces", "pieces_of", "splits_keys"]
+__all__ = ["Pieces", "parts_of_packed", "pieces_of", "splits_keys"]
 
 # In blocks of keys, measured on an H200 with one query of 64 heads, 8 of keys, of 2048 to 131072
 # positions: what a tile costs beside its blocks; what it costs to write the sums of parts and to
@@ -66,6 +66,25 @@ def splits_keys(sizes: Sizes, blocking: Blocking, scores: Scores, clusters: int)
     time = rounds * whole + _least_time(left, blocks, clusters)[0]
     slower = _SLOWER_IN_ROUNDS if rounds else 1
     return slower * time < _LEAST_GAIN * (rounds + 1) * whole
+
+
+def parts_of_packed(
+    tiles: int, typical: Sizes, blocking: Blocking, scores: Scores, ctas: int
+) -> int:
+    """In how many parts the keys of each tile of packed sequences are worked on; 1: as a whole.
+
+    Args:
+        tiles: How many there are at most, their heads counted.
+        typical: A sequence of the mean length.
+        blocking: How it is cut.
+        scores: What they go through.
+        ctas: That run at once.
+    """
+    if tiles >= ctas or scores.left is not None:
+        return 1
+    blocks = _blocks(typical, blocking)
+    time, used = _least_time(tiles, blocks, ctas)
+    return used // tiles if time < _LEAST_GAIN * (blocks + _BLOCKS_OF_A_TILE) else 1
 
 
 def pieces_of(sizes: Sizes, blocking: Blocking, clusters: int) -> Pieces:

@@ -12,12 +12,13 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import element
 from tmaasync._memory import placed
 from tmaasync.emulate import EmulatedLaunch
+from tmaasync.kernel import Kernel
 from tmaasync.ops._results import maker
 from tmaasync.ops.attention.kernel import MERGE_THREADS, Blocking, Variant, merge_kernel
 from tmaasync.ops.attention.pieces import Pieces
 from tmaasync.tile import TMATensorTile
 
-__all__ = ["SplitLaunch"]
+__all__ = ["SplitLaunch", "prepared_merge"]
 
 _FLOAT32 = element(np.float32)
 
@@ -46,15 +47,10 @@ class SplitLaunch:
         self._words = parts * blocking.part_bytes // _FLOAT32.itemsize
         self._splits = placed(device, pieces.splits.tobytes())
         types = tuple(tile.cuda_type for tile in tiles)
-        self._merge: PreparedLaunch | EmulatedLaunch = merge_kernel(
-            types, variant, blocking
-        ).prepare(
-            len(pieces.splits) * blocking.cluster * blocking.consumers,
-            MERGE_THREADS,
-            (tiles[-1], 0, 0, self._splits.address, problem),
-            pdl=True,
-        )
-        self._merge.release()
+        kernel = merge_kernel(types, variant, blocking)
+        split_tiles = len(pieces.splits) * blocking.cluster
+        arguments = (tiles[-1], 0, 0, self._splits.address, 0, problem)
+        self._merge = prepared_merge(kernel, split_tiles, blocking, arguments)
 
     def maker_of_parts(self, like: ArrayView) -> Callable[[], Any]:
         """What makes the memory for the parts, of the framework of ``like``."""
@@ -77,6 +73,15 @@ class SplitLaunch:
             merge()
 
         return both
+
+
+def prepared_merge(
+    kernel: Kernel, tiles: int, blocking: Blocking, arguments: Sequence[object]
+) -> PreparedLaunch | EmulatedLaunch:
+    """A launch of attention_merge.cu on so many tiles."""
+    launch = kernel.prepare(tiles * blocking.consumers, MERGE_THREADS, arguments, pdl=True)
+    launch.release()
+    return launch
 
 
 def _of_both(addresses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -6,6 +6,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,13 +29,16 @@ from tmaasync.ops.attention.kernel import (
     Variant,
     attention_kernel,
     choose_blocking,
+    merge_kernel,
     packed_maps,
     work_kernel,
 )
 from tmaasync.ops.attention.order import section
 from tmaasync.ops.attention.pages import Pages, rows_of_pages
+from tmaasync.ops.attention.pieces import parts_of_packed
 from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops.attention.split_launch import prepared_merge
 from tmaasync.ops.ragged.lengths import Sums
 from tmaasync.ragged.batch import MAX_ROWS
 
@@ -42,7 +46,7 @@ __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
 _OUT = 3  # among q, k, v, out
 _Launch = PreparedLaunch | EmulatedLaunch
-_INT32 = element(np.int32)
+_INT32, _FLOAT32 = element(np.int32), element(np.float32)
 _LIST_HEAD_WORDS, _ITEM_WORDS, _PAGED_ITEM_WORDS = 4, 8, 12  # of the kernel's WorkList
 _CUT_THREADS = 1024
 
@@ -99,6 +103,8 @@ class VarlenPlan:
         self._asked = blocking
         self._cut: _Launch | None = None
         self._attend: _Launch | None = None
+        self._merge: _Launch | None = None
+        self._new_parts: Callable[[], Any] | None = None
         self._below_bytes: tuple[int, ...] = ()
         self._broken = _host_word(self._device)
         self._kept: tuple[object, Any] | None = None
@@ -179,8 +185,14 @@ class VarlenPlan:
         self, attend: _Launch, arrays: Sequence[int], lse: int, tiles: int, stream: int
     ) -> None:
         """Work a list of tiles off; the maps start below their arrays."""
-        starts = map(operator.sub, arrays, self._below_bytes)
-        attend.at((*starts, lse, 0, tiles), stream)
+        starts = [*map(operator.sub, arrays, self._below_bytes)]
+        if self._merge is None or self._new_parts is None:
+            attend.at((*starts, lse, 0, tiles), stream)
+            return
+        memory = self._new_parts()  # given back at once: in the order of the stream it is in use
+        parts = address_of(memory)
+        attend.at((*starts, lse, parts, tiles), stream)
+        self._merge.at((starts[_OUT], lse, parts, tiles), stream)
 
     def _tiles(
         self,
@@ -232,6 +244,14 @@ class VarlenPlan:
             self._typical, self._multiprocessors, self._variant(has_lse=self._has_lse)
         )
 
+    @functools.cached_property
+    def _parts(self) -> int:
+        """In how many parts the keys of every tile are worked on."""
+        return parts_of_packed(
+            *(self._most_tiles_of_heads, self._typical, self._blocking),
+            *(self._scores, self._multiprocessors),
+        )
+
     @property
     def _multiprocessors(self) -> int:
         limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
@@ -260,6 +280,10 @@ class VarlenPlan:
     def _most_tiles(self) -> int:
         """Whatever the lengths, for all heads that share tiles."""
         return self._q.shape[0] // self._blocking.positions + self.batch.size
+
+    @property
+    def _most_tiles_of_heads(self) -> int:
+        return self._most_tiles * self._q.shape[1] // self._blocking.heads_per_tile
 
     @functools.cached_property
     def _list_words(self) -> int:
@@ -302,7 +326,7 @@ class VarlenPlan:
     def _prepare_attend(
         self, arrays: Sequence[ArrayView], lse: ArrayView | None, tiles: Any
     ) -> _Launch:
-        blocking = self._blocking
+        blocking = replace(self._blocking, splits_keys=self._parts > 1)
         q, k, v, o = map(reachable, arrays)
         if self._pages is not None:
             k, v = rows_of_pages(k), rows_of_pages(v)
@@ -311,15 +335,21 @@ class VarlenPlan:
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
         types = tuple(map_.cuda_type for map_ in maps)
-        kernel = attention_kernel(types, self._variant(has_lse=self._has_lse), blocking)
-        most = self._most_tiles * self._q.shape[1] // blocking.heads_per_tile
+        variant, most = self._variant(has_lse=self._has_lse), self._most_tiles_of_heads
+        kernel = attention_kernel(types, variant, blocking)
         launch = kernel.prepare(
-            min(most, self._multiprocessors),
+            min(most * self._parts, self._multiprocessors),
             blocking.threads,
-            (*maps, 0 if lse is None else lse, 0, tiles, 0, self._problem),
+            (*maps, 0 if lse is None else lse, 0, tiles, self._parts, self._problem),
             pdl=True,
         )
         launch.release()
+        if blocking.splits_keys:
+            words = most * self._parts * blocking.part_bytes // _FLOAT32.itemsize
+            self._new_parts = maker(arrays[0], (words,), _FLOAT32)
+            arguments = (maps[_OUT], 0, 0, tiles, self._parts, self._problem)
+            merge = merge_kernel(types, variant, blocking)
+            self._merge = prepared_merge(merge, most, blocking, arguments)
         return launch
 
 
