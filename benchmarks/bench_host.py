@@ -125,12 +125,20 @@ def operations() -> dict[str, Any]:
     padded = torch.zeros(16, 16, 256, device="cuda").bfloat16()
     sums = torch.arange(0, 17 * 8, 8, device="cuda", dtype=torch.int32)
     packed, lengths = a[:128], [8] * 16
+    one = torch.ones((), device="cuda")
+    low, low_b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).T
     return host_race(
         {
             "ops.matmul": lambda: ops.matmul(a, b, out=out),
             "torch.matmul": lambda: torch.matmul(a, b, out=out),
             "ops.matmul new output": lambda: ops.matmul(a, b),
             "torch.matmul new output": lambda: torch.matmul(a, b),
+            "ops.matmul with scales": lambda: ops.matmul(
+                low, low_b, scale_a=one, scale_b=one, out=out
+            ),
+            "torch._scaled_mm": lambda: torch._scaled_mm(
+                low, low_b, one, one, out_dtype=torch.bfloat16, out=out
+            ),
             "ops.copy": lambda: ops.copy(a, out),
             "torch copy_": lambda: out.copy_(a),
             "ops.ragged_store sums": lambda: ops.ragged_store(padded, out=packed, cu_seqlens=sums),

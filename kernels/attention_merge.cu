@@ -90,7 +90,8 @@ struct Row {
         const float factor = ptx::ex2_approx_ftz(own_most - most);
         scale(ptx::ex2_approx_ftz(before - most));
         total += sum_of_warp(factor * own_total);
-#pragma unroll 8
+        // As many loads under way as there are registers for.
+#pragma unroll 8 / kQuadsOfLane
         for (i32 i = 0; i < count; ++i) {
             add(parts[first + i], __shfl_sync(kWholeWarp, factor, i));
         }
@@ -140,7 +141,7 @@ private:
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) attention_merge(
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_merge(
     const __grid_constant__ OTile o,
     float* lse,
     const Part* parts,

@@ -383,6 +383,8 @@ def test_adding_up_parts_compiles_clean() -> None:
         (attention.Blocking(128, 1, 128, 8, splits_keys=True), with_lse),
         (attention.Blocking(256, 2, 80, splits_keys=True), with_lse),
         (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(128)),
+        (attention.Blocking(128, 2, 128, splits_keys=True), PLAIN_ATTENTION),
+        (attention.Blocking(192, 2, 96, splits_keys=True), PLAIN_ATTENTION),
     ):
         types = attention_types(blocking, variant)
         assert_clean(attention.merge_kernel(types, variant, blocking))
