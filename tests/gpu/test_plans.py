@@ -161,6 +161,7 @@ def test_a_product_with_extras_finds_its_launch_whatever_its_factors(
         tensor = torch.from_dlpack(got).double()
         assert ((tensor - wanted).norm() / wanted.norm()).item() < 1e-3
 
+    ops.matmul(*given[:2])
     for activation in (None, "relu"):
         multiply(1.0, 1.0, activation)
         multiply(2.0, 1.0, activation)
@@ -170,6 +171,7 @@ def test_a_product_with_extras_finds_its_launch_whatever_its_factors(
         for activation in (None, "relu"):
             for alpha, beta in ((2.0, 1.0), (-0.25, 3.0), (0.7, -1.0)):
                 multiply(alpha, beta, activation)
+                ops.matmul(*given[:2])
 
 
 def test_an_addend_that_is_the_output_is_found_again() -> None:

@@ -21,6 +21,8 @@ __all__ = ["matmul"]
 
 _AS_THEY_ARE = Reading()
 _LAUNCHES = LaunchCache()
+_LAUNCHES_WITH_EXTRAS = LaunchCache()
+"""Apart from the plain ones: a cache guesses by the second array, and weights may serve in both."""
 
 
 def matmul(  # noqa: PLR0913 - what a product with an epilogue has
@@ -101,7 +103,7 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
         extras = Extras.of(alpha, c, beta, bias, activation, scale_a, scale_b)
         reading = Reading.given(a_dtype, b_dtype, precision)
         arrays, option = _sought(a, b, out, dtype, extras, reading)
-        done = _LAUNCHES.run(arrays, option, stream, extras.numbers)
+        done = _LAUNCHES_WITH_EXTRAS.run(arrays, option, stream, extras.numbers)
         return _multiply(a, b, out, dtype, extras, reading, stream) if done is None else done[-1]
     arrays = (a, b) if out is None else (a, b, out)
     done = _LAUNCHES.run(arrays, (dtype, out is None), stream)
@@ -111,11 +113,9 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
 def _sought(
     a: Any, b: Any, out: Any, dtype: object, extras: Extras, reading: Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
-    """What a product's launch is found by: the arrays, the output last, and the option."""
+    """What the launch of a product with extras is found by: arrays, the output last, and option."""
     arrays = (a, b, *extras.arrays)
-    option: tuple[object, ...] = (dtype, out is None)
-    if extras is not PLAIN or reading is not _AS_THEY_ARE:
-        option += (extras.form, reading)
+    option = (dtype, out is None, extras.form, reading)
     return arrays if out is None else (*arrays, out), option
 
 
@@ -147,8 +147,13 @@ def _multiply(
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)
         repeatable = Repeatable(plan.aim, one_array(rows_maker(left, target)) if is_new else None)
-        arrays, option = _sought(a, b, None if is_new else out, dtype, extras, reading)
-        _LAUNCHES.remember(arrays, option, repeatable, frameworks, target.device)
+        given = None if is_new else out
+        if extras is PLAIN and reading is _AS_THEY_ARE:
+            arrays = (a, b) if is_new else (a, b, out)
+            _LAUNCHES.remember(arrays, (dtype, is_new), repeatable, frameworks, target.device)
+        else:
+            found_by = _sought(a, b, given, dtype, extras, reading)
+            _LAUNCHES_WITH_EXTRAS.remember(*found_by, repeatable, frameworks, target.device)
     return out
 
 
