@@ -170,6 +170,7 @@ SCALED_SILU = ProductEpilogue(COLUMNS, Activation.SILU, is_scaled=True)
         (gemm.Blocking(1, 224), "float32", everything(Activation.RELU, ROWS)),
         (gemm.Blocking(1, 192), "bfloat16", everything(Activation.SILU)),
         (gemm.Blocking(3, 160), "float32", everything(Activation.GELU)),
+        (gemm.Blocking(3, 160), "float32", SCALED_GELU),
         (gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True), "bfloat16", SCALED_GELU),
         (gemm.Blocking(2, 160, 2, 16, 128), "float32", SCALED_GELU),
         (gemm.Blocking(2, 192, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_GELU),
@@ -196,6 +197,7 @@ WHOLE_EPILOGUE = everything(Activation.GELU)
 @pytest.mark.parametrize(
     ("blocking", "operand", "output", "epilogue"),
     [
+        (gemm.Blocking(2, 256, 2), "bfloat16", "bfloat16", WHOLE_EPILOGUE),
         (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
         (
             gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,12 @@ from parity import random_attention
 from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.test_attention import check, check_packed, forget_plans, normal
+from parity.test_attention import check, check_packed, forget_plans, normal, watch_parts
 from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
-from tmaasync.ops.attention import plan, varlen_plan
+from tmaasync.ops.attention import plan
 from tmaasync.ops.attention.kernel import Blocking, choose_blocking
-from tmaasync.ops.attention.pieces import parts_of_packed
 
 cupy = pytest.importorskip("cupy")
 torch = pytest.importorskip("torch")
@@ -266,6 +265,23 @@ def test_ten_thousand_runs_end_and_are_equal(head_dim: int) -> None:
         assert torch.equal(out.view(torch.int16), first.view(torch.int16))
 
 
+def assert_alike_in_every_run_and_replay(attend: Callable[[Any], Any], q: Any) -> None:
+    """The same bits, with an output of one's own and a new one, for None; also of other queries."""
+    first, out = attend(None), torch.empty_like(q)
+
+    for _ in range(1000):
+        attend(out)
+    assert torch.equal(out.view(torch.int16), first.view(torch.int16))
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        attend(out)
+    q.copy_(draw(*q.shape, seed=5))
+    out.fill_(torch.nan)
+    graph.replay()
+    assert torch.equal(out.view(torch.int16), attend(None).view(torch.int16))
+
+
 # The last but one has more parts than a warp has lanes, the last a full round before what is split.
 FEW_QUERIES = [
     (1, 1, 8192, 64, 8, 128),
@@ -291,19 +307,8 @@ def test_few_queries_are_attended_alike_in_every_run_and_replay(shape: tuple[int
     batch, queries, keys, heads, kv_heads, head_dim = shape
     q = draw(batch, queries, heads, head_dim)
     k, v = (draw(batch, keys, kv_heads, head_dim, seed=i) for i in (1, 2))
-    first, out = ops.attention(q, k, v), torch.empty_like(q)
 
-    for _ in range(1000):
-        ops.attention(q, k, v, out=out)
-    assert torch.equal(out.view(torch.int16), first.view(torch.int16))
-
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        ops.attention(q, k, v, out=out)
-    q.copy_(draw(batch, queries, heads, head_dim, seed=3))
-    out.fill_(torch.nan)
-    graph.replay()
-    assert torch.equal(out.view(torch.int16), ops.attention(q, k, v).view(torch.int16))
+    assert_alike_in_every_run_and_replay(lambda out: ops.attention(q, k, v, out=out), q)
 
 
 FEW_PACKED = random_attention.Problem(
@@ -315,14 +320,7 @@ FEW_PACKED = random_attention.Problem(
 def test_few_packed_queries_of_many_keys(
     page_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[int] = []
-
-    def note(*given: Any) -> int:
-        found.append(parts_of_packed(*given))
-        return found[-1]
-
-    monkeypatch.setattr(varlen_plan, "parts_of_packed", note)
-    forget_plans()
+    found = watch_parts(monkeypatch)
 
     if page_size is None:
         check_packed(Cuda(), FEW_PACKED)
@@ -340,20 +338,9 @@ def test_few_packed_queries_are_attended_alike_in_every_run_and_replay() -> None
         draw(sum(rows), heads, 128, seed=seed)
         for seed, (rows, heads) in enumerate(((lengths[0], 32), (lengths[1], 4), (lengths[1], 4)))
     )
-    given = (k, v, *(one.int() for one in sums), 3, 20000)
-    first, out = ops.varlen_attention(q, *given), torch.empty_like(q)
+    given = (q, k, v, *(one.int() for one in sums), 3, 20000)
 
-    for _ in range(1000):
-        ops.varlen_attention(q, *given, out=out)
-    assert torch.equal(out.view(torch.int16), first.view(torch.int16))
-
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        ops.varlen_attention(q, *given, out=out)
-    q.copy_(draw(*q.shape, seed=5))
-    out.fill_(torch.nan)
-    graph.replay()
-    assert torch.equal(out.view(torch.int16), ops.varlen_attention(q, *given).view(torch.int16))
+    assert_alike_in_every_run_and_replay(lambda out: ops.varlen_attention(*given, out=out), q)
 
 
 def test_memory_of_parts_is_not_given_away_while_a_stream_of_the_callers_uses_it() -> None:

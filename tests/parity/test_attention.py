@@ -350,9 +350,8 @@ def test_keys_of_random_packed_sequences_are_split(
         check_packed(backend, random_attention.draw(number, small=True))
 
 
-def test_few_packed_queries_of_many_keys_have_several_ctas(
-    backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def watch_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """In how many parts new plans for packed sequences work on the keys of a tile."""
     found: list[int] = []
 
     def note(*given: Any) -> int:
@@ -361,6 +360,13 @@ def test_few_packed_queries_of_many_keys_have_several_ctas(
 
     monkeypatch.setattr(varlen_plan, "parts_of_packed", note)
     forget_plans()
+    return found
+
+
+def test_few_packed_queries_of_many_keys_have_several_ctas(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = watch_parts(monkeypatch)
     problem = random_attention.draw(0, small=True)
 
     check_packed(backend, replace(problem, queries=(1, 3), keys=(4000, 1100), mask=Mask(True)))

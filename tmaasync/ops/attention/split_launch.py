@@ -12,13 +12,12 @@ from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import element
 from tmaasync._memory import placed
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.kernel import Kernel
 from tmaasync.ops._results import maker
 from tmaasync.ops.attention.kernel import MERGE_THREADS, Blocking, Variant, merge_kernel
 from tmaasync.ops.attention.pieces import Pieces
 from tmaasync.tile import TMATensorTile
 
-__all__ = ["SplitLaunch", "prepared_merge"]
+__all__ = ["SplitLaunch", "maker_of_parts", "prepared_merge"]
 
 _FLOAT32 = element(np.float32)
 
@@ -43,18 +42,17 @@ class SplitLaunch:
     ) -> None:
         """Compile the second kernel and pack its arguments; nothing is launched."""
         self._attend = attend
-        parts = pieces.places * blocking.cluster
-        self._words = parts * blocking.part_bytes // _FLOAT32.itemsize
+        self._blocking = blocking
+        self._parts = pieces.places * blocking.cluster
         self._splits = placed(device, pieces.splits.tobytes())
-        types = tuple(tile.cuda_type for tile in tiles)
-        kernel = merge_kernel(types, variant, blocking)
         split_tiles = len(pieces.splits) * blocking.cluster
         arguments = (tiles[-1], 0, 0, self._splits.address, 0, problem)
-        self._merge = prepared_merge(kernel, split_tiles, blocking, arguments)
+        types = tuple(tile.cuda_type for tile in tiles)
+        self._merge = prepared_merge(types, variant, blocking, split_tiles, arguments)
 
     def maker_of_parts(self, like: ArrayView) -> Callable[[], Any]:
         """What makes the memory for the parts, of the framework of ``like``."""
-        return maker(like, (self._words,), _FLOAT32)
+        return maker_of_parts(like, self._parts, self._blocking)
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch both."""
@@ -75,10 +73,20 @@ class SplitLaunch:
         return both
 
 
+def maker_of_parts(like: ArrayView, parts: int, blocking: Blocking) -> Callable[[], Any]:
+    """What makes the memory for the sums of so many parts, of the framework of ``like``."""
+    return maker(like, (parts * blocking.part_bytes // _FLOAT32.itemsize,), _FLOAT32)
+
+
 def prepared_merge(
-    kernel: Kernel, tiles: int, blocking: Blocking, arguments: Sequence[object]
+    types: tuple[str, ...],
+    variant: Variant,
+    blocking: Blocking,
+    tiles: int,
+    arguments: Sequence[object],
 ) -> PreparedLaunch | EmulatedLaunch:
-    """A launch of attention_merge.cu on so many tiles."""
+    """A launch of attention_merge.cu on so many tiles; types, variant and blocking as of both."""
+    kernel = merge_kernel(types, variant, blocking)
     launch = kernel.prepare(tiles * blocking.consumers, MERGE_THREADS, arguments, pdl=True)
     launch.release()
     return launch

@@ -29,7 +29,6 @@ from tmaasync.ops.attention.kernel import (
     Variant,
     attention_kernel,
     choose_blocking,
-    merge_kernel,
     packed_maps,
     work_kernel,
 )
@@ -38,7 +37,7 @@ from tmaasync.ops.attention.pages import Pages, rows_of_pages
 from tmaasync.ops.attention.pieces import parts_of_packed
 from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
-from tmaasync.ops.attention.split_launch import prepared_merge
+from tmaasync.ops.attention.split_launch import maker_of_parts, prepared_merge
 from tmaasync.ops.ragged.lengths import Sums
 from tmaasync.ragged.batch import MAX_ROWS
 
@@ -46,7 +45,7 @@ __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
 _OUT = 3  # among q, k, v, out
 _Launch = PreparedLaunch | EmulatedLaunch
-_INT32, _FLOAT32 = element(np.int32), element(np.float32)
+_INT32 = element(np.int32)
 _LIST_HEAD_WORDS, _ITEM_WORDS, _PAGED_ITEM_WORDS = 4, 8, 12  # of the kernel's WorkList
 _CUT_THREADS = 1024
 
@@ -345,11 +344,9 @@ class VarlenPlan:
         )
         launch.release()
         if blocking.splits_keys:
-            words = most * self._parts * blocking.part_bytes // _FLOAT32.itemsize
-            self._new_parts = maker(arrays[0], (words,), _FLOAT32)
+            self._new_parts = maker_of_parts(arrays[0], most * self._parts, blocking)
             arguments = (maps[_OUT], 0, 0, tiles, self._parts, self._problem)
-            merge = merge_kernel(types, variant, blocking)
-            self._merge = prepared_merge(merge, most, blocking, arguments)
+            self._merge = prepared_merge(types, variant, blocking, most, arguments)
         return launch
 
 

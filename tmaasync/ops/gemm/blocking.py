@@ -160,7 +160,8 @@ def choose_blocking(  # noqa: PLR0913 - what a model takes
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(rounds) * at_once:
             return pair
     shares = rounds > _ROUNDS_TO_SHARE and may_share(best.block_n, b_is_k_major=b_is_k_major)
-    return below(best) if shares and fits(below(best)) else best
+    pair = below(best)
+    return pair if shares and fits(pair) else best
 
 
 def ranked(  # noqa: PLR0913 - what a model takes

@@ -73,8 +73,8 @@ class ProductEpilogue(Epilogue):
     def fits(self, blocking: Blocking, output_bytes: int) -> bool:
         """Whether there is room for its work beside the sums, in registers and in the ring.
 
-        The widths are those that compile without spills, whatever else is asked for. A split block
-        has few sums by then, but its ring holds what was sent.
+        The widths are those that compile without spills, whatever else is asked for, and not those
+        known to be slow. A split block has few sums by then, but its ring holds what was sent.
         """
         if blocking.split > 1:
             return not self.has_addend
@@ -99,10 +99,9 @@ class ProductEpilogue(Epilogue):
     def _widest(self) -> dict[tuple[int, int], int]:
         if self.activation in _DIVIDING:
             return _WIDEST_DIVIDING
-        is_of_rows = self.bias is BiasSide.ROWS
-        return (
-            _WIDEST_GELU_OF_ROWS if self.activation is Activation.GELU and is_of_rows else _WIDEST
-        )
+        if self.activation is Activation.GELU and self.bias is BiasSide.ROWS:
+            return _WIDEST_GELU_OF_ROWS
+        return _WIDEST
 
     @property
     def depth(self) -> int:

@@ -147,12 +147,11 @@ def _multiply(
         views = (left, right, target, *more.given.values())
         frameworks = tuple(view.framework for view in views)
         repeatable = Repeatable(plan.aim, one_array(rows_maker(left, target)) if is_new else None)
-        given = None if is_new else out
         if extras is PLAIN and reading is _AS_THEY_ARE:
             arrays = (a, b) if is_new else (a, b, out)
             _LAUNCHES.remember(arrays, (dtype, is_new), repeatable, frameworks, target.device)
         else:
-            found_by = _sought(a, b, given, dtype, extras, reading)
+            found_by = _sought(a, b, None if is_new else out, dtype, extras, reading)
             _LAUNCHES_WITH_EXTRAS.remember(*found_by, repeatable, frameworks, target.device)
     return out
 
