@@ -1,4 +1,4 @@
-"""Products without a GPU: what is refused."""
+"""Products without a GPU: what is refused, and how operands are fetched."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync._driver import PreparedLaunch
+from tmaasync.ops.gemm import Blocking, gemm_tiles
 from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
 from tmaasync.ops.gemm.matrix import Matrix
 from tmaasync.ops.gemm.plan import plan_for
@@ -138,6 +139,27 @@ def test_of_few_rows_the_transposes_are_launched(rows: int, order: tuple[int, ..
     launch = plan._launch = object.__new__(PreparedLaunch)
     assert plan.aim(at) == (launch, tuple(at[place] for place in order))
     assert plan.aim([0x10000, 0x80000, 0x80000]) is None
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "wanted"),
+    [
+        # A block of the output is 128 x 256: of so few rows the weights are read once.
+        (128, 512, 64, ("B256", "B128")),
+        (256, 256, 64, ("B128", "B256")),
+        (256, 512, 64, ("B256", "B256")),
+        (128, 256, 64, ("B128", "B128")),
+        (128, 512, 40, ("NONE", "NONE")),  # rows off the lines of L2
+    ],
+)
+def test_what_is_read_once_is_fetched_in_lines(
+    m: int, n: int, k: int, wanted: tuple[str, str]
+) -> None:
+    a, b, c = (_arrays.view(np.zeros(shape, np.float16)) for shape in ((m, k), (n, k), (m, n)))
+
+    tiles = gemm_tiles(a, b, c, Blocking(2, 256), False, True)
+
+    assert tuple(tile.spec.l2_promotion.name for tile in tiles[:2]) == wanted
 
 
 def test_an_output_beside_what_is_read_is_written() -> None:

@@ -18,6 +18,7 @@ from tmaasync import (
     DataType,
     Interleave,
     Kernel,
+    L2Promotion,
     LaunchError,
     OOBFill,
     StaleTileError,
@@ -133,6 +134,14 @@ def test_element_strides_widen_the_box_of_the_map_not_of_shared_memory() -> None
     assert tile.spec.box_shape == (24, 32)
     assert tile.tile_bytes == 8 * 32 * 4
     assert tile.tiles_per_side == (3, 1)
+
+
+def test_l2_fetches_lines_unless_told_otherwise() -> None:
+    array = aligned((64, 64))
+
+    assert create_tma_tile(array, (8, 32)).spec.l2_promotion == L2Promotion.B128
+    wide = create_tma_tile(array, (8, 32), l2_promotion=L2Promotion.B256)
+    assert wide.spec.l2_promotion == L2Promotion.B256
 
 
 def test_asking_again_encodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,12 @@ _MARKED = re.compile(
     r"(<!-- measured: (?P<kind>short|all) -->\n).*?(<!-- end measured -->)", re.DOTALL
 )
 # What a row may hold, in the order of preference: its key, and the unit of the table.
-_UNITS = {"tb_per_s": "TB/s, read + write", "tflop_per_s": "TFLOP/s", "us": "microseconds"}
+_UNITS = {
+    "tb_per_s": "TB/s, read + write",
+    "read_tb_per_s": "TB/s, read",
+    "tflop_per_s": "TFLOP/s",
+    "us": "microseconds",
+}
 _RATIOS = ("speed_over_", "cost_over_")
 _OURS = "tmaasync"
 # The ratio in shorter turns, where it was measured too: see docs/benchmarks.md.

@@ -124,7 +124,7 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     chunk_columns: int | None = None,
     max_length: int | None = None,
     swizzle: Swizzle = Swizzle.NONE,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> RaggedTMA3DTile:

@@ -207,7 +207,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     ragged_dim: int = 0,
     swizzle: Swizzle = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> RaggedTensorMap:

@@ -22,7 +22,7 @@ def create_tma_tile_gather4(
     tile_shape: Sequence[int],
     *,
     swizzle: Swizzle = Swizzle.NONE,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTile:

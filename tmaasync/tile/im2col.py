@@ -191,7 +191,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     upper_corner: Sequence[int] | None = None,
     swizzle: Swizzle = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTileIm2col:

@@ -124,7 +124,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     swizzle: Swizzle = Swizzle.NONE,
     fold_chunks: int = 1,
     row_major: bool = False,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> SplitLastDimTMATensorTile:

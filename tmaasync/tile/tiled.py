@@ -101,7 +101,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     *,
     swizzle: Swizzle = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B256,
+    l2_promotion: L2Promotion = L2Promotion.B128,
     oob_fill: OOBFill = OOBFill.ZERO,
     interleave: Interleave = Interleave.NONE,
     element_strides: Sequence[int] | None = None,

@@ -84,7 +84,10 @@ def grouped_tiles(
     """
     if blocking.by_columns:
         rows = operand_tile(a, blocking.block_n, k_major=True, parts=1)
-        matrices = operand_tile(b, blocking.block_m, k_major=b_transposed, parts=1)
+        # A group has seldom more rows than a block.
+        matrices = operand_tile(
+            b, blocking.block_m, k_major=b_transposed, parts=1, is_read_once=True
+        )
     else:
         rows = operand_tile(a, blocking.block_m, k_major=True, parts=1)
         matrices = operand_tile(b, blocking.block_n, k_major=b_transposed, parts=blocking.cluster)

@@ -9,6 +9,7 @@ from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import output_tile
+from tmaasync.ops.gemm.kernel import promotion_of
 from tmaasync.ops.scaled_gemm.blocking import SCALE_BLOCK, SCALES_PER_LOAD, ScaledBlocking
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -47,19 +48,22 @@ def scaled_gemm_tiles(
         b_scales_transposed: Whether the scales of B are given transposed.
     """
     a, b, a_scales, b_scales = operands
+    rows, columns = blocking.block_m, blocking.block_n
     return ScaledTiles(
-        _operand_tile(a, blocking.block_m, 1),
-        _operand_tile(b, blocking.block_n, blocking.cluster),
+        _operand_tile(a, rows, 1, is_read_once=b.shape[0] <= columns),
+        _operand_tile(b, columns, blocking.cluster, is_read_once=a.shape[0] <= rows),
         create_tma_tile(a_scales, (1, blocking.block_m)),
         create_tma_tile(b_scales, _b_scale_shape(blocking, b_scales_transposed)),
         output_tile(c, blocking),
     )
 
 
-def _operand_tile(view: ArrayView, side: int, parts: int) -> TMATensorTile:
+def _operand_tile(view: ArrayView, side: int, parts: int, *, is_read_once: bool) -> TMATensorTile:
     """``side`` rows of M or N by 128 of K; a box for each CTA that loads a part."""
-    box = (side // parts, SCALE_BLOCK)
-    return create_tma_tile(view, (side, SCALE_BLOCK), swizzle=Swizzle.B128, box_shape=box)
+    box, promotion = (side // parts, SCALE_BLOCK), promotion_of(view, is_read_once=is_read_once)
+    return create_tma_tile(
+        view, (side, SCALE_BLOCK), swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion
+    )
 
 
 def _b_scale_shape(blocking: ScaledBlocking, transposed: bool) -> tuple[int, int]:
