@@ -25,32 +25,62 @@ __device__ void scale_sums(Share& sums, float factor) {
     }
 }
 
+// Loads of a bias that are under way at once, where there are registers for them.
+constexpr int kEightsAtOnce = 8;
+
+struct alignas(2 * sizeof(Bias)) BiasPair {
+    Bias low, high;
+};
+
 // The bias of two neighbouring columns; what is beyond the last column is not stored.
-__device__ float2 bias_of(const Bias* bias, int column, int columns) {
-    struct alignas(2 * sizeof(Bias)) Pair {
-        Bias low, high;
-    };
-    if (column + 1 < columns) {
-        const Pair pair = *reinterpret_cast<const Pair*>(bias + column);
-        return {static_cast<float>(pair.low), static_cast<float>(pair.high)};
+template <bool kAreAllThere>
+__device__ BiasPair bias_of(const Bias* bias, int column, int columns) {
+    if (kAreAllThere || column + 1 < columns) {
+        return *reinterpret_cast<const BiasPair*>(bias + column);
     }
-    return {column < columns ? static_cast<float>(bias[column]) : 0.0f, 0.0f};
+    return {column < columns ? bias[column] : Bias(0.0f), Bias(0.0f)};
 }
 
-// `n` is the first column of the tile.
-__device__ void add_bias(Share& sums, const Bias* bias, int n, int columns) {
-    const int first = n + static_cast<int>(lane_index()) % 4 * 2;
+// Of columns, in eights, from the thread's first on. Loads that no branch parts are under way at
+// once.
+template <bool kAreAllThere, int kFirst, int kEnd>
+__device__ void add_bias_of_eights(Share& sums, const Bias* bias, int first, int columns) {
 #pragma unroll
-    for (int eight = 0; eight < kShareColumns / 8; ++eight) {
-        const float2 more = bias_of(bias, first + eight * 8, columns);
+    for (int eight = kFirst; eight < kEnd; ++eight) {
+        const auto more = bias_of<kAreAllThere>(bias, first + eight * 8, columns);
+        const auto low = static_cast<float>(more.low), high = static_cast<float>(more.high);
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
             float* s = sums[part] + eight * 4;
-            s[0] += more.x;
-            s[1] += more.y;
-            s[2] += more.x;
-            s[3] += more.y;
+            s[0] += low;
+            s[1] += high;
+            s[2] += low;
+            s[3] += high;
         }
+    }
+}
+
+// The same, so many eights at a time as there are registers for.
+template <int kFirst = 0>
+__device__ void add_bias_in_bunches(Share& sums, const Bias* bias, int n, int first, int columns) {
+    constexpr int kEights = kShareColumns / 8;
+    constexpr int kEnd = kFirst + kEightsAtOnce < kEights ? kFirst + kEightsAtOnce : kEights;
+    if (n + kEnd * 8 <= columns) {
+        add_bias_of_eights<true, kFirst, kEnd>(sums, bias, first, columns);
+    } else {
+        add_bias_of_eights<false, kFirst, kEnd>(sums, bias, first, columns);
+    }
+    if constexpr (kEnd < kEights) add_bias_in_bunches<kEnd>(sums, bias, n, first, columns);
+}
+
+// `n` is the first column of the tile. Sums of more than 64 rows leave no registers for bunches,
+// nor do three consumers.
+__device__ void add_bias(Share& sums, const Bias* bias, int n, int columns) {
+    const int first = n + static_cast<int>(lane_index()) % 4 * 2;
+    if constexpr (kParts == 1 && CONSUMERS < 3) {
+        add_bias_in_bunches(sums, bias, n, first, columns);
+    } else {
+        add_bias_of_eights<false, 0, kShareColumns / 8>(sums, bias, first, columns);
     }
 }
 
