@@ -74,10 +74,11 @@ __device__ void add_bias_in_bunches(Share& sums, const Bias* bias, int n, int fi
 }
 
 // `n` is the first column of the tile. Sums of more than 64 rows leave no registers for bunches,
-// nor do three consumers.
+// nor do three consumers, nor what the caller knows of.
+template <bool kMayBunch = true>
 __device__ void add_bias(Share& sums, const Bias* bias, int n, int columns) {
     const int first = n + static_cast<int>(lane_index()) % 4 * 2;
-    if constexpr (kParts == 1 && CONSUMERS < 3) {
+    if constexpr (kMayBunch && kParts == 1 && CONSUMERS < 3) {
         add_bias_in_bunches(sums, bias, n, first, columns);
     } else {
         add_bias_of_eights<false, 0, kShareColumns / 8>(sums, bias, first, columns);

@@ -30,7 +30,9 @@ struct Finish {
 
     __device__ void tile(Share& sums, Ring& place, const TileWalk::Start& start) const {
         if constexpr (IS_SCALED) scale_sums(sums, scale);
-        if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, n);
+        if constexpr (kBiasSide == BiasSide::kColumns) {
+            add_bias<!HAS_ADDEND>(sums, bias, start.n, n);
+        }
         if constexpr (kBiasSide == BiasSide::kRows) {
             add_bias_of_rows(sums, bias, start.m + consumer * ROWS, m);
         }

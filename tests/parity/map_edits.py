@@ -22,7 +22,7 @@ from parity.test_tile_edits import (
     run,
 )
 
-from tmaasync import TMATensorTileArray, create_tma_tile
+from tmaasync import L2Promotion, TMATensorTileArray, create_tma_tile
 
 _FIELDS = {
     "global_address": ADDRESS,
@@ -41,7 +41,8 @@ _BYTES = {BOX: 6 * 64, ELEMENT_STRIDE: 8 * 64}
 def edited(backend: Any) -> dict[str, str]:
     """By field and memory space, the map after the edit, in hexadecimal from its ninth byte on."""
     array = backend.array(np.zeros((25, 16), np.float32))
-    tile = create_tma_tile(array, (16, 16))
+    # The recorded maps have this granule.
+    tile = create_tma_tile(array, (16, 16), l2_promotion=L2Promotion.B256)
     found = {}
     for name, field in _FIELDS.items():
         for space in ("shared", "global"):
