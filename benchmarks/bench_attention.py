@@ -2,10 +2,12 @@
 
 Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with the same
 keys in pages in random order, and against ops.attention on as many tokens in entries of one length
-that make as many FLOPs.
+that make as many FLOPs. Operands in float8, with a scale each on the GPU: ops.attention against
+itself, and against cuDNN, in bfloat16.
 
-Writes sections "attention", "attention_host" and "varlen_attention" of the results file. Inputs are
-normally distributed. FLOPs are four for every query, key that it sees, and column.
+Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
+results file. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
+column.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +33,17 @@ from tmaasync.ops.attention.scores import Scores
 
 TOKENS = 16384
 # Relative error of bf16 weights and outputs against float64.
-TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3}
+TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float8_e4m3fn: 3.5e-2}
+LARGEST = 448  # that float8_e4m3fn holds
 PAGE_SIZES = (128, 16)
 SWEEP = {
     64: [(3, 128), (2, 128), (2, 192), (2, 160)],
     128: [(2, 176), (2, 160), (2, 128), (3, 64)],
+}
+SWEEP_FLOAT8 = {
+    64: [(2, 128), (2, 192), (2, 64)],
+    128: [(2, 128), (2, 64)],
+    256: [(2, 64), (2, 128)],
 }
 
 
@@ -168,24 +176,78 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     return row
 
 
-def sweep(case: Case, rounds: int) -> None:
-    """Every blocking of a case side by side; the fastest first."""
+# --- float8 ---------------------------------------------------------------------------------------
+
+
+def float8_cases(*, short: bool) -> list[Case]:
+    lengths = (1024, 4096, 16384) if short else (1024, 2048, 4096, 8192, 16384)
+    found = [
+        Case(length, head_dim, 2048 // head_dim, 2048 // head_dim, causal, TOKENS // length)
+        for head_dim in (128, 64, 256)
+        for causal in (False, True)
+        for length in lengths
+    ]
+    found += [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
+    return [*found, Case(32768, 128, 64, 8, False, 1, queries=1)]
+
+
+def in_float8(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = array.float().abs().amax().reshape(1) / LARGEST
+    return (array / scale).to(torch.float8_e4m3fn), scale
+
+
+def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     arrays = case.arrays()
-    out = torch.empty_like(arrays[0])
+    operands, scales = zip(*map(in_float8, arrays), strict=True)
+    out = torch.full_like(arrays[0], torch.nan)
+
+    def ours() -> Any:
+        return ops.attention(*operands, causal=case.causal, scales=scales, out=out)
+
+    ours()
+    pairs = zip(operands, scales, strict=True)
+    meant = [operand.double() * scale for operand, scale in pairs]
+    check(replace(case, dtype=torch.float8_e4m3fn), out, meant)
+    del meant
+    wide = torch.empty_like(out)
+    contestants = {
+        "tmaasync": ours,
+        "bfloat16": lambda: ops.attention(*arrays, causal=case.causal, out=wide),
+        "cudnn, bfloat16": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
+    }
+    row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
+    row |= race(contestants, rounds=rounds, reference="bfloat16", seconds_per_turn=0.1)
+    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    ratio = row["speed_over_bfloat16"]["tmaasync"]
+    print(f"{row['case']:56s} {rates}  {ratio['median']:.3f} x bfloat16", flush=True)
+    return row
+
+
+def sweep(case: Case, rounds: int) -> None:
+    """Every blocking of a case side by side, alone and in pairs; the fastest first."""
+    arrays = case.arrays()
+    is_float8 = case.dtype == torch.float8_e4m3fn
+    out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
     views = Views.of(*arrays, "[batch, positions, heads, head_dim]")
     scores = Scores.of(case.head_dim, case.causal, None, None, None)
     target = _arrays.view(out)
     contestants = {}
-    for consumers, block_n in SWEEP[case.head_dim]:
-        blocking = Blocking(case.head_dim, consumers, block_n)
+    shapes = (SWEEP_FLOAT8 if is_float8 else SWEEP)[case.head_dim]
+    for (consumers, block_n), cluster in itertools.product(shapes, (1, 2)):
+        blocking = Blocking(
+            *(case.head_dim, consumers, block_n),
+            cluster=cluster,
+            element_bytes=case.dtype.itemsize,
+        )
         plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
-        name = f"{consumers} x {block_n}"
+        name = f"{consumers} x {block_n}, {cluster}"
         contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
     reference = next(iter(contestants))
     times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
-        print(f"  {name:10s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+        print(f"  {name:12s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
 
 
 # --- packed ---------------------------------------------------------------------------------------
@@ -386,6 +448,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="three lengths")
     parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
+    parser.add_argument("--float8", action="store_true", help="float8 operands only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -393,8 +456,16 @@ def main() -> None:
         print(record("attention_host", {"a call": measure_host()}))
         return
     if options.sweep:
-        for case in cases(short=True):
-            sweep(case, options.rounds)
+        found = float8_cases(short=True) if options.float8 else cases(short=True)
+        dtype = torch.float8_e4m3fn if options.float8 else torch.bfloat16
+        for case in found:
+            if not case.queries:
+                sweep(replace(case, dtype=dtype), options.rounds)
+        return
+    if options.float8 or not (options.packed or options.short):
+        rows = [measure_float8(case, options.rounds) for case in float8_cases(short=options.short)]
+        print(record("attention_float8", rows))
+    if options.float8:
         return
     if not options.packed:
         measure_padded(short=options.short, rounds=options.rounds)

@@ -1,7 +1,8 @@
 // O = softmax(scale * Q K^T + mask) V, head by head, and the log-sum-exp of every row.
 //
 //   QTile, OTile    kGroupRows rows of queries or output, all of the head dimension
-//   KTile, VTile    BLOCK_N rows of keys or values
+//   KTile, VTile    BLOCK_N rows of keys or values; of 8-bit values, which attention_values.cu has
+//                   transposed, as many columns
 //   CONSUMERS       warpgroups that multiply, 64 rows of queries each
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 32
@@ -24,7 +25,8 @@
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
 // differ, the number of each cluster's span of tiles in each of `rounds`, or, where keys are split,
 // its PaddedWalk::Piece. Of packed sequences whose keys are split, `rounds` is in how many parts
-// those of every tile are. `parts` is where the sums of such pieces go, for attention_merge.cu.
+// those of every tile are. `parts` is where the sums of such pieces go, for attention_merge.cu;
+// where elements have 8 bits, the Factors of every head of keys of every entry lie before them.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the
 // arrays are TMA's zero fill on loads, so that no NaN of a neighbour gets in, and its clipping on
@@ -58,6 +60,7 @@ __device__ __forceinline__ void store_output(
 ) {
     if constexpr (SPLITS_KEYS) {
         if (tile.is_part()) {
+            if constexpr (kIsFp8) scale_rows(sums, shares);
             part_of(consumer, tile, parts).write(sums, tile, consumer.group);
             if constexpr (O_OVER_Q) release(consumer.shared.q_empty[0][consumer.group]);
             return;
@@ -80,16 +83,19 @@ __device__ __forceinline__ void store_output(
 }
 
 // What the sums of the thread's rows have to be multiplied by; their log-sum-exp is written. The
-// sums of a part stay as they are, and what they are relative to is written.
+// sums of a part stay as they are, but for the values' factor, and what they are relative to is
+// written.
 struct Shares {
     float of[2];
 
     __device__ __forceinline__ Shares(
         const Consumer& consumer, const Tile& tile, const Softmax& softmax, float* lse, Part* parts
     ) {
+        const float factor = consumer.task().factors().values;
         if constexpr (SPLITS_KEYS) {
             if (tile.is_part()) {
                 write_scale(part_of(consumer, tile, parts), softmax);
+                if constexpr (kIsFp8) of[0] = of[1] = factor;
                 return;
             }
         }
@@ -97,7 +103,7 @@ struct Shares {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float total = softmax.total(half);
-            of[half] = share_of(total);
+            of[half] = share_of(total) * factor;
             values[half] = log_sum_exp(softmax.relative_to(half), total);
         }
         if constexpr (HAS_LSE) write_lse(consumer.problem, tile, consumer.group, values, lse);
@@ -126,7 +132,7 @@ __device__ __forceinline__ void clear(Sums& sums) {
 __device__ __forceinline__ void attend_run(
     Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse, Part* parts
 ) {
-    Softmax softmax{consumer.problem.scale_log2};
+    Softmax softmax = consumer.softmax();
     Scores scores;
     Weights weights;
     Sums sums;
@@ -139,15 +145,16 @@ __device__ __forceinline__ void attend_run(
             consumer.take_task();
             blocks = consumer.blocks();
             if (consumer.comes_next(blocks)) {
-                softmax = Softmax{consumer.problem.scale_log2};
+                softmax = consumer.softmax();
                 change_over(consumer, blocks, softmax, scores, weights, sums);
                 store_output(consumer, o, consumer.task(1).tile, sums, shares.of, parts);
                 clear(sums);
                 continue;
             }
         }
-        consumer.issue_sums(sums, weights);
-        consumer.take_sums(sums, weights);
+        BlockSums under_way;
+        consumer.issue_sums(under_way, sums, weights);
+        consumer.take_sums(under_way, sums, weights);
         store_output(consumer, o, consumer.task(QUERY_BUFFERS - 1).tile, sums, shares.of, parts);
         if constexpr (QUERY_BUFFERS == 1) consumer.take_task();
         return;
@@ -162,7 +169,7 @@ __device__ __forceinline__ void attend_to_nothing(
     consumer.release_queries();
     Sums sums;
     clear(sums);
-    const Shares none(consumer, tile, Softmax{consumer.problem.scale_log2}, lse, parts);
+    const Shares none(consumer, tile, consumer.softmax(), lse, parts);
     store_output(consumer, o, tile, sums, none.of, parts);
     consumer.take_task();
 }
@@ -198,6 +205,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const int group = warpgroup_index();
+    const Factors* factors = nullptr;
+    if constexpr (kIsFp8) {
+        factors = reinterpret_cast<const Factors*>(parts);
+        parts = parts_behind(factors, problem);
+    }
 
     launch_dependent_grids();
     if (threadIdx.x == 0) {
@@ -219,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
             wait_for_previous_grids();
             if constexpr (IS_PACKED) {
                 auto& tiles = *static_cast<WorkList*>(list);
-                load_tiles({shared, q, k, v}, problem, PackedWalk(problem, tiles, rounds));
+                load_tiles({shared, q, k, v, factors}, problem, PackedWalk(problem, tiles, rounds));
             } else {
-                load_tiles({shared, q, k, v}, problem, PaddedWalk(problem, list, rounds));
+                load_tiles({shared, q, k, v, factors}, problem, PaddedWalk(problem, list, rounds));
             }
         }
     } else {

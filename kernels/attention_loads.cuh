@@ -24,8 +24,13 @@ struct TaskPlace {
     __device__ __forceinline__ void step() { index = (index + 1) % kTasks; }
 };
 
+// Queries, keys and values of 8 bits: the values come transposed, from attention_values.cu, and
+// every head of keys has factors.
+constexpr bool kIsFp8 = sizeof(Element) == 1;
+
 static_assert(
-    sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared), "rows of one width"
+    !O_OVER_Q || sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared),
+    "rows of one width"
 );
 
 constexpr int kThreads = (1 + CONSUMERS) * kGroupThreads;
@@ -33,6 +38,7 @@ constexpr int kProducer = 0;
 constexpr int kWarps = kGroupThreads / 32;
 
 static_assert(CLUSTER == 1 || !IS_PACKED, "tiles of packed sequences have no fixed neighbours");
+static_assert(!kIsFp8 || !IS_PACKED, "values of packed sequences are not transposed");
 
 // Where a group's output waits to be stored: memory of its own, or that of its queries.
 template <bool kIsOverQ>
@@ -48,8 +54,33 @@ struct Staged<true> {
     }
 };
 
+// What scores and values of a head of keys are multiplied by.
+struct alignas(8) Factors {
+    float scores;
+    float values;
+};
+
+// Those of a tile, where elements have 8 bits.
+template <bool kAreThere>
+struct FactorsOfTile {
+    __device__ static FactorsOfTile of(const Factors*, const Problem&, const Tile&) { return {}; }
+    __device__ static constexpr Factors factors() { return {1, 1}; }
+};
+template <>
+struct FactorsOfTile<true> {
+    Factors own;
+
+    __device__ __forceinline__ static FactorsOfTile of(
+        const Factors* all, const Problem& problem, const Tile& tile
+    ) {
+        const i32 kv_heads = problem.heads / problem.heads_per_kv_head;
+        return {all[tile.entry.index * kv_heads + tile.head / problem.heads_per_kv_head]};
+    }
+    __device__ __forceinline__ Factors factors() const { return own; }
+};
+
 // What the producer hands over beside the queries.
-struct Task {
+struct Task : FactorsOfTile<kIsFp8> {
     Tile tile;
     bool is_last;
 };
@@ -85,8 +116,9 @@ __device__ void open_rings(SharedMemory& shared) {
     fence_barrier_init();
 }
 
-// What is sent each CTA of a cluster loads a part of the boxes of, for all.
-template <bool kIsSent = false, typename Rows>
+// What is sent each CTA of a cluster loads a part of the boxes of, for all. Rows that run across
+// are the columns of the array, as of transposed values.
+template <bool kIsSent = false, bool kRunsAcross = false, typename Rows>
 __device__ __forceinline__ void load_rows(
     const Rows& rows,
     typename Rows::Shared& shared,
@@ -97,15 +129,19 @@ __device__ __forceinline__ void load_rows(
     i32 row
 ) {
     full.expect_bytes(Rows::kBytes);
-    if constexpr (kIsSent) {
-        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
-        rows.template async_multicast_load_partitioned<CLUSTER>(
-            shared, full, {0, head, row, entry}, kEveryCta, block_rank_in_cluster()
-        );
-    } else if constexpr (IS_PACKED) {
+    if constexpr (IS_PACKED) {
         rows.async_copy(shared, full, sequence, {0, head, row});
     } else {
-        rows.async_copy(shared, full, {0, head, row, entry});
+        const Coordinates<4> at =
+            kRunsAcross ? Coordinates<4>{row, 0, head, entry} : Coordinates<4>{0, head, row, entry};
+        if constexpr (kIsSent) {
+            constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+            rows.template async_multicast_load_partitioned<CLUSTER>(
+                shared, full, at, kEveryCta, block_rank_in_cluster()
+            );
+        } else {
+            rows.async_copy(shared, full, at);
+        }
     }
 }
 
@@ -125,13 +161,14 @@ struct Loads {
     const QTile& q;
     const KTile& k;
     const VTile& v;
+    const Factors* factors;
     Ring k_place = Ring::for_producer();
     Ring v_place = Ring::for_producer();
     TaskPlace place;
 
     // Hands a tile over, as soon as the one that had its buffer is done with.
-    __device__ __forceinline__ void load_q(const Tile& tile) {
-        hand_over({tile, false});
+    __device__ __forceinline__ void load_q(const Problem& problem, const Tile& tile) {
+        hand_over({FactorsOfTile<kIsFp8>::of(factors, problem, tile), tile, false});
         for (int group = 0; group < CONSUMERS; ++group) {
             load_rows(
                 q, shared.q[place.buffer()][group], shared.q_full[place.buffer()][group],
@@ -145,7 +182,7 @@ struct Loads {
     __device__ __forceinline__ void load_k(
         const Problem& problem, const Tile& tile, i32 kv_head, i32 block
     ) {
-        load_block(
+        load_block<false>(
             k, k_place, shared.k, shared.k_full, shared.k_empty, tile.entry.index, tile.entry.keys,
             problem.page_step, kv_head, block
         );
@@ -154,14 +191,14 @@ struct Loads {
     __device__ __forceinline__ void load_v(
         const Problem& problem, const Tile& tile, i32 kv_head, i32 block
     ) {
-        load_block(
+        load_block<kIsFp8>(
             v, v_place, shared.v, shared.v_full, shared.v_empty, tile.entry.index, tile.entry.keys,
             problem.page_step, kv_head, block
         );
     }
 
     __device__ __forceinline__ void end() {
-        hand_over({{}, true});
+        hand_over({{}, {}, true});
         for (auto& full : shared.q_full[place.buffer()]) full.arrive();
     }
 
@@ -172,7 +209,7 @@ private:
         shared.tasks[place.index] = task;
     }
 
-    template <typename Rows>
+    template <bool kRunsAcross, typename Rows>
     __device__ __forceinline__ static void load_block(
         const Rows& rows,
         Ring& place,
@@ -186,14 +223,14 @@ private:
         i32 block
     ) {
         empty[place.index].wait(place.phase);
-        load_rows<(CLUSTER > 1)>(
+        load_rows<(CLUSTER > 1), kRunsAcross>(
             rows, stages[place.index], full[place.index], entry, keys, kv_head, block * BLOCK_N
         );
         place.step();
     }
 
     // The same from pages, the first of which is looked up ahead of the wait.
-    template <typename Rows, int kPageSize>
+    template <bool, typename Rows, int kPageSize>
     __device__ __forceinline__ static void load_block(
         const Rows& rows,
         Ring& place,
@@ -222,7 +259,7 @@ __device__ __forceinline__ void load_tile(Loads& loads, const Problem& problem, 
     const auto blocks = tile.blocks(problem);
     const i32 kv_head = tile.head / problem.heads_per_kv_head;
     if (blocks.count() > 0) loads.load_k(problem, tile, kv_head, blocks.end - 1);
-    loads.load_q(tile);
+    loads.load_q(problem, tile);
     if (blocks.count() == 0) return;
     for (int block = blocks.end - 2; block >= blocks.first; --block) {
         loads.load_k(problem, tile, kv_head, block);

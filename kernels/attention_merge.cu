@@ -18,6 +18,8 @@ struct alignas(16) SplitSpan {
     i32 parts;
 };
 
+using Output = typename OTile::Element;
+
 struct Staging {
     typename OTile::Shared o;
 };
@@ -109,7 +111,7 @@ struct Row {
             const float* v = sums[i].values;
             auto* place = staged.bytes + OutputO::offset_bytes(row, 4 * quad(i));
             *reinterpret_cast<Four*>(place) = {
-                pack_pair<Element>(v[0], v[1]), pack_pair<Element>(v[2], v[3])
+                pack_pair<Output>(v[0], v[1]), pack_pair<Output>(v[2], v[3])
             };
         }
     }

@@ -5,7 +5,8 @@
 
 namespace tmaasync {
 
-using OutputO = WgmmaBuffer<Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
+using OutputO =
+    WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 
 // Whether a row of a tile is one of its queries: of others nothing is written.
 __device__ __forceinline__ bool is_query(const Tile& tile, int row) {

@@ -34,6 +34,12 @@ struct Part {
     GroupPart groups[CONSUMERS];
 };
 
+// Where parts start that lie behind the factors of all heads of keys.
+__device__ __forceinline__ Part* parts_behind(const Factors* factors, const Problem& problem) {
+    const i32 count = problem.batch * (problem.heads / problem.heads_per_kv_head);
+    return reinterpret_cast<Part*>(const_cast<Factors*>(factors + count + count % 2));
+}
+
 // Of a row that saw nothing: less than all scores, and a number that differences can be taken of.
 constexpr float kNothing = -1e30f;
 

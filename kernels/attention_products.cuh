@@ -9,12 +9,47 @@ namespace tmaasync {
 
 using OperandQ = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
 using OperandK = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, BLOCK_N, HEAD_DIM>;
-using OperandV = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
+
+// Of 8 bits the tensor cores take values with keys contiguous alone.
+template <bool kIsTransposed>
+struct ValuesOperand {
+    using Type = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
+};
+template <>
+struct ValuesOperand<true> {
+    using Type = WgmmaBuffer<Element, VTile::kSwizzle, Major::kK, HEAD_DIM, BLOCK_N>;
+};
+using OperandV = typename ValuesOperand<kIsFp8>::Type;
+
+using Softmax = SoftmaxOf<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
 
 // What a thread holds of its group's rows.
 using Scores = float[BLOCK_N / 2];
-using Weights = u32[BLOCK_N / 16][4];
+using Weights = u32[BLOCK_N * sizeof(Element) / 32][4];
 using Sums = float[HEAD_DIM / 2];
+
+// What the tensor cores add weighted values to: the sums, or, where elements have 8 bits and there
+// are registers for it, something of its own for every block. Of the products of such elements they
+// keep about 14 bits, too few for the sums of many blocks.
+template <bool kIsApart>
+struct UnderWay {
+    static constexpr bool kAccumulates = true;
+
+    __device__ __forceinline__ Sums& with(Sums& sums) { return sums; }
+    __device__ __forceinline__ void add_to(Sums&) const {}
+};
+template <>
+struct UnderWay<true> {
+    static constexpr bool kAccumulates = false;
+    Sums of_block;
+
+    __device__ __forceinline__ Sums& with(Sums&) { return of_block; }
+    __device__ __forceinline__ void add_to(Sums& sums) const {
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] += of_block[i];
+    }
+};
+using BlockSums = UnderWay<kIsFp8 && HEAD_DIM <= 128>;
 
 __device__ __forceinline__ void pass_turn(int group) {
     pass_turn_to(group == CONSUMERS - 1 ? 0 : group + 1);
@@ -53,6 +88,15 @@ struct Consumer {
     // The task that was taken last, or before that.
     __device__ __forceinline__ const Task& task(u32 before = 0) const {
         return shared.tasks[place.before(1 + before).index];
+    }
+
+    // Of a score before softcap's tanh, and in the exponent of 2.
+    __device__ __forceinline__ float scale() const {
+        return problem.scale * task().factors().scores;
+    }
+    __device__ __forceinline__ Softmax softmax() const {
+        const float factor = HAS_SOFTCAP ? 1 : task().factors().scores;
+        return {problem.scale_log2 * factor};
     }
 
     // What the group walks for it.
@@ -98,13 +142,14 @@ struct Consumer {
     }
 
     // sums += weights V, as one group of instructions.
-    __device__ __forceinline__ void issue_sums(Sums& sums, Weights& weights) {
+    __device__ __forceinline__ void issue_sums(BlockSums& under_way, Sums& all, Weights& weights) {
+        Sums& sums = under_way.with(all);
         const u64 v = OperandV::descriptor(shared.v[v_place.index], 0);
         shared.v_full[v_place.index].wait(v_place.phase);
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
         ptx::wgmma_fence();
-        wgmma_tile_rs<OperandV>(sums, weights, v, true);
+        wgmma_tile_rs<OperandV>(sums, weights, v, BlockSums::kAccumulates);
         ptx::wgmma_commit_group();
     }
 
@@ -117,12 +162,13 @@ struct Consumer {
         k_place.step();
     }
 
-    __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
+    __device__ __forceinline__ void take_sums(BlockSums& under_way, Sums& sums, Weights& weights) {
         ptx::wgmma_wait_group<0>();
-        wgmma_fence_operands(sums);
+        wgmma_fence_operands(under_way.with(sums));
         wgmma_fence_operands(weights);
         release_block(shared.v_empty[v_place.index]);
         v_place.step();
+        under_way.add_to(sums);
     }
 
 private:
@@ -168,7 +214,7 @@ __device__ __forceinline__ void weigh_scores(
     Scores& scores,
     float (&rescale)[2]
 ) {
-    if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.problem.scale);
+    if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.scale());
     if constexpr (kMayBePartial) {
         if (!blocks.is_whole(block)) {
             const Tile& tile = consumer.task().tile;
@@ -198,11 +244,12 @@ __device__ __forceinline__ void advance(
 ) {
     take_turn(consumer.group);
     consumer.issue_scores(scores);
-    consumer.issue_sums(sums, weights);
+    BlockSums under_way;
+    consumer.issue_sums(under_way, sums, weights);
     pass_turn(consumer.group);
     consumer.take_scores<1>(scores);
     weigh_scores<kMayBePartial>(consumer, blocks, block, softmax, scores, rescale);
-    consumer.take_sums(sums, weights);
+    consumer.take_sums(under_way, sums, weights);
     accumulators_to_a<Element>(weights, scores);
 }
 

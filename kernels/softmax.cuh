@@ -81,11 +81,12 @@ __device__ __forceinline__ float share_of(float sum) {
     return sum == 0 ? 0 : 1 / sum;
 }
 
-struct Softmax {
-    // Weights are relative to a maximum that may lag behind the greatest score by so many powers of
-    // two: sums are then seldom scaled. A weight of 2^8 and sums of such fit every type.
-    static constexpr float kSlack = 8;
-
+// Weights are relative to a maximum that may lag behind the greatest score by kSlack powers of two:
+// sums are then seldom scaled. They are 2^kLift times what they would be, so that small ones are
+// told apart in a type of few exponents. Together that is the greatest weight: all 16-bit types
+// hold 2^8, and sums of such, and e4m3 holds 448.
+template <int kSlack, int kLift>
+struct SoftmaxOf {
     float scale_log2;
     float max[2] = {unseen(), unseen()};
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
@@ -104,7 +105,7 @@ struct Softmax {
             rescale[half] = is_far ? ptx::ex2_approx_ftz((max[half] - most[half]) * scale_log2) : 1;
             if (is_far) max[half] = most[half];
             const bool is_empty = kMayBeEmpty && max[half] == unseen();
-            base[half] = is_empty ? 0 : max[half] * scale_log2;
+            base[half] = is_empty ? 0 : max[half] * scale_log2 - kLift;
             sums[2 * half] *= rescale[half];
             sums[2 * half + 1] *= rescale[half];
         }
@@ -121,7 +122,9 @@ struct Softmax {
     }
 
     // What the weights are relative to, in powers of 2.
-    __device__ __forceinline__ float relative_to(int half) const { return max[half] * scale_log2; }
+    __device__ __forceinline__ float relative_to(int half) const {
+        return max[half] * scale_log2 - kLift;
+    }
 
 private:
     // The greatest score of either row so far.

@@ -319,8 +319,11 @@ def attention_types(
 ) -> tuple[str, ...]:
     rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
     shape = rows if variant.is_packed else (3, *rows)
-    views = [_arrays.view(np.zeros(shape, dtype)) for _ in range(4)]
-    q, k, v, o = views
+    q, k, v = (_arrays.view(np.zeros(shape, dtype)) for _ in range(3))
+    o = q
+    if blocking.element_bytes == 1:
+        v = _arrays.view(np.zeros((3, *rows[1:], 96), dtype))
+        o = _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
     make = attention.packed_maps if variant.is_packed else attention.attention_tiles
     options = (variant.page_size,) if variant.page_size else ()
     return tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
@@ -377,6 +380,44 @@ def test_attention_compiles_clean(
     assert shape in attention.shapes(blocking.head_dim, variant)
 
     assert_clean(attention_with(blocking, variant, dtype))
+
+
+@pytest.mark.parametrize(
+    ("blocking", "variant"),
+    [
+        (attention.Blocking(64, 2, 128, element_bytes=1), CAUSAL),
+        (attention.Blocking(128, 2, 128, element_bytes=1), PLAIN_ATTENTION),
+        (attention.Blocking(128, 2, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
+        (attention.Blocking(128, 1, 128, 8, splits_keys=True, element_bytes=1), CAUSAL),
+        (attention.Blocking(192, 2, 128, element_bytes=1), PLAIN_ATTENTION),
+        (attention.Blocking(192, 2, 64, element_bytes=1), attention.Variant(has_softcap=True)),
+        (attention.Blocking(256, 2, 64, element_bytes=1), CAUSAL),
+    ],
+    ids=str,
+)
+def test_attention_of_float8_compiles_clean(
+    blocking: attention.Blocking, variant: attention.Variant
+) -> None:
+    shape = blocking.consumers, blocking.block_n
+    assert shape in attention.shapes(blocking.head_dim, variant, element_bytes=1)
+
+    assert_clean(attention_with(blocking, variant, ml_dtypes.float8_e4m3fn))
+    if blocking.splits_keys:
+        types = attention_types(blocking, variant, ml_dtypes.float8_e4m3fn)
+        assert_clean(attention.merge_kernel(types, variant, blocking))
+
+
+def transposing_with(head_dim: int) -> Kernel:
+    blocking = attention.Blocking(head_dim, 2, 128, element_bytes=1)
+    shapes = (1, 96, 2, head_dim), (1, 2, head_dim, 96)
+    v, transposed = (_arrays.view(np.zeros(shape, ml_dtypes.float8_e4m3fn)) for shape in shapes)
+    tiles = attention.transposing_tiles(v, transposed, blocking)
+    return attention.transposing_kernel(tuple(tile.cuda_type for tile in tiles), blocking)
+
+
+def test_transposing_values_compiles_clean() -> None:
+    for head_dim in (64, 128, 256):
+        assert_clean(transposing_with(head_dim))
 
 
 def test_adding_up_parts_compiles_clean() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -108,7 +109,10 @@ def test_an_address_off_the_granule_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"q": Q.astype(np.float32)}, "q holds float32; the kernel multiplies bfloat16 and float1"),
+        (
+            {"q": Q.astype(np.float32)},
+            "q holds float32; the kernel multiplies bfloat16, float16 and float8_e4m3fn",
+        ),
         ({"k": K.astype(np.int16)}, "k holds int16"),
         ({"out": Q.astype(np.float32)}, "out holds float32; it must hold float16"),
     ],
@@ -118,9 +122,54 @@ def test_types_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -
 
 
 def test_two_types_are_refused() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-
     refused(ArrayTypeError, "v holds bfloat16 and q float16", v=K.astype(ml_dtypes.bfloat16))
+
+
+BYTES: dict[str, Any] = {
+    "q": Q.view(np.uint8)[..., :64],
+    **dict.fromkeys("kv", K.view(np.uint8)[..., :64]),
+    "dtype": "float8_e4m3fn",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scales": 2.0}, r"scales is 2\.0; it must be those of q, k and v\. Pass three: numbers"),
+        ({"scales": (1, 2)}, r"scales is \(1, 2\); it must be those of q, k and v"),
+        (
+            {"scales": (0, 1, 1)},
+            r"scales\[0\] is 0; it must be a finite number above 0\. Pass None",
+        ),
+        ({"scales": (1, np.inf, 1)}, r"scales\[1\] is inf; it must be a finite number"),
+        (
+            {"scales": (1, 1, np.ones(3, np.float32))},
+            r"scales\[2\]\.shape is \(3,\); one scale is for all, or 2 x 2 for the entries' heads",
+        ),
+        ({"scales": (1, np.ones((2, 2)), 1)}, r"scales\[1\] is of float64; scales are float32"),
+        (
+            {"q": BYTES["q"][..., :40], "k": BYTES["k"][..., :40], "v": BYTES["k"][..., :40]},
+            r"q\.shape\[-1\] is 40; a head has a multiple of 16 columns, up to 256\. Pad .* to 48",
+        ),
+    ],
+)
+def test_scales_and_float8_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
+    refused(ArgumentError, said, **{**BYTES, **changes})
+
+
+def test_scales_of_other_types_are_refused() -> None:
+    refused(
+        ArgumentError, "scales are given, and q holds float16; those of float8", scales=[1, 1, 1]
+    )
+
+
+def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
+    out = np.zeros(Q.shape, np.float32)
+    refused(ArrayTypeError, "out holds float32; it must hold bfloat16 or float16", **BYTES, out=out)
+
+    packed = PACKED.view(np.uint8)[..., :64].view(ml_dtypes.float8_e4m3fn)
+    with pytest.raises(ArrayTypeError, match=r"q holds float8_e4m3fn; .* bfloat16 and float16"):
+        ops.varlen_attention(packed, packed, packed, [0, 5, 12])
 
 
 def test_every_broken_rule_is_named() -> None:
@@ -195,6 +244,18 @@ def test_every_head_dim_fits_shared_memory(head_dim: int, variant: Variant) -> N
 
         assert blocking.stages >= 2
         assert head_dim <= blocking.head_dim < head_dim + 32
+
+
+@pytest.mark.parametrize("head_dim", range(16, 272, 16))
+@pytest.mark.parametrize("variant", [PLAIN, CAUSAL, Variant(has_softcap=True)], ids=str)
+def test_every_head_dim_of_float8_fits_shared_memory(head_dim: int, variant: Variant) -> None:
+    for queries in (1, 100, 4096):
+        given = sizes(queries, 4096, head_dim=head_dim, element_bytes=1)
+        blocking = choose_blocking(given, 132, variant)
+
+        assert blocking.stages >= 2
+        assert not blocking.output_is_over_queries
+        assert head_dim <= blocking.head_dim < head_dim + 64
 
 
 def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:

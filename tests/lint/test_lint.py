@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import test_kernels as shipped
@@ -130,6 +131,12 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "attention, keys split": lambda: shipped.attention_with(
         SPLIT, shipped.PLAIN_ATTENTION, np.float16
     ),
+    "attention, float8": lambda: shipped.attention_with(
+        attention.Blocking(64, 2, 128, element_bytes=1),
+        shipped.CAUSAL,
+        ml_dtypes.float8_e4m3fn,
+    ),
+    "attention_values": lambda: shipped.transposing_with(128),
     "attention_merge": lambda: attention.merge_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),

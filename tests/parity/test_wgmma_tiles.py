@@ -175,7 +175,9 @@ using namespace tmaasync;
 
 using OperandQ = WgmmaOperand<QTile, Major::kK>;
 using OperandK = WgmmaOperand<KTile, Major::kK>;
-using OperandV = WgmmaOperand<VTile, Major::kMN>;
+using Element = QTile::Element;
+// Of 8-bit elements V is given transposed.
+using OperandV = WgmmaOperand<VTile, sizeof(Element) == 1 ? Major::kK : Major::kMN>;
 constexpr int kKeys = OperandK::kExtent;
 constexpr int kHead = OperandV::kExtent;
 
@@ -206,8 +208,8 @@ extern "C" __global__ void __launch_bounds__(128) chain(
     shared.full.wait(0);
     float scores[1][1][kKeys / 2];
     wgmma<OperandQ, OperandK>(scores, shared.q, shared.k, false);
-    u32 held[1][kKeys / 16][4];
-    accumulators_to_a<bfloat16>(held[0], scores[0][0]);
+    u32 held[1][kKeys * sizeof(Element) / 32][4];
+    accumulators_to_a<Element>(held[0], scores[0][0]);
     float sums[1][1][kHead / 2];
     wgmma_rs<OperandV>(sums, held, shared.v, false);
     for (int i = 0; i < kHead / 2; ++i) {
@@ -218,24 +220,42 @@ extern "C" __global__ void __launch_bounds__(128) chain(
 """
 
 
-def test_sums_are_multiplied_again_from_registers(backend: Any) -> None:
+@pytest.mark.parametrize(("dtype", "keys"), [("bfloat16", 48), ("float8_e4m3fn", 64)])
+def test_sums_are_multiplied_again_from_registers(backend: Any, dtype: str, keys: int) -> None:
     rng = np.random.default_rng(8)
-    q, k, v = (
-        products.drawn_operand(rng, "bfloat16", shape) for shape in ((64, 32), (48, 32), (48, 96))
+    shapes = ((64, 32), (keys, 32), (keys, 96))
+    q, k, v = (products.drawn_operand(rng, dtype, shape) for shape in shapes)
+    is_byte = q.dtype.itemsize == 1
+    given, bits = (q, k, v), np.uint8 if is_byte else np.uint16
+    if is_byte:
+        q, k = (np.sign(one.astype(np.float32)).astype(one.dtype) for one in (q, k))
+        order = [column_of_k(place) for place in range(keys)]
+        given = (q, k, np.ascontiguousarray(v[order].T))
+    swizzles = (
+        (Swizzle.B32, Swizzle.B32, Swizzle.B64)
+        if is_byte
+        else (Swizzle.B64, Swizzle.B32, Swizzle.B64)
     )
-    swizzles = (Swizzle.B64, Swizzle.B32, Swizzle.B64)
     tiles = {
         name: create_tensor_tile(
-            backend.array(operand.view(np.uint16)), operand.shape, swizzle=mode, dtype="bfloat16"
+            backend.array(operand.view(bits)), operand.shape, swizzle=mode, dtype=dtype
         )
-        for name, operand, mode in zip(
-            ("QTile", "KTile", "VTile"), (q, k, v), swizzles, strict=True
-        )
+        for name, operand, mode in zip(("QTile", "KTile", "VTile"), given, swizzles, strict=True)
     }
     out = backend.array(np.full((64, 96), np.nan, np.float32))
 
     Kernel(CHAIN, "chain", types=tiles)(1, 128, (*tiles.values(), out))
 
     scores = q.astype(np.float64) @ k.astype(np.float64).T
-    assert np.abs(scores).max() <= 256  # so that bf16 holds them
+    # So that the type holds them.
+    if is_byte:
+        scores = scores.astype(q.dtype).astype(np.float64)
+    else:
+        assert np.abs(scores).max() <= 256
     assert np.array_equal(backend.host(out), scores @ v.astype(np.float64))
+
+
+def column_of_k(k: int) -> int:
+    """What the kernel's function says: of every sixteen, pairs of either eight in turns."""
+    eight, pair, one = k % 4 // 2, k % 16 // 4, k % 2
+    return k // 16 * 16 + eight * 8 + pair * 2 + one

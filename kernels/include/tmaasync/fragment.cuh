@@ -59,6 +59,17 @@ __device__ __forceinline__ float2 unpack_pair(u32 pair) {
     }
 }
 
+// Four 8-bit elements in one register, the first in its lowest byte. What is out of range becomes
+// the greatest number.
+template <typename T>
+__device__ __forceinline__ u32 pack_four(float first, float second, float third, float fourth) {
+    static_assert(kSameType<T, float8_e4m3> || kSameType<T, float8_e5m2>, "e4m3 or e5m2 elements");
+    constexpr auto kKind = kSameType<T, float8_e4m3> ? __NV_E4M3 : __NV_E5M2;
+    const u32 low = __nv_cvt_float2_to_fp8x2({first, second}, __NV_SATFINITE, kKind);
+    const u32 high = __nv_cvt_float2_to_fp8x2({third, fourth}, __NV_SATFINITE, kKind);
+    return low | high << 16;
+}
+
 // Sums 2 * i and 2 * i + 1 as a pair of T.
 template <typename T>
 __device__ __forceinline__ u32 accumulator_pair(const float* sums, int i) {
@@ -117,18 +128,33 @@ __device__ __forceinline__ void load_a_fragments(
     }
 }
 
-// Sums as the A of another product, 16-bit elements T: column c of the sums is its k.
+// Sums as the A of another product. Of 16-bit elements T, column c of the sums is its k; of 8-bit
+// ones its k's are the columns in the order of column_of_k, and those of B have to be in the same:
+// a thread has all four elements of a register then.
 template <typename T, int kSteps, typename Register, int kRegisters>
 __device__ __forceinline__ void accumulators_to_a(
     u32 (&a)[kSteps][4], const Register (&sums)[kRegisters]
 ) {
     static_assert(
-        kSteps * 16 == ptx::mma_columns<Register>(kRegisters), "16 columns for each step along K"
+        kSteps * 32 == sizeof(T) * ptx::mma_columns<Register>(kRegisters),
+        "32 bytes for each step along K"
     );
 #pragma unroll
-    for (int pair = 0; pair < kSteps * 4; ++pair) {
-        a[pair / 4][pair % 4] = accumulator_pair<T>(sums, pair);
+    for (int i = 0; i < kSteps * 4; ++i) {
+        if constexpr (sizeof(T) == 2) {
+            a[i / 4][i % 4] = accumulator_pair<T>(sums, i);
+        } else {
+            static_assert(kSameType<Register, float>, "sums in fp32");
+            // Two eights of columns, of each two neighbours in row i % 2.
+            const Register* eight = sums + i / 2 * 8 + i % 2 * 2;
+            a[i / 4][i % 4] = pack_four<T>(eight[0], eight[1], eight[4], eight[5]);
+        }
     }
+}
+
+// The column of the sums that k is, of 8-bit elements: an order of every sixteen.
+__device__ __forceinline__ constexpr int column_of_k(int k) {
+    return k / 16 * 16 + k % 4 / 2 * 8 + k % 16 / 4 * 2 + k % 2;
 }
 
 // --- sums to shared memory -----------------------------------------------------------------------

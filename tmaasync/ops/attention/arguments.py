@@ -13,6 +13,7 @@ from tmaasync.ops._plans import Layout
 __all__ = ["Views", "check_output", "reachable", "refuse"]
 
 _TYPES = ("bfloat16", "float16")
+_TYPE_OF_BYTES = "float8_e4m3fn"
 _GRANULE_BYTES = 16
 _MAX_STRIDE_BYTES = 1 << 40
 _MAX_HEAD_DIM = 256
@@ -27,7 +28,17 @@ class Views(NamedTuple):
     v: ArrayView
 
     @classmethod
-    def of(cls, q: Any, k: Any, v: Any, axes: str, key_axes: str | None = None) -> Views:
+    def of(
+        cls,
+        q: Any,
+        k: Any,
+        v: Any,
+        axes: str,
+        key_axes: str | None = None,
+        *,
+        may_be_bytes: bool = False,
+        dtype: object = None,
+    ) -> Views:
         """Look at the operands and check that they fit each other.
 
         Args:
@@ -36,19 +47,22 @@ class Views(NamedTuple):
             v: The values.
             axes: The shape, such as ``[rows, heads, head_dim]``.
             key_axes: That of k and v, if it is another.
+            may_be_bytes: Whether they may be float8_e4m3fn.
+            dtype: Their element type, where they cannot say it.
 
         Raises:
             ArgumentError: Shapes do not fit; every broken rule.
             ArrayTypeError: A type that the kernel does not have, or two types.
         """
-        views = cls(*(_arrays.view(a, argument=n) for n, a in zip("qkv", (q, k, v), strict=True)))
+        given = zip("qkv", (q, k, v), strict=True)
+        views = cls(*(_arrays.view(array, dtype=dtype, argument=name) for name, array in given))
         shapes = (axes, key_axes or axes, key_axes or axes)
         refuse(
             Violation(f"{name}.shape", view.shape, f"it must be {shape}", "Reshape it")
             for (name, view), shape in zip(views.named, shapes, strict=True)
             if view.ndim != shape.count(",") + 1
         )
-        _check_types(views)
+        _check_types(views, (*_TYPES, _TYPE_OF_BYTES) if may_be_bytes else _TYPES)
         refuse(_shape_violations(views))
         refuse(one for name, view in views.named for one in reach_violations(name, view))
         return views
@@ -57,6 +71,16 @@ class Views(NamedTuple):
     def named(self) -> Sequence[tuple[str, ArrayView]]:
         """With the names of the arguments."""
         return tuple(zip("qkv", self, strict=True))
+
+    @property
+    def are_bytes(self) -> bool:
+        """Whether elements have 8 bits."""
+        return self.q.element.itemsize == 1
+
+    @property
+    def output_types(self) -> tuple[str, ...]:
+        """What an output may hold; the first unless the caller says another."""
+        return _TYPES if self.are_bytes else (self.q.element.name,)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -80,11 +104,12 @@ def refuse(violations: Iterator[Violation] | Sequence[Violation]) -> None:
         raise ArgumentError("\n".join(map(str, found)))
 
 
-def _check_types(views: Views) -> None:
+def _check_types(views: Views, types: Sequence[str]) -> None:
     for name, view in views.named:
-        if view.element.name not in _TYPES:
+        if view.element.name not in types:
+            listed = f"{', '.join(types[:-1])} and {types[-1]}"
             raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_TYPES)}. "
+                f"{name} holds {view.element}; the kernel multiplies {listed}. "
                 "Convert it with astype."
             )
         if view.element is not views.q.element:
@@ -98,9 +123,10 @@ def _check_types(views: Views) -> None:
 def _shape_violations(views: Views) -> Iterator[Violation]:
     q, k, v = views
     heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
-    if head_dim % 8 or not 0 < head_dim <= _MAX_HEAD_DIM:
-        rule = f"a head has a multiple of 8 columns, up to {_MAX_HEAD_DIM}"
-        padded = min(max(8, -(-head_dim // 8) * 8), _MAX_HEAD_DIM)
+    step = _GRANULE_BYTES // q.element.itemsize
+    if head_dim % step or not 0 < head_dim <= _MAX_HEAD_DIM:
+        rule = f"a head has a multiple of {step} columns, up to {_MAX_HEAD_DIM}"
+        padded = min(max(step, -(-head_dim // step) * step), _MAX_HEAD_DIM)
         yield Violation("q.shape[-1]", head_dim, rule, f"Pad q, k and v with zeros to {padded}")
     if k.shape[_HEAD_DIM] != head_dim:
         rule = f"q has heads of {head_dim}, and scores are their products"
@@ -159,9 +185,11 @@ def check_output(name: str, out: ArrayView, views: Views) -> None:
             f"{name} has shape {out.shape} on device {out.device}; the output has shape "
             f"{views.q.shape} on device {views.q.device}. Pass such an array, or none to get one."
         )
-    if out.element is not views.q.element:
+    types = views.output_types
+    if out.element.name not in types:
+        why = "" if views.are_bytes else ", as q does"
         raise ArrayTypeError(
-            f"{name} holds {out.element}; it must hold {views.q.element}, as q does. Pass such an "
+            f"{name} holds {out.element}; it must hold {' or '.join(types)}{why}. Pass such an "
             "array."
         )
     refuse(reach_violations(name, out))

@@ -18,6 +18,9 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 __all__ = [
     "MERGE_THREADS",
     "RATES",
+    "RATES_OF_BYTES",
+    "TRANSPOSED_KEYS",
+    "TRANSPOSING_THREADS",
     "Blocking",
     "Sizes",
     "Variant",
@@ -30,6 +33,8 @@ __all__ = [
     "rows_at_once",
     "shapes",
     "shares_keys",
+    "transposing_kernel",
+    "transposing_tiles",
     "work_kernel",
 ]
 
@@ -39,11 +44,16 @@ GROUP_ROWS = 64
 MERGE_THREADS = 1024
 """Of a CTA of the merge kernel: a warp for every second row."""
 
+TRANSPOSING_THREADS = 128
+"""Of a CTA of the kernel that transposes values, which takes `TRANSPOSED_KEYS` keys."""
+
+TRANSPOSED_KEYS = 128
+
 _GROUP_THREADS = 128
 _WARP_THREADS = 32
 
 _BARRIER_BYTES = 1024
-_ELEMENT_BYTES = 2
+_OUTPUT_BYTES = 2
 _SUM_BYTES = 4
 _MOST_STAGES = 4
 _MOST_CONSUMERS = 3
@@ -84,7 +94,7 @@ class Blocking:
     """Tiles of ``64 * consumers`` rows of queries, of ``heads_per_tile`` heads; blocks of keys."""
 
     head_dim: int
-    """Columns of the tiles: a multiple of 32."""
+    """Columns of the tiles: a multiple of 64 bytes of the operands."""
 
     consumers: int
     block_n: int
@@ -94,6 +104,9 @@ class Blocking:
 
     splits_keys: bool = False
     """Whether several clusters may work on parts of the keys of a span, in two launches."""
+
+    element_bytes: int = 2
+    """Of the operands; of one byte, values are transposed ahead."""
 
     @property
     def rows(self) -> int:
@@ -132,34 +145,44 @@ class Blocking:
     @property
     def stages(self) -> int:
         """Buffers in each ring of keys and values."""
-        tiles = self.query_buffers + (not self.output_is_over_queries)
-        room = MAX_SHARED_BYTES - _BARRIER_BYTES - tiles * self._tile_bytes
+        used = self.query_buffers * self._tile_bytes
+        used += 0 if self.output_is_over_queries else self._output_bytes
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - used
         return min(_MOST_STAGES, room // self._block_bytes)
 
     @property
     def query_buffers(self) -> int:
         """Two where that leaves two buffers in each ring, so that tiles overlap."""
-        used = 3 * self._tile_bytes + 2 * self._block_bytes
+        used = 2 * self._tile_bytes + self._output_bytes + 2 * self._block_bytes
         return 2 if used + _BARRIER_BYTES <= MAX_SHARED_BYTES else 1
 
     @property
     def output_is_over_queries(self) -> bool:
         """Whether an output of its own would leave no memory for two buffers."""
-        used = 2 * self._tile_bytes + 2 * self._block_bytes
+        used = self._tile_bytes + self._output_bytes + 2 * self._block_bytes
         return used + _BARRIER_BYTES > MAX_SHARED_BYTES
 
     @property
     def _block_bytes(self) -> int:
-        return 2 * self.block_n * self.head_dim * _ELEMENT_BYTES
+        return 2 * self.block_n * self.head_dim * self.element_bytes
 
     @property
     def _tile_bytes(self) -> int:
-        return self.rows * self.head_dim * _ELEMENT_BYTES
+        return self.rows * self.head_dim * self.element_bytes
+
+    @property
+    def _output_bytes(self) -> int:
+        return self.rows * self.head_dim * _OUTPUT_BYTES
 
     @property
     def swizzle(self) -> Swizzle:
-        """That of all tiles: lines of 128 bytes, or of 64."""
-        return Swizzle.B128 if self.head_dim % 64 == 0 else Swizzle.B64
+        """That of queries and keys: lines of 128 bytes, or of 64."""
+        return _widest(self.head_dim * self.element_bytes)
+
+    @property
+    def output_swizzle(self) -> Swizzle:
+        """That of the output."""
+        return _widest(self.head_dim * _OUTPUT_BYTES)
 
     @property
     def constants(self) -> dict[str, int]:
@@ -177,13 +200,20 @@ class Blocking:
         }
 
 
-def padded_dim(head_dim: int) -> int:
+def _widest(row_bytes: int) -> Swizzle:
+    return Swizzle.B128 if row_bytes % Swizzle.B128.span_bytes == 0 else Swizzle.B64
+
+
+def padded_dim(head_dim: int, element_bytes: int = 2) -> int:
     """Columns of the tiles: whole lines of 64 bytes, and zeros where there are none.
 
     >>> [padded_dim(dim) for dim in (8, 64, 72, 96, 128, 200, 256)]
     [32, 64, 96, 96, 128, 224, 256]
+    >>> [padded_dim(dim, 1) for dim in (16, 64, 80, 128, 208)]
+    [64, 64, 128, 128, 256]
     """
-    return -(-head_dim // 32) * 32
+    line = Swizzle.B64.span_bytes // element_bytes
+    return -(-head_dim // line) * line
 
 
 # Share of the fastest rate that a shape, (consumers, keys of a block), reaches on long sequences,
@@ -194,6 +224,14 @@ RATES: dict[int, dict[tuple[int, int], float]] = {
     128: {(2, 128): 1.0, (2, 160): 0.98, (2, 176): 0.96, (1, 128): 0.65},
     192: {(2, 96): 1.0, (1, 96): 0.65},
     256: {(2, 80): 1.0, (2, 64): 0.95, (1, 80): 0.65},
+}
+
+# The same of operands of one byte (estimates).
+RATES_OF_BYTES: dict[int, dict[tuple[int, int], float]] = {
+    64: {(2, 128): 1.0, (1, 128): 0.6},
+    128: {(2, 128): 1.0, (1, 128): 0.65},
+    192: {(2, 128): 1.0, (2, 64): 0.9, (1, 128): 0.65},
+    256: {(2, 64): 1.0, (1, 64): 0.65},
 }
 
 # What beginning and ending a tile costs, in keys, by the buffers for queries: where there are two,
@@ -210,10 +248,11 @@ _FEW_KEYS = 128
 _MOST_CAPPED = 192 * 96  # columns times keys
 
 
-def shapes(head_dim: int, variant: Variant) -> dict[tuple[int, int], float]:
+def shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict[tuple[int, int], float]:
     """The shapes that a variant may have, and their rates; with pages, those of fewest loads."""
-    columns = padded_dim(head_dim)
-    rates = next(rates for most, rates in RATES.items() if columns <= most)
+    columns = padded_dim(head_dim, element_bytes)
+    of_all = RATES if element_bytes == 2 else RATES_OF_BYTES
+    rates = next(rates for most, rates in of_all.items() if columns <= most)
     takes_few_keys = variant.cuts_blocks or variant.has_softcap
     found = {
         (consumers, block_n): rate
@@ -248,6 +287,7 @@ class Sizes(NamedTuple):
     heads_per_kv_head: int
     batch: int
     head_dim: int
+    element_bytes: int = 2
 
 
 def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
@@ -258,10 +298,12 @@ def choose_blocking(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blo
         multiprocessors: How many tiles are worked on at once.
         variant: What the scores go through.
     """
-    rates = shapes(sizes.head_dim, variant)
+    element_bytes = sizes.element_bytes
+    rates = shapes(sizes.head_dim, variant, element_bytes)
 
     def cut(shape: tuple[int, int]) -> Blocking:
-        alone = Blocking(padded_dim(sizes.head_dim), *shape)
+        columns = padded_dim(sizes.head_dim, element_bytes)
+        alone = Blocking(columns, *shape, element_bytes=element_bytes)
         shares = variant.cuts_blocks or sizes.queries < alone.rows
         return replace(alone, heads_per_tile=_heads_per_tile(sizes) if shares else 1)
 
@@ -298,6 +340,8 @@ def shares_keys(sizes: Sizes, alone: Blocking, variant: Variant, multiprocessors
     if variant.is_packed or variant.has_left or alone.consumers == _MOST_CONSUMERS:
         # Three consumers load less for their work, and leave the loader few registers.
         return False
+    if alone.element_bytes == 1:  # sums of blocks leave the loader too few
+        return False
     paired = replace(alone, cluster=2)
     rounds = alone.rounds(sizes, multiprocessors)
     tiles = -(-sizes.queries // alone.positions)
@@ -317,22 +361,47 @@ def _heads_per_tile(sizes: Sizes) -> int:
 def attention_tiles(
     q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, blocking: Blocking
 ) -> tuple[TMATensorTile, ...]:
-    """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim]."""
+    """The tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim].
+
+    Values of one byte are given transposed, [batch, kv_heads, head_dim, positions].
+    """
     rows, block = _sides(blocking)
-    of_keys = (block, _box_of_keys(blocking))
-    sides = ((rows, None), of_keys, of_keys, (rows, None))
-    return tuple(
-        create_tma_tile(view, (1, *side), swizzle=blocking.swizzle, box_shape=box)
-        for view, (side, box) in zip((q, k, v, o), sides, strict=True)
+    queries = create_tma_tile(q, (1, *rows), swizzle=blocking.swizzle)
+    keys = _tile_of_keys(k, block, blocking)
+    if blocking.element_bytes == 1:
+        values = _tile_of_transposed(v, blocking)
+    else:
+        values = _tile_of_keys(v, block, blocking)
+    return queries, keys, values, create_tma_tile(o, (1, *rows), swizzle=blocking.output_swizzle)
+
+
+def _tile_of_keys(
+    view: ArrayView, block: tuple[int, int, int], blocking: Blocking
+) -> TMATensorTile:
+    """In boxes of which each CTA of a cluster loads as many."""
+    columns = blocking.swizzle.span_bytes // view.element.itemsize
+    is_shared_in_columns = blocking.head_dim // columns % blocking.cluster == 0
+    box = None if is_shared_in_columns else (1, block[0] // blocking.cluster, 1, columns)
+    return create_tma_tile(view, (1, *block), swizzle=blocking.swizzle, box_shape=box)
+
+
+def _tile_of_transposed(view: ArrayView, blocking: Blocking) -> TMATensorTile:
+    """The same of values, whose rows are the columns of a head."""
+    swizzle = _widest(blocking.block_n)
+    columns, keys = blocking.head_dim, blocking.block_n
+    box = (1, 1, columns // blocking.cluster, swizzle.span_bytes)
+    return create_tma_tile(view, (1, 1, columns, keys), swizzle=swizzle, box_shape=box)
+
+
+def transposing_tiles(
+    v: ArrayView, transposed: ArrayView, blocking: Blocking
+) -> tuple[TMATensorTile, TMATensorTile]:
+    """What attention_values.cu takes, over values of one byte, and over memory for them."""
+    keys, columns = TRANSPOSED_KEYS, blocking.head_dim
+    return (
+        create_tma_tile(v, (1, keys, 1, columns), swizzle=blocking.swizzle),
+        create_tma_tile(transposed, (1, 1, columns, keys), swizzle=_widest(keys)),
     )
-
-
-def _box_of_keys(blocking: Blocking) -> tuple[int, int, int, int] | None:
-    """A box of keys where the widest ones do not come to as many for every CTA of a cluster."""
-    columns = blocking.swizzle.span_bytes // _ELEMENT_BYTES
-    if blocking.head_dim // columns % blocking.cluster == 0:
-        return None
-    return 1, blocking.block_n // blocking.cluster, 1, columns
 
 
 def packed_maps(
@@ -343,7 +412,7 @@ def packed_maps(
     With pages the rows of k and v are those of all pages, and a sequence of the map is a page.
     """
     rows, block = _sides(blocking)
-    columns = blocking.swizzle.span_bytes // _ELEMENT_BYTES
+    columns = blocking.swizzle.span_bytes // blocking.element_bytes
     box = (rows_at_once(page_size, blocking.block_n), 1, columns)
 
     def map_of(view: ArrayView, side: tuple[int, ...]) -> RaggedTensorMap:
@@ -375,6 +444,16 @@ def merge_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -
     """The kernel that adds up what that one summed over parts of the keys."""
     warps = MERGE_THREADS // _WARP_THREADS
     return _kernel("attention_merge.cu", tiles, variant, blocking, WARPS=warps)
+
+
+@functools.cache
+def transposing_kernel(tiles: tuple[str, ...], blocking: Blocking) -> Kernel:
+    """The kernel that transposes values of one byte, for two types of tile."""
+    return Kernel(
+        "attention_values.cu",
+        types=dict(zip(("VTile", "TransposedTile"), tiles, strict=True)),
+        constants={"HEAD_DIM": blocking.head_dim},
+    )
 
 
 def _kernel(

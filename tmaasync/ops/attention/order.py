@@ -14,7 +14,6 @@ __all__ = ["section", "tile_order"]
 
 # Keys and values of the heads that are walked together fill about half of L2.
 _SECTION_BYTES = 32 << 20
-_ELEMENT_BYTES = 2
 
 # Beside its blocks, a tile costs about as much as a block.
 _BLOCKS_OF_A_TILE = 1
@@ -63,12 +62,12 @@ def section(longest: Sizes, blocking: Blocking) -> tuple[int, int]:
     while heads % at_once:
         at_once -= 1
     tiles_per_kv_head = longest.heads_per_kv_head // blocking.heads_per_tile
-    key_bytes = 2 * longest.head_dim * _ELEMENT_BYTES * -(-at_once // tiles_per_kv_head)
+    key_bytes = 2 * longest.head_dim * longest.element_bytes * -(-at_once // tiles_per_kv_head)
     return max(longest.keys, _SECTION_BYTES // key_bytes), at_once
 
 
 def _heads_of_a_section(sizes: Sizes, blocking: Blocking) -> int:
-    head_bytes = 2 * max(1, sizes.keys) * sizes.head_dim * _ELEMENT_BYTES
+    head_bytes = 2 * max(1, sizes.keys) * sizes.head_dim * sizes.element_bytes
     key_heads = max(1, _SECTION_BYTES // head_bytes)
     return key_heads * (sizes.heads_per_kv_head // blocking.heads_per_tile)
 

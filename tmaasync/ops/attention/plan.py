@@ -23,6 +23,7 @@ from tmaasync.ops._launches import Aim
 from tmaasync.ops._plans import Layout, is_apart
 from tmaasync.ops._results import address_of
 from tmaasync.ops.attention.arguments import Views, reachable
+from tmaasync.ops.attention.float8 import UNSCALED, Float8Launch, Scale, TransposedValues
 from tmaasync.ops.attention.kernel import (
     Blocking,
     Sizes,
@@ -39,13 +40,20 @@ from tmaasync.ops.attention.split_launch import SplitLaunch
 __all__ = ["Plan", "plan_for", "problem", "variant_of"]
 
 _OUT = 3  # among q, k, v, out
-_Launch = PreparedLaunch | EmulatedLaunch | SplitLaunch
+_Launch = PreparedLaunch | EmulatedLaunch | SplitLaunch | Float8Launch
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_for(operands: tuple[Layout, ...], out: Layout, scores: Scores, *, has_lse: bool) -> Plan:
+def plan_for(
+    operands: tuple[Layout, ...],
+    out: Layout,
+    scores: Scores,
+    *,
+    has_lse: bool,
+    scales: tuple[Scale, ...] = UNSCALED,
+) -> Plan:
     """All that attention costs once per layout; the same plan serves any addresses."""
-    return Plan(operands, out, scores, has_lse=has_lse)
+    return Plan(operands, out, scores, has_lse=has_lse, scales=scales)
 
 
 class Plan:
@@ -58,6 +66,7 @@ class Plan:
         scores: Scores,
         *,
         has_lse: bool,
+        scales: tuple[Scale, ...] = UNSCALED,
         blocking: Blocking | None = None,
     ) -> None:
         """Nothing is compiled or encoded before the first `run`; the blocking is chosen there."""
@@ -69,13 +78,16 @@ class Plan:
             heads_per_kv_head=q.shape[2] // k.shape[2],
             batch=q.shape[0],
             head_dim=q.shape[3],
+            element_bytes=q.element.itemsize,
         )
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self._scores = scores
         self._has_lse = has_lse
+        self._scales = scales
         self._blocking = blocking
         self._device = out.device
         self._launch: _Launch | None = None
+        self._splits: SplitLaunch | None = None
         self._order: HostMemory | DeviceMemory | None = None
         self._lock = threading.Lock()
 
@@ -84,48 +96,74 @@ class Plan:
         """Whether it was launched before."""
         return self._launch is not None
 
-    def maker_of_parts(self, like: ArrayView) -> Callable[[], Any] | None:
-        """What makes the memory that a launch takes beside its arrays; None if there is none.
+    def makers_of_memory(self, like: Views) -> list[Callable[[], Any]]:
+        """What makes the memory that a launch takes beside its arrays, once there was one.
 
         Args:
-            like: An array of the framework whose memory it is.
+            like: Operands like those of a launch.
         """
-        launch = self._launch
-        return launch.maker_of_parts(like) if isinstance(launch, SplitLaunch) else None
+        splits = self._splits
+        if self._are_bytes:
+            part_bytes = 0 if splits is None else splits.part_bytes
+            return [TransposedValues.of(like.v).maker(like.q, part_bytes)]
+        return [] if splits is None else [splits.maker_of_parts(like.q)]
 
-    def run(self, views: Views, out: ArrayView, lse: ArrayView | None, stream: object) -> None:
-        """Attend."""
-        handle = stream_of((*views.frameworks, out.framework), self._device, stream)
-        wait_for_producers((*views, out), handle)
+    def run(
+        self,
+        views: Views,
+        out: ArrayView,
+        lse: ArrayView | None,
+        stream: object,
+        scales: Sequence[ArrayView] = (),
+    ) -> None:
+        """Attend; ``scales`` are those that are arrays."""
+        given = (*views, *scales, out)
+        handle = stream_of([view.framework for view in given], self._device, stream)
+        wait_for_producers(given, handle)
         if views.k.is_empty:
             with in_order(out.framework, self._device, handle):
                 _fill(out, 0)
                 _fill(lse, -np.inf)
             return
-        arrays = (*views, out) if lse is None else (*views, out, lse)
-        with self._lock:
+        addresses = [view.address for view in (given if lse is None else (*given, lse))]
+        with self._lock, _driver.on_device(self._device):
             if self._launch is None:
                 self._launch = self._prepare(views, out, lse)
-        addresses = [view.address for view in arrays]
-        make = self.maker_of_parts(views.q)
-        if make is None:
+        makers = self.makers_of_memory(views)
+        if not makers:
             self._launch.at(addresses, handle)
             return
         with _driver.on_device(self._device), in_order(views.q.framework, self._device, handle):
-            parts = make()
-            self._launch.at([*addresses, address_of(parts)], handle)
+            memory = [make() for make in makers]
+            self._launch.at(self._arguments([*addresses, *map(address_of, memory)]), handle)
 
     def aim(self, addresses: Sequence[int]) -> Aim | None:
         """Attention over arrays there that look like those of the last `run`.
 
-        The addresses are those of q, k, v, the output, of lse where it is wanted, and of memory
-        for parts where keys are split. None if the output meets another, or if nothing was
-        launched before on a GPU.
+        The addresses are those of q, k, v, scales that are arrays, the output, of lse where it is
+        wanted, and of the memory that `makers_of_memory` make. None if the output meets another, or
+        if nothing was launched before on a GPU.
         """
         launch = self._launch
-        if not isinstance(launch, PreparedLaunch | SplitLaunch):
+        if not isinstance(launch, PreparedLaunch | SplitLaunch | Float8Launch):
             return None
-        return (launch, addresses) if is_apart(_OUT, addresses, self._spans) else None
+        arguments = self._arguments(addresses)
+        return (launch, arguments) if is_apart(_OUT, arguments, self._spans) else None
+
+    @property
+    def _are_bytes(self) -> bool:
+        return self._sizes.element_bytes == 1
+
+    def _arguments(self, addresses: Sequence[int]) -> Sequence[int]:
+        """Those in the order of the launch."""
+        if not self._are_bytes and self._splits is None:
+            return addresses
+        q, k, v, *more = addresses
+        rest = iter(more)
+        scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
+        out, lse = next(rest), next(rest) if self._has_lse else 0
+        memory = next(rest)
+        return (q, k, v, out, lse, memory, *(scales if self._are_bytes else ()))
 
     def _prepare(self, views: Views, out: ArrayView, lse: ArrayView | None) -> _Launch:
         limits = emulate.LIMITS if self._device is None else _driver.require_device(self._device)
@@ -133,7 +171,11 @@ class Plan:
         variant = variant_of(scores, is_packed=False, has_lse=self._has_lse)
         blocking = self._blocking or _choose(sizes, limits.multiprocessors, variant, scores)
         q, k, v, o = (reachable(view) for view in (*views, out))
-        tiles = attention_tiles(q, k, v, o, blocking)
+        values = v
+        if self._are_bytes:  # launches are told where theirs are
+            memory = TransposedValues.of(v)
+            values = memory.over(memory.maker(v)(), v)
+        tiles = attention_tiles(q, k, values, o, blocking)
         kernel = attention_kernel(tuple(tile.cuda_type for tile in tiles), variant, blocking)
         clusters = limits.multiprocessors // blocking.cluster
         of_problem = problem(sizes, scores)
@@ -155,9 +197,14 @@ class Plan:
             pdl=True,
         )
         launch.release()
+        found: PreparedLaunch | EmulatedLaunch | SplitLaunch = launch
         if parts:
-            return SplitLaunch(launch, pieces, tiles, blocking, variant, self._device, of_problem)
-        return launch
+            found = self._splits = SplitLaunch(
+                launch, pieces, tiles, blocking, variant, self._device, of_problem
+            )
+        if self._are_bytes:
+            return Float8Launch(found, v, values, self._scales, blocking)
+        return found
 
     def _placed(self, table: npt.NDArray[np.int32]) -> int:
         """The address of a copy that lives as long as the plan."""
@@ -168,7 +215,11 @@ class Plan:
 def _choose(sizes: Sizes, multiprocessors: int, variant: Variant, scores: Scores) -> Blocking:
     blocking = choose_blocking(sizes, multiprocessors, variant)
     clusters = multiprocessors // blocking.cluster
-    return replace(blocking, splits_keys=splits_keys(sizes, blocking, scores, clusters))
+    if not splits_keys(sizes, blocking, scores, clusters):
+        return blocking
+    if blocking.element_bytes == 1:  # two groups that write parts have too few registers
+        blocking = replace(blocking, consumers=1)
+    return replace(blocking, splits_keys=True)
 
 
 def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool, page_size: int = 0) -> Variant:

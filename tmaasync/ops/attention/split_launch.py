@@ -20,13 +20,15 @@ from tmaasync.tile import TMATensorTile
 __all__ = ["SplitLaunch", "maker_of_parts", "prepared_merge"]
 
 _FLOAT32 = element(np.float32)
+_PARAMETERS = 6  # of attention.cu, that are addresses
 
 
 class SplitLaunch:
     """A launch of attention.cu, and one of attention_merge.cu behind it.
 
-    The addresses that it takes are those of q, k, v, the output, lse where it is wanted, and memory
-    for the parts, which is taken anew for every launch: see `maker_of_parts`. In the order of the
+    The addresses that it takes are attention.cu's first parameters: those of q, k, v, the output,
+    lse or 0, and memory for the parts, which is taken anew for every launch: see `maker_of_parts`.
+    Behind them comes where the parts start, if there is something before them. In the order of the
     stream that memory may be given back at once.
     """
 
@@ -50,21 +52,24 @@ class SplitLaunch:
         types = tuple(tile.cuda_type for tile in tiles)
         self._merge = prepared_merge(types, variant, blocking, split_tiles, arguments)
 
+    @property
+    def part_bytes(self) -> int:
+        """Of all parts."""
+        return self._parts * self._blocking.part_bytes
+
     def maker_of_parts(self, like: ArrayView) -> Callable[[], Any]:
         """What makes the memory for the parts, of the framework of ``like``."""
         return maker_of_parts(like, self._parts, self._blocking)
 
     def at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch both."""
-        attend, merge = _of_both(addresses)
-        self._attend.at(attend, stream)
-        self._merge.at(merge, stream)
+        self._attend.at(_to_attend(addresses), stream)
+        self._merge.at(_to_merge(addresses), stream)
 
     def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """What does that again and again at a fraction of the cost; on a device."""
-        to_attend, to_merge = _of_both(addresses)
-        attend = cast("PreparedLaunch", self._attend).aimed(to_attend, stream)
-        merge = cast("PreparedLaunch", self._merge).aimed(to_merge, stream)
+        attend = cast("PreparedLaunch", self._attend).aimed(_to_attend(addresses), stream)
+        merge = cast("PreparedLaunch", self._merge).aimed(_to_merge(addresses), stream)
 
         def both() -> None:
             attend()
@@ -92,8 +97,11 @@ def prepared_merge(
     return launch
 
 
-def _of_both(addresses: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of each kernel's first parameters."""
-    q, k, v, out, *lse, parts = addresses
-    log_sums = lse[0] if lse else 0
-    return (q, k, v, out, log_sums, parts), (out, log_sums, parts)
+def _to_merge(addresses: Sequence[int]) -> Sequence[int]:
+    """The first parameters of attention_merge.cu: the output, lse and the parts."""
+    _, _, _, out, lse, *_, parts = addresses
+    return out, lse, parts
+
+
+def _to_attend(addresses: Sequence[int]) -> Sequence[int]:
+    return addresses[:_PARAMETERS]

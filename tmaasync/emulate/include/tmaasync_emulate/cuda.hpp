@@ -305,6 +305,17 @@ inline int __clz(int word) {
 inline int __ffs(int word) {
     return __builtin_ffs(word);
 }
+// Four of the eight bytes of two words, by the low three bits of each digit of the selector; the
+// fourth asks for the byte's sign.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+    const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
+    unsigned word = 0;
+    for (int i = 0; i < 4; ++i) {
+        const unsigned digit = selector >> 4 * i;
+        word |= static_cast<unsigned>(both >> (digit & 7) * 8 & 0xff) << 8 * i;
+    }
+    return word;
+}
 inline float __fdividef(float a, float b) {
     return a / b;
 }

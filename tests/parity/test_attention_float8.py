@@ -1,0 +1,278 @@
+"""ops.attention of float8 operands against float64, on either back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
+from parity.backends import Emulate
+
+from tmaasync import emulate, ops
+from tmaasync.emulate import scheduled
+from tmaasync.ops.attention import plan
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
+from tmaasync.ops.attention.pieces import Pieces, pieces_of
+
+FLOAT8 = "float8_e4m3fn"
+
+
+@pytest.fixture(autouse=True)
+def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the emulator one blocking per head dimension, so that few kernels are built."""
+    if "cuda" not in request.node.name:
+        with_blocking(monkeypatch, 2)
+    yield
+    plan.plan_for.cache_clear()
+
+
+def with_blocking(
+    monkeypatch: pytest.MonkeyPatch, consumers: int, block_n: int = 128, cluster: int = 1
+) -> None:
+    def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
+        del multiprocessors, variant
+        columns = padded_dim(sizes.head_dim, element_bytes=1)
+        keys = block_n if columns <= 192 else 64
+        return Blocking(columns, consumers, keys, cluster=cluster, element_bytes=1)
+
+    plan.plan_for.cache_clear()
+    monkeypatch.setattr(plan, "choose_blocking", choose)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    values = np.random.default_rng((seed, *shape)).standard_normal(shape)
+    return values.astype(dtype_of(FLOAT8))
+
+
+def drawn(*shapes: tuple[int, ...]) -> list[Array]:
+    return [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+def check(
+    backend: Any,
+    arrays: list[Array],
+    mask: Mask | None = None,
+    scales: tuple[Any, ...] | None = None,
+    out_type: str = "bfloat16",
+    **options: Any,
+) -> None:
+    """One call, every entry of the batch against the oracle. CuPy has float8 as bytes."""
+    q, k, v = arrays
+    mask = mask or Mask()
+    out = backend.array(np.full(q.shape, np.nan, dtype_of(out_type)))
+    given = scales and tuple(
+        backend.array(scale) if isinstance(scale, np.ndarray) else scale for scale in scales
+    )
+    returned, lse = ops.attention(
+        *(backend.array(array.view(np.uint8)) for array in arrays),
+        causal=mask.causal,
+        window=mask.window,
+        return_lse=True,
+        scales=given,
+        dtype=FLOAT8,
+        out=out,
+        **options,
+    )
+    assert returned is out
+    got, sums = backend.host(out), backend.host(lse)
+    heads = q.shape[2] // k.shape[2]
+    of_heads = [
+        np.broadcast_to(np.asarray(1.0 if scale is None else scale), (len(q), k.shape[2]))
+        for scale in scales or (None,) * 3
+    ]
+    for entry in range(len(q)):
+        of_q, of_k, of_v = (scale[entry].astype(np.float64)[:, None] for scale in of_heads)
+        one_v = v[entry].astype(np.float64) * of_v
+        expected = attend(
+            q[entry].astype(np.float64) * np.repeat(of_q, heads, axis=0),
+            k[entry].astype(np.float64) * of_k,
+            one_v,
+            mask,
+            **options,
+        )
+        assert_close(got[entry], sums[entry], expected, one_v, FLOAT8)
+        assert_typical(got[entry], expected.out)
+
+
+def assert_typical(got: Array, wanted: Array) -> None:
+    """Roundings of weights that nothing has in common cancel: together they are 2.5 %."""
+    error = np.linalg.norm(got.astype(np.float64) - wanted)
+    assert error <= 0.035 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "out_type"),
+    [
+        (64, "float16"),
+        (128, "bfloat16"),
+        (256, "bfloat16"),
+        pytest.param(16, "bfloat16", marks=pytest.mark.gpu),
+        pytest.param(80, "float16", marks=pytest.mark.gpu),
+        pytest.param(192, "bfloat16", marks=pytest.mark.gpu),
+    ],
+)
+def test_head_dims_and_types_of_output(backend: Any, head_dim: int, out_type: str) -> None:
+    arrays = drawn((2, 150, 2, head_dim), (2, 191, 2, head_dim), (2, 191, 2, head_dim))
+
+    check(backend, arrays, out_type=out_type)
+
+
+@pytest.mark.parametrize("queries", [67, 150])
+@pytest.mark.parametrize("corner", ["top_left", "bottom_right"])
+def test_either_corner_of_a_causal_mask(backend: Any, corner: str, queries: int) -> None:
+    check(backend, drawn((1, queries, 1, 64), (1, 100, 1, 64), (1, 100, 1, 64)), Mask(corner))
+
+
+def test_windows_softcap_and_scale(backend: Any) -> None:
+    arrays = drawn((1, 131, 1, 64), (1, 257, 1, 64), (1, 257, 1, 64))
+
+    check(backend, arrays, Mask(window=(30, 5)))
+    check(backend, arrays, Mask(True), scales=(2.0, None, None), softcap=3.0, scale=0.3)
+
+
+@pytest.mark.parametrize("keys", [1, 15, 16, 17, 127, 128, 129, 300])
+def test_lengths(backend: Any, keys: int) -> None:
+    check(backend, drawn((1, 3, 2, 64), (1, keys, 1, 64), (1, keys, 1, 64)))
+
+
+def test_without_keys_there_are_zeros(backend: Any) -> None:
+    check(backend, drawn((1, 5, 2, 64), (1, 0, 2, 64), (1, 0, 2, 64)))
+
+
+def test_scales_are_of_all_or_of_a_head_of_keys(backend: Any) -> None:
+    rng = np.random.default_rng(0)
+    of_heads = [rng.uniform(0.5, 2, (2, 3)).astype(np.float32) for _ in range(3)]
+    one = np.array([1.5], np.float32)
+    for scales in (
+        (0.5, 2, 0.125),
+        (None, one, np.float32(3.0)),
+        (one[0:1].reshape(()), None, of_heads[0]),
+        tuple(of_heads),
+        (of_heads[0], of_heads[1][:, ::-1].copy(), 4.0),
+    ):
+        check(backend, drawn((2, 70, 6, 64), (2, 90, 3, 64), (2, 90, 3, 64)), scales=scales)
+
+
+def test_slices_of_one_array_beside_nans(backend: Any) -> None:
+    """What no head of these arrays has, before, between and behind them, is not a number."""
+    q, k, v = drawn((2, 70, 2, 64), (2, 70, 2, 64), (2, 70, 2, 64))
+    around = np.full((2, 75, 3, 4, 80), 0x7F, np.uint8)
+    for place, array in enumerate((q, k, v)):
+        around[:, 3:73, place, 1:3, :64] = array.view(np.uint8)
+    whole = backend.array(around)
+    written = backend.array(np.full((2, 75, 4, 72), np.nan, np.float16))
+
+    parts = (whole[:, 3:73, place, 1:3, :64] for place in range(3))
+    ops.attention(*parts, dtype=FLOAT8, out=written[:, 3:73, 1:3, :64])
+
+    got = backend.host(written)
+    for entry in range(2):
+        one_q, one_k, one_v = (array[entry].astype(np.float64) for array in (q, k, v))
+        expected = attend(one_q, one_k, one_v, Mask())
+        assert_close(got[entry, 3:73, 1:3, :64], None, expected, one_v, FLOAT8)
+    got[:, 3:73, 1:3, :64] = np.nan
+    assert np.isnan(got).all()
+
+
+def test_pairs_share_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_blocking(monkeypatch, 1, cluster=2)
+    for head_dim in (64, 128, 256):
+        shapes = ((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
+        for mask in (Mask(), Mask(True)):
+            check(backend, drawn(*shapes), mask)
+
+
+def test_blocks_of_192_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_blocking(monkeypatch, 2, 192)
+
+    check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: int) -> None:
+    heads = 1 if cluster == 2 else 4
+    blocking = Blocking(64, 1, 128, heads, cluster, splits_keys=True, element_bytes=1)
+    monkeypatch.setattr(plan, "_choose", lambda *_: blocking)
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=6))
+    rng = np.random.default_rng(0)
+    scales = tuple(rng.uniform(0.5, 2, (1, 3)).astype(np.float32) for _ in range(3))
+    arrays = drawn((1, 5, 3 * heads, 64), (1, 900, 3, 64), (1, 900, 3, 64))
+
+    check(backend, arrays, scales=scales)
+
+
+def test_few_queries_of_many_keys_have_several_ctas(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = []
+
+    def note(*given: Any) -> Pieces:
+        cut.append(pieces_of(*given))
+        return cut[-1]
+
+    monkeypatch.setattr(plan, "pieces_of", note)
+
+    check(backend, drawn((1, 20, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
+
+    (found,) = cut
+    assert found.places >= 4 * len(found.splits)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(True, (150, None))], ids=["full", "window"])
+def test_many_tiles_of_a_cta_under_many_schedules(
+    monkeypatch: pytest.MonkeyPatch, mask: Mask
+) -> None:
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=2))
+    arrays = drawn((2, 200, 2, 64), (2, 400, 1, 64), (2, 400, 1, 64))
+    for seed in range(3):
+        with scheduled("adversarial", seed=seed, races=True):
+            check(Emulate(), arrays, mask, scales=(0.5, None, np.array([2], np.float32)))
+
+
+def test_a_result_of_its_own(backend: Any) -> None:
+    q, k, v = drawn((1, 67, 2, 64), (1, 67, 2, 64), (1, 67, 2, 64))
+    given = [backend.array(array.view(np.uint8)) for array in (q, k, v)]
+    scale = backend.array(np.array([0.5], np.float32))
+    one_q, one_k, one_v = (array[0].astype(np.float64) for array in (q, k, v))
+    expected = attend(one_q, one_k, one_v, Mask())
+
+    for _ in range(3):  # the second time by the plan of the first, the third by its launch
+        out = ops.attention(*given, dtype=FLOAT8, scales=(2.0, scale, None))
+
+        got = backend.host(out)
+        assert got.dtype == dtype_of("bfloat16")
+        assert_close(got[0], None, expected, one_v, FLOAT8)
+
+
+RANDOM = [3, 11, *(pytest.param(number, marks=pytest.mark.gpu) for number in range(20, 80))]
+
+
+@pytest.mark.parametrize("number", RANDOM)
+def test_random_problems(backend: Any, number: int) -> None:
+    rng = np.random.default_rng(number)
+    is_small = isinstance(backend, Emulate)
+    longest = 200 if is_small else 3000
+    head_dim = 64 if is_small else int(rng.integers(1, 17)) * 16
+    batch, kv_heads, group = (int(rng.integers(1, most)) for most in (4, 4, 9))
+    queries = int(rng.integers(1, 20 if rng.random() < 0.4 else longest))
+    keys = int(rng.integers(1, longest))
+    sides = (None, 0, int(rng.integers(1, longest)))
+    mask = (
+        Mask(),
+        Mask(True),
+        Mask("top_left"),
+        Mask(window=(sides[rng.integers(3)], sides[rng.integers(3)])),
+    )[rng.integers(4)]
+    given: list[Any] = [None, 0.75, np.array([1.25], np.float32)]
+    given.append(rng.uniform(0.5, 2, (batch, kv_heads)).astype(np.float32))
+    scales = tuple(given[rng.integers(4)] for _ in range(3))
+    shapes = (
+        (batch, queries, kv_heads * group, head_dim),
+        *[(batch, keys, kv_heads, head_dim)] * 2,
+    )
+    options = {"softcap": 5.0} if rng.random() < 0.2 else {}
+
+    check(backend, drawn(*shapes), mask, scales, ("bfloat16", "float16")[number % 2], **options)
