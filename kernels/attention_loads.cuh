@@ -2,6 +2,7 @@
 
 // Attention's shared memory, and the producer that fills it. The constants are explained in
 // attention.cu.
+#include "attention_factors.cuh"
 #include "attention_walk.cuh"
 
 namespace tmaasync {
@@ -54,13 +55,7 @@ struct Staged<true> {
     }
 };
 
-// What scores and values of a head of keys are multiplied by.
-struct alignas(8) Factors {
-    float scores;
-    float values;
-};
-
-// Those of a tile, where elements have 8 bits.
+// The factors of a tile, where elements have 8 bits.
 template <bool kAreThere>
 struct FactorsOfTile {
     __device__ static FactorsOfTile of(const Factors*, const Problem&, const Tile&) { return {}; }

@@ -8,8 +8,9 @@
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 64
 //
 // Grid: a CTA of 128 threads for every block of keys of every head of every entry.
-#include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
+
+#include "attention_factors.cuh"
 
 using namespace tmaasync;
 
@@ -50,12 +51,6 @@ struct Scale {
 
 struct Scales {
     Scale q, k, v;
-};
-
-// What attention.cu has by the same name.
-struct alignas(8) Factors {
-    float scores;
-    float values;
 };
 
 // Four columns of four rows.
