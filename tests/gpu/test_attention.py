@@ -13,7 +13,8 @@ from parity import random_attention
 from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.test_attention import check, check_packed, forget_plans, normal, watch_parts
+from parity.split_keys import watch_parts
+from parity.test_attention import check, check_packed, forget_plans, normal
 from parity.test_paged_attention import check_pages
 
 from tmaasync import ArgumentError, ops
@@ -321,6 +322,7 @@ def test_few_packed_queries_of_many_keys(
     page_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = watch_parts(monkeypatch)
+    forget_plans()
 
     if page_size is None:
         check_packed(Cuda(), FEW_PACKED)

@@ -11,12 +11,12 @@ import pytest
 from parity import random_attention
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
+from parity.split_keys import watch_parts, watch_pieces
 
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import pieces, plan, varlen_plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
-from tmaasync.ops.attention.pieces import Pieces, parts_of_packed, pieces_of
 
 
 @pytest.fixture(autouse=True)
@@ -317,13 +317,7 @@ def test_a_row_has_more_parts_than_a_warp_lanes(
 def test_few_queries_of_many_keys_have_several_ctas(
     backend: Any, monkeypatch: pytest.MonkeyPatch, causal: bool
 ) -> None:
-    cut = []
-
-    def note(*given: Any) -> Pieces:
-        cut.append(pieces_of(*given))
-        return cut[-1]
-
-    monkeypatch.setattr(plan, "pieces_of", note)
+    cut = watch_pieces(monkeypatch)
     forget_plans()
     q, k = normal(1, 3, 4, 64), normal(1, 3000, 2, 64, seed=1)
 
@@ -350,23 +344,11 @@ def test_keys_of_random_packed_sequences_are_split(
         check_packed(backend, random_attention.draw(number, small=True))
 
 
-def watch_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """In how many parts new plans for packed sequences work on the keys of a tile."""
-    found: list[int] = []
-
-    def note(*given: Any) -> int:
-        found.append(parts_of_packed(*given))
-        return found[-1]
-
-    monkeypatch.setattr(varlen_plan, "parts_of_packed", note)
-    forget_plans()
-    return found
-
-
 def test_few_packed_queries_of_many_keys_have_several_ctas(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = watch_parts(monkeypatch)
+    forget_plans()
     problem = random_attention.draw(0, small=True)
 
     check_packed(backend, replace(problem, queries=(1, 3), keys=(4000, 1100), mask=Mask(True)))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
+from parity.split_keys import watch_pieces
 
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
-from tmaasync.ops.attention.pieces import Pieces, pieces_of
 
 FLOAT8 = "float8_e4m3fn"
 
@@ -207,13 +207,7 @@ def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: 
 def test_few_queries_of_many_keys_have_several_ctas(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = []
-
-    def note(*given: Any) -> Pieces:
-        cut.append(pieces_of(*given))
-        return cut[-1]
-
-    monkeypatch.setattr(plan, "pieces_of", note)
+    cut = watch_pieces(monkeypatch)
 
     check(backend, drawn((1, 20, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
 
