@@ -13,6 +13,7 @@ from tmaasync._arrays import view
 from tmaasync._driver import PreparedLaunch
 from tmaasync.ops._plans import Layout
 from tmaasync.ops.attention.arguments import Views
+from tmaasync.ops.attention.float8 import Float8Launch, Scale
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, choose_blocking
 from tmaasync.ops.attention.order import tile_order
 from tmaasync.ops.attention.plan import Plan
@@ -170,6 +171,23 @@ def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
     packed = PACKED.view(np.uint8)[..., :64].view(ml_dtypes.float8_e4m3fn)
     with pytest.raises(ArrayTypeError, match=r"q holds float8_e4m3fn; .* bfloat16 and float16"):
         ops.varlen_attention(packed, packed, packed, [0, 5, 12])
+
+
+@pytest.mark.parametrize("has_lse", [False, True])
+def test_a_launch_of_float8_gets_its_addresses_in_one_order(has_lse: bool) -> None:
+    q, k = (np.zeros((*shape[:3], 64), ml_dtypes.float8_e4m3fn) for shape in (Q.shape, K.shape))
+    views = Views.of(q, k, k, "[batch, positions, heads, head_dim]", may_be_bytes=True)
+    scores = Scores.of(64, False, None, None, None)
+    scales = (Scale(2.0), Scale(1.0, (2, 1)), Scale(1.0, (0, 0)))
+    plan = Plan(views.layouts, Layout.of(view(Q)), scores, has_lse=has_lse, scales=scales)
+    launch = plan._launch = object.__new__(Float8Launch)
+    names = ("q", "k", "v", "of_k", "of_v", "out", "lse", "memory")
+    at = {name: place << 16 for place, name in enumerate(names, 1)}
+    given = [address for name, address in at.items() if has_lse or name != "lse"]
+
+    lse = at["lse"] if has_lse else 0
+    operands = (at["q"], at["k"], at["v"], at["out"])
+    assert plan.aim(given) == (launch, (*operands, lse, at["memory"], 0, at["of_k"], at["of_v"]))
 
 
 def test_every_broken_rule_is_named() -> None:

@@ -137,19 +137,19 @@ class Launch:
 
 
 @pytest.mark.parametrize("is_aimed", [False, True])
-@pytest.mark.parametrize("lse", [(), (5,)])
+@pytest.mark.parametrize(("memory", "parts"), [((9,), 9), ((9, 25), 25)], ids=["", "factors"])
 def test_sums_are_written_and_added_up_in_the_same_memory(
-    lse: tuple[int, ...], is_aimed: bool
+    memory: tuple[int, ...], parts: int, is_aimed: bool
 ) -> None:
+    """Where factors lie before the parts, the first kernel is told where those start."""
     launched: list[tuple[str, tuple[int, ...], int]] = []
     both: Any = object.__new__(SplitLaunch)
     both._attend, both._merge = Launch("attend", launched), Launch("merge", launched)
-    addresses = (1, 2, 3, 4, *lse, 9)
+    addresses = (1, 2, 3, 4, 5, *memory)
 
     if is_aimed:
         both.aimed(addresses, 7)()
     else:
         both.at(addresses, 7)
 
-    sums = lse[0] if lse else 0
-    assert launched == [("attend", (1, 2, 3, 4, sums, 9), 7), ("merge", (4, sums, 9), 7)]
+    assert launched == [("attend", (1, 2, 3, 4, 5, 9), 7), ("merge", (4, 5, parts), 7)]

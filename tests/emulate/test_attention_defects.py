@@ -29,8 +29,8 @@ DEFECTS = {
         "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
     ),
     "sums are read before they are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
-        "wgmma_fence_operands(sums);",
+        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(under_way.with(sums));",
+        "wgmma_fence_operands(under_way.with(sums));",
     ),
     "keys are given back before their product is done": (
         "ptx::wgmma_wait_group<kPending>();",
