@@ -229,7 +229,7 @@ def sweep(case: Case, rounds: int) -> None:
     arrays = case.arrays()
     is_float8 = case.dtype == torch.float8_e4m3fn
     out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
-    views = Views.of(*arrays, "[batch, positions, heads, head_dim]")
+    views = Views.of(*arrays, "[batch, positions, heads, head_dim]", may_be_bytes=True)
     scores = Scores.of(case.head_dim, case.causal, None, None, None)
     target = _arrays.view(out)
     contestants = {}

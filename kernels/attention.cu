@@ -5,7 +5,7 @@
 //                   transposed, as many columns
 //   CONSUMERS       warpgroups that multiply, 64 rows of queries each
 //   BLOCK_N         keys of a block
-//   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to a multiple of 32
+//   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes
 //   STAGES          buffers in each of the rings of keys and of values
 //   QUERY_BUFFERS   1, or 2: the first scores of a tile are then taken before the last sums of the
 //                   tile before

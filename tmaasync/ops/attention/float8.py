@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ from tmaasync.ops.attention.kernel import (
     transposing_kernel,
     transposing_tiles,
 )
+from tmaasync.ops.attention.scores import positive_violations
 from tmaasync.ops.attention.split_launch import SplitLaunch
 
 __all__ = ["UNSCALED", "Float8Launch", "Scale", "TransposedValues", "given_scales", "scales_of"]
@@ -31,6 +32,7 @@ __all__ = ["UNSCALED", "Float8Launch", "Scale", "TransposedValues", "given_scale
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _FACTOR_BYTES = 8  # of a head of keys
 _OPERANDS = 3
+_OF_ALL = ((), (1,))  # shapes of a scale that is for all
 _NAMES = tuple(f"scales[{place}]" for place in range(_OPERANDS))
 
 
@@ -59,16 +61,21 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
             f"scales is {scales!r}; it must be those of q, k and v. Pass three: numbers, arrays of "
             "float32, or None for 1."
         )
-    found = [1.0 if scale is None else scale for scale in scales]
-    is_number = [isinstance(one, numbers.Real) and not isinstance(one, bool) for one in found]
-    return (
-        tuple(one if is_one else None for one, is_one in zip(found, is_number, strict=True)),
-        tuple(one for one, is_one in zip(found, is_number, strict=True) if not is_one),
-    )
+    numbers: list[Any] = []
+    arrays = []
+    for scale in scales:
+        if scale is None:
+            numbers.append(1.0)
+        elif isinstance(scale, Real) and not isinstance(scale, bool):
+            numbers.append(scale)
+        else:
+            numbers.append(None)
+            arrays.append(scale)
+    return tuple(numbers), tuple(arrays)
 
 
 def scales_of(
-    numbers_: Sequence[float | None], arrays: Sequence[Any], views: Views
+    numbers: Sequence[float | None], arrays: Sequence[Any], views: Views
 ) -> tuple[tuple[Scale, ...], tuple[ArrayView, ...]]:
     """What `given_scales` found, checked; and the arrays as they lie.
 
@@ -84,29 +91,29 @@ def scales_of(
     rest = iter(arrays)
     seen = [
         None if number is not None else _arrays.view(next(rest), argument=name)
-        for name, number in zip(_NAMES, numbers_, strict=True)
+        for name, number in zip(_NAMES, numbers, strict=True)
     ]
-    refuse([*_number_violations(numbers_), *_array_violations(seen, views)])
-    found = []
-    for number, view in zip(numbers_, seen, strict=True):
-        if view is None:
-            found.append(Scale(float(cast("float", number))))
-            continue
-        steps = tuple(stride // _FLOAT32.itemsize for stride in view.strides_bytes)
-        found.append(Scale(1.0, cast("tuple[int, int]", steps) if view.ndim == 2 else (0, 0)))
+    named = zip(_NAMES, numbers, strict=True)
+    of_numbers = [one for pair in named for one in positive_violations(*pair, "Pass None for 1")]
+    refuse([*of_numbers, *_array_violations(seen, views)])
+    found = (
+        Scale(1.0 if number is None else float(number), None if view is None else _steps(view))
+        for number, view in zip(numbers, seen, strict=True)
+    )
     return tuple(found), tuple(view for view in seen if view is not None)
 
 
-def _number_violations(given: Sequence[float | None]) -> Iterator[Violation]:
-    for name, number in zip(_NAMES, given, strict=True):
-        if number is not None and not 0 < number < math.inf:
-            rule = "it must be a finite number above 0"
-            yield Violation(name, repr(number), rule, "Pass None for 1")
+def _steps(view: ArrayView) -> tuple[int, int]:
+    """From one entry's scale to the next, and from one head's; none where one is for all."""
+    if view.shape in _OF_ALL:
+        return 0, 0
+    entry, head = (stride // _FLOAT32.itemsize for stride in view.strides_bytes)
+    return entry, head
 
 
 def _array_violations(seen: Sequence[ArrayView | None], views: Views) -> Iterator[Violation]:
     batch, _, kv_heads, _ = views.k.shape
-    shapes = ((), (1,), (batch, kv_heads))
+    shapes = (*_OF_ALL, (batch, kv_heads))
     for name, view in zip(_NAMES, seen, strict=True):
         if view is None:
             continue
@@ -178,7 +185,7 @@ class Float8Launch:
         self._values = TransposedValues.of(v)
         tiles = transposing_tiles(v, values, blocking)
         _, keys, kv_heads, _ = v.shape
-        numbers_ = b"".join(
+        packed_scales = b"".join(
             np.array(scale.steps or (0, 0), np.int32).tobytes() + np.float32(scale.number).tobytes()
             for scale in scales
         )
@@ -186,7 +193,7 @@ class Float8Launch:
         self._transpose = kernel.prepare(
             -(-keys // TRANSPOSED_KEYS) * kv_heads * v.shape[0],
             TRANSPOSING_THREADS,
-            (*tiles, 0, 0, 0, 0, numbers_, np.array([keys, kv_heads], np.int32).tobytes()),
+            (*tiles, 0, 0, 0, 0, packed_scales, np.array([keys, kv_heads], np.int32).tobytes()),
             pdl=True,
         )
         self._transpose.release()

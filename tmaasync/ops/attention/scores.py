@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["Scores"]
+__all__ = ["Scores", "positive_violations"]
 
 # Further than any sequence reaches; sums of it and a position fit 32 bits.
 _UNLIMITED = 1 << 28
 
+_LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")
 _LOG2_E = math.log2(math.e)
 
@@ -47,9 +48,9 @@ class Scores(NamedTuple):
         """
         found = [
             *_causal_violations(causal),
-            *_positive_violations("scale", scale),
+            *positive_violations("scale", scale, _LEAVE_OUT),
             *_window_violations(window),
-            *_positive_violations("softcap", softcap),
+            *positive_violations("softcap", softcap, _LEAVE_OUT),
         ]
         if found:
             raise ArgumentError("\n".join(map(str, found)))
@@ -82,13 +83,14 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
         yield Violation("causal", repr(causal), rule, "True aligns the last positions")
 
 
-def _positive_violations(name: str, value: object) -> Iterator[Violation]:
+def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
+    """Why a value, unless it is None, is no finite number above 0."""
     if value is None:
         return
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
         rule = "it must be a finite number above 0"
-        yield Violation(name, repr(value), rule, "Leave it out for the default")
+        yield Violation(name, repr(value), rule, remedy)
 
 
 def _window_violations(window: object) -> Iterator[Violation]:
