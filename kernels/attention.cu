@@ -7,8 +7,7 @@
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes
 //   STAGES          buffers in each of the rings of keys and of values
-//   QUERY_BUFFERS   1, or 2: the first scores of a tile are then taken before the last sums of the
-//                   tile before
+//   QUERY_BUFFERS   1, or 2: tiles then overlap
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
 //   CLUSTER         CTAs that share loads of keys and values: 1, or 2 where nothing is packed. Each
 //                   loads half of the boxes and sends them to both
@@ -141,8 +140,8 @@ __device__ __forceinline__ void attend_run(
     while (true) {
         go_on(consumer, blocks, softmax, scores, weights, sums);
         const Shares shares(consumer, consumer.task().tile, softmax, lse, parts);
-        if constexpr (QUERY_BUFFERS > 1) {
-            consumer.take_task();
+        if constexpr (QUERY_BUFFERS > 1) consumer.take_task();
+        if constexpr (kTilesOverlap) {
             blocks = consumer.blocks();
             if (consumer.comes_next(blocks)) {
                 softmax = consumer.softmax();
@@ -152,9 +151,7 @@ __device__ __forceinline__ void attend_run(
                 continue;
             }
         }
-        BlockSums under_way;
-        consumer.issue_sums(under_way, sums, weights);
-        consumer.take_sums(under_way, sums, weights);
+        consumer.add(sums, weights);
         store_output(consumer, o, consumer.task(QUERY_BUFFERS - 1).tile, sums, shares.of, parts);
         if constexpr (QUERY_BUFFERS == 1) consumer.take_task();
         return;

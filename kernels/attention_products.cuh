@@ -28,28 +28,15 @@ using Scores = float[BLOCK_N / 2];
 using Weights = u32[BLOCK_N * sizeof(Element) / 32][4];
 using Sums = float[HEAD_DIM / 2];
 
-// What the tensor cores add weighted values to: the sums, or, where elements have 8 bits and there
-// are registers for it, something of its own for every block. Of the products of such elements they
-// keep about 14 bits, too few for the sums of many blocks.
-template <bool kIsApart>
-struct UnderWay {
-    static constexpr bool kAccumulates = true;
+// Sums of 8-bit products lose what is below about 14 bits in the tensor cores, always towards zero:
+// 16384 equal weights would come to three quarters of what they are (measured on an H200). So they
+// sum up one block alone, and blocks are added in fp32. There are registers for both while there
+// are no scores, for some columns at once: the products of a group are taken one after the other.
+constexpr bool kIsInOrder = kIsFp8;
+constexpr int kColumnsAtOnce = HEAD_DIM == 192 ? 96 : 64;
 
-    __device__ __forceinline__ Sums& with(Sums& sums) { return sums; }
-    __device__ __forceinline__ void add_to(Sums&) const {}
-};
-template <>
-struct UnderWay<true> {
-    static constexpr bool kAccumulates = false;
-    Sums of_block;
-
-    __device__ __forceinline__ Sums& with(Sums&) { return of_block; }
-    __device__ __forceinline__ void add_to(Sums& sums) const {
-#pragma unroll
-        for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] += of_block[i];
-    }
-};
-using BlockSums = UnderWay<kIsFp8 && HEAD_DIM <= 128>;
+// Whether the first scores of a tile are taken before the last sums of the tile before.
+constexpr bool kTilesOverlap = QUERY_BUFFERS > 1 && !kIsInOrder;
 
 __device__ __forceinline__ void pass_turn(int group) {
     pass_turn_to(group == CONSUMERS - 1 ? 0 : group + 1);
@@ -142,14 +129,13 @@ struct Consumer {
     }
 
     // sums += weights V, as one group of instructions.
-    __device__ __forceinline__ void issue_sums(BlockSums& under_way, Sums& all, Weights& weights) {
-        Sums& sums = under_way.with(all);
+    __device__ __forceinline__ void issue_sums(Sums& sums, Weights& weights) {
         const u64 v = OperandV::descriptor(shared.v[v_place.index], 0);
         shared.v_full[v_place.index].wait(v_place.phase);
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
         ptx::wgmma_fence();
-        wgmma_tile_rs<OperandV>(sums, weights, v, BlockSums::kAccumulates);
+        wgmma_tile_rs<OperandV>(sums, weights, v, true);
         ptx::wgmma_commit_group();
     }
 
@@ -162,16 +148,45 @@ struct Consumer {
         k_place.step();
     }
 
-    __device__ __forceinline__ void take_sums(BlockSums& under_way, Sums& sums, Weights& weights) {
+    __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
         ptx::wgmma_wait_group<0>();
-        wgmma_fence_operands(under_way.with(sums));
+        wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
         release_block(shared.v_empty[v_place.index]);
         v_place.step();
-        under_way.add_to(sums);
+    }
+
+    // sums += weights V, and waits for it.
+    __device__ __forceinline__ void add(Sums& sums, Weights& weights) {
+        if constexpr (kIsInOrder) {
+            shared.v_full[v_place.index].wait(v_place.phase);
+#pragma unroll
+            for (int first = 0; first < HEAD_DIM; first += kColumnsAtOnce) {
+                add_columns(sums, weights, first);
+            }
+            release_block(shared.v_empty[v_place.index]);
+            v_place.step();
+        } else {
+            issue_sums(sums, weights);
+            take_sums(sums, weights);
+        }
     }
 
 private:
+    // Of the columns from this one on.
+    __device__ __forceinline__ void add_columns(Sums& sums, Weights& weights, int first) {
+        float of_block[kColumnsAtOnce / 2];
+        wgmma_fence_operands(of_block);
+        wgmma_fence_operands(weights);
+        ptx::wgmma_fence();
+        const u64 v = OperandV::descriptor(shared.v[v_place.index], first);
+        wgmma_tile_rs<OperandV>(of_block, weights, v, false);
+        finish_wgmma<0>(of_block);
+        wgmma_fence_operands(weights);
+#pragma unroll
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) sums[first / 2 + i] += of_block[i];
+    }
+
     __device__ __forceinline__ static void skip(
         const SharedMemBarrier (&full)[STAGES], SharedMemBarrier (&empty)[STAGES], Ring& place
     ) {
@@ -230,7 +245,7 @@ __device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
 }
 
 // A block of keys: its scores are multiplied while the weights of the block before are summed up,
-// and weighed while that goes on.
+// and weighed while that goes on; or, in order, behind it, while other groups' blocks are weighed.
 template <bool kMayBePartial>
 __device__ __forceinline__ void advance(
     Consumer& consumer,
@@ -243,13 +258,13 @@ __device__ __forceinline__ void advance(
     float (&rescale)[2]
 ) {
     take_turn(consumer.group);
+    if constexpr (kIsInOrder) consumer.add(sums, weights);
     consumer.issue_scores(scores);
-    BlockSums under_way;
-    consumer.issue_sums(under_way, sums, weights);
+    if constexpr (!kIsInOrder) consumer.issue_sums(sums, weights);
     pass_turn(consumer.group);
-    consumer.take_scores<1>(scores);
+    consumer.take_scores<kIsInOrder ? 0 : 1>(scores);
     weigh_scores<kMayBePartial>(consumer, blocks, block, softmax, scores, rescale);
-    consumer.take_sums(under_way, sums, weights);
+    if constexpr (!kIsInOrder) consumer.take_sums(sums, weights);
     accumulators_to_a<Element>(weights, scores);
 }
 

@@ -385,13 +385,15 @@ def test_attention_compiles_clean(
 @pytest.mark.parametrize(
     ("blocking", "variant"),
     [
-        (attention.Blocking(64, 2, 128, element_bytes=1), CAUSAL),
-        (attention.Blocking(128, 2, 128, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(128, 2, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
+        (attention.Blocking(64, 3, 128, element_bytes=1), CAUSAL),
+        (attention.Blocking(128, 3, 128, element_bytes=1), PLAIN_ATTENTION),
+        (attention.Blocking(128, 3, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
         (attention.Blocking(128, 1, 128, 8, splits_keys=True, element_bytes=1), CAUSAL),
-        (attention.Blocking(192, 2, 128, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(192, 2, 64, element_bytes=1), attention.Variant(has_softcap=True)),
-        (attention.Blocking(256, 2, 64, element_bytes=1), CAUSAL),
+        (attention.Blocking(128, 3, 128, splits_keys=True, element_bytes=1), CAUSAL),
+        (attention.Blocking(192, 2, 192, element_bytes=1), PLAIN_ATTENTION),
+        (attention.Blocking(192, 2, 192, element_bytes=1), attention.Variant(has_softcap=True)),
+        (attention.Blocking(256, 2, 128, element_bytes=1), CAUSAL),
+        (attention.Blocking(256, 2, 128, element_bytes=1), attention.Variant(has_softcap=True)),
     ],
     ids=str,
 )

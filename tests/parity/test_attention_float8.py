@@ -15,7 +15,7 @@ from parity.split_keys import watch_pieces
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops.attention import plan
-from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
+from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim, shapes
 
 FLOAT8 = "float8_e4m3fn"
 
@@ -24,19 +24,22 @@ FLOAT8 = "float8_e4m3fn"
 def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """On the emulator one blocking per head dimension, so that few kernels are built."""
     if "cuda" not in request.node.name:
-        with_blocking(monkeypatch, 2)
+        with_blocking(monkeypatch)
     yield
     plan.plan_for.cache_clear()
 
 
 def with_blocking(
-    monkeypatch: pytest.MonkeyPatch, consumers: int, block_n: int = 128, cluster: int = 1
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int] | None = None, cluster: int = 1
 ) -> None:
+    """The shape of long sequences, or this one: consumers, and keys of a block."""
+
     def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
-        del multiprocessors, variant
+        del multiprocessors
+        rates = shapes(sizes.head_dim, variant, element_bytes=1)
         columns = padded_dim(sizes.head_dim, element_bytes=1)
-        keys = block_n if columns <= 192 else 64
-        return Blocking(columns, consumers, keys, cluster=cluster, element_bytes=1)
+        chosen = shape or max(rates, key=rates.__getitem__)
+        return Blocking(columns, *chosen, cluster=cluster, element_bytes=1)
 
     plan.plan_for.cache_clear()
     monkeypatch.setattr(plan, "choose_blocking", choose)
@@ -47,8 +50,8 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return values.astype(dtype_of(FLOAT8))
 
 
-def drawn(*shapes: tuple[int, ...]) -> list[Array]:
-    return [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+def drawn(*sides: tuple[int, ...]) -> list[Array]:
+    return [normal(*shape, seed=seed) for seed, shape in enumerate(sides)]
 
 
 def check(
@@ -178,15 +181,15 @@ def test_slices_of_one_array_beside_nans(backend: Any) -> None:
 
 
 def test_pairs_share_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_blocking(monkeypatch, 1, cluster=2)
+    with_blocking(monkeypatch, (1, 128), cluster=2)
     for head_dim in (64, 128, 256):
-        shapes = ((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
+        arrays = drawn((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
         for mask in (Mask(), Mask(True)):
-            check(backend, drawn(*shapes), mask)
+            check(backend, arrays, mask)
 
 
 def test_blocks_of_192_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_blocking(monkeypatch, 2, 192)
+    with_blocking(monkeypatch, (2, 192))
 
     check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
 
@@ -209,10 +212,24 @@ def test_few_queries_of_many_keys_have_several_ctas(
 ) -> None:
     cut = watch_pieces(monkeypatch)
 
-    check(backend, drawn((1, 20, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
+    check(backend, drawn((1, 8, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
 
     (found,) = cut
     assert found.places >= 4 * len(found.splits)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
+    keys = 700 if isinstance(backend, Emulate) else 16384
+    q = np.zeros((1, 5, 1, head_dim), dtype_of(FLOAT8))  # weights are equal
+    k, v = normal(1, keys, 1, head_dim), abs(normal(1, keys, 1, head_dim, seed=1))
+    given = [backend.array(array.view(np.uint8)) for array in (q, k, v)]
+    out = backend.array(np.full(q.shape, np.nan, np.float16))
+
+    ops.attention(*given, dtype=FLOAT8, out=out)
+
+    mean = v.astype(np.float64).mean(1, keepdims=True)
+    np.testing.assert_allclose(backend.host(out), np.broadcast_to(mean, q.shape), rtol=2e-3)
 
 
 @pytest.mark.parametrize("mask", [Mask(), Mask(True, (150, None))], ids=["full", "window"])
@@ -263,10 +280,8 @@ def test_random_problems(backend: Any, number: int) -> None:
     given: list[Any] = [None, 0.75, np.array([1.25], np.float32)]
     given.append(rng.uniform(0.5, 2, (batch, kv_heads)).astype(np.float32))
     scales = tuple(given[rng.integers(4)] for _ in range(3))
-    shapes = (
-        (batch, queries, kv_heads * group, head_dim),
-        *[(batch, keys, kv_heads, head_dim)] * 2,
-    )
+    of_keys = batch, keys, kv_heads, head_dim
+    arrays = drawn((batch, queries, kv_heads * group, head_dim), of_keys, of_keys)
     options = {"softcap": 5.0} if rng.random() < 0.2 else {}
 
-    check(backend, drawn(*shapes), mask, scales, ("bfloat16", "float16")[number % 2], **options)
+    check(backend, arrays, mask, scales, ("bfloat16", "float16")[number % 2], **options)

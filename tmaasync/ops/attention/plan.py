@@ -215,11 +215,7 @@ class Plan:
 def _choose(sizes: Sizes, multiprocessors: int, variant: Variant, scores: Scores) -> Blocking:
     blocking = choose_blocking(sizes, multiprocessors, variant)
     clusters = multiprocessors // blocking.cluster
-    if not splits_keys(sizes, blocking, scores, clusters):
-        return blocking
-    if blocking.element_bytes == 1:  # two groups that write parts have too few registers
-        blocking = replace(blocking, consumers=1)
-    return replace(blocking, splits_keys=True)
+    return replace(blocking, splits_keys=splits_keys(sizes, blocking, scores, clusters))
 
 
 def variant_of(scores: Scores, *, is_packed: bool, has_lse: bool, page_size: int = 0) -> Variant:
