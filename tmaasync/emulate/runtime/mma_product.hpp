@@ -1,6 +1,9 @@
 // The arithmetic of one wgmma, from its operands to the registers of 128 threads.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "mma_operands.hpp"
 
 namespace tmaasync_emulate {
@@ -80,42 +83,107 @@ inline void scatter_sums(Fiber* threads, const Mma& first, MmaBuffers& at) {
 
 // --- the product ---------------------------------------------------------------------------------
 
+template <typename Element>
+constexpr uint32_t kElementDepth = kMmaDepthBytes / sizeof(typename Element::Bits);
+
+// One row of sums of `columns`, in the order of K.
 template <typename Value, uint32_t kDepth>
+__attribute__((always_inline)) inline void add_row(
+    Value* sums, const Value* a, const Value* b, uint32_t columns
+) {
+    for (uint32_t column = 0; column < columns; ++column) {
+        Value sum = sums[column];
+        for (uint32_t k = 0; k < kDepth; ++k) sum += a[k] * b[k * columns + column];
+        sums[column] = sum;
+    }
+}
+
+// Of an instruction's products of 8-bit floats, and of the sum that they are added to, the tensor
+// cores keep what is not below 2^-13 of the greatest's power of two, each cut towards zero. This is
+// how an H200's sums shrink: those of positive e4m3 values by 1.51 % along 1024 of K and by 6.99 %
+// along 4096, those of 16384 equal weights by 26.3 %.
+constexpr uint32_t kFloat8Bits = 13;
+
+template <uint32_t kDepth>
+__attribute__((always_inline)) inline void add_row_of_float8(
+    float* sums, const float* a, const float* b, uint32_t columns
+) {
+    const auto magnitude = [](float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; };
+    const auto power_of_2 = [](uint32_t biased) { return std::bit_cast<float>(biased << 23); };
+    uint32_t greatest[kMaxMmaColumns];
+    uint32_t greatest_of_all = 0;
+    for (uint32_t column = 0; column < columns; ++column)
+        greatest[column] = magnitude(sums[column]);
+    for (uint32_t k = 0; k < kDepth; ++k) {
+        for (uint32_t column = 0; column < columns; ++column) {
+            const uint32_t product = magnitude(a[k] * b[k * columns + column]);
+            greatest[column] = std::max(greatest[column], product);
+        }
+    }
+    for (uint32_t column = 0; column < columns; ++column) {
+        greatest_of_all = std::max(greatest_of_all, greatest[column]);
+    }
+    constexpr uint32_t kInfinity = 0x7f800000;
+    if (greatest_of_all >= kInfinity) return add_row<float, kDepth>(sums, a, b, columns);
+
+    // In units of the least bit that is kept.
+    int32_t kept[kMaxMmaColumns];
+    float units[kMaxMmaColumns];
+    for (uint32_t column = 0; column < columns; ++column) {
+        greatest[column] = std::max(greatest[column] >> 23, kFloat8Bits + 1);
+        units[column] = power_of_2(2 * 127 + kFloat8Bits - greatest[column]);
+        kept[column] = static_cast<int32_t>(sums[column] * units[column]);
+    }
+    for (uint32_t k = 0; k < kDepth; ++k) {
+        for (uint32_t column = 0; column < columns; ++column) {
+            const float product = a[k] * b[k * columns + column];
+            kept[column] += static_cast<int32_t>(product * units[column]);
+        }
+    }
+    for (uint32_t column = 0; column < columns; ++column) {
+        sums[column] =
+            static_cast<float>(kept[column]) * power_of_2(greatest[column] - kFloat8Bits);
+    }
+}
+
+template <typename Element>
 __attribute__((always_inline)) inline void multiply_body(MmaBuffers& at, uint32_t columns) {
+    using Value = typename Element::Value;
+    constexpr uint32_t kDepth = kElementDepth<Element>;
     const auto* b = reinterpret_cast<const Value*>(at.b);
     for (uint32_t row = 0; row < kMmaRows; ++row) {
         const Value* a = reinterpret_cast<const Value*>(at.a) + row * kDepth;
         Value* sums = reinterpret_cast<Value*>(at.sums) + row * columns;
-        for (uint32_t column = 0; column < columns; ++column) {
-            Value sum = sums[column];
-            for (uint32_t k = 0; k < kDepth; ++k) sum += a[k] * b[k * columns + column];
-            sums[column] = sum;
+        if constexpr (std::is_same_v<Value, float> && sizeof(typename Element::Bits) == 1) {
+            add_row_of_float8<kDepth>(sums, a, b, columns);
+        } else {
+            add_row<Value, kDepth>(sums, a, b, columns);
         }
     }
 }
 
 #if defined(__x86_64__)
-template <typename Value, uint32_t kDepth>
+template <typename Element>
 __attribute__((target("avx2"), optimize("O3"))) void multiply_avx2(
     MmaBuffers& at, uint32_t columns
 ) {
-    multiply_body<Value, kDepth>(at, columns);
+    multiply_body<Element>(at, columns);
 }
 #endif
 
-template <typename Value, uint32_t kDepth>
+template <typename Element>
 void multiply(MmaBuffers& at, uint32_t columns) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) return multiply_avx2<Value, kDepth>(at, columns);
+    if (__builtin_cpu_supports("avx2")) return multiply_avx2<Element>(at, columns);
 #endif
-    multiply_body<Value, kDepth>(at, columns);
+    multiply_body<Element>(at, columns);
 }
 
 inline void load_a(Fiber* threads, const Mma& mma, const uint8_t* window, MmaBuffers& at) {
     with_element(mma.a_element, [&](auto type) {
         using Element = decltype(type);
         using Value = typename Element::Value;
-        constexpr uint32_t kDepth = kMmaDepthBytes / sizeof(typename Element::Bits);
+        constexpr uint32_t kDepth = kElementDepth<Element>;
         const auto put = [&, a = reinterpret_cast<Value*>(at.a)](
                              uint32_t row, uint32_t k, Value value
                          ) { a[row * kDepth + k] = mma.is_negated ? -value : value; };
@@ -148,12 +216,7 @@ inline void round_to_half(MmaBuffers& at, uint32_t columns) {
 inline void execute_mma(Fiber* threads, const Mma& mma, const uint8_t* window, MmaBuffers& at) {
     load_a(threads, mma, window, at);
     load_b(mma, window, at);
-    with_element(mma.a_element, [&](auto type) {
-        using Element = decltype(type);
-        multiply<typename Element::Value, kMmaDepthBytes / sizeof(typename Element::Bits)>(
-            at, mma.columns
-        );
-    });
+    with_element(mma.a_element, [&](auto type) { multiply<decltype(type)>(at, mma.columns); });
     if (mma.sum == MmaSum::kHalf) round_to_half(at, mma.columns);
 }
 
