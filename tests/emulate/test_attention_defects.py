@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays
+from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
+from tmaasync.ops._launches import LaunchCache
+from tmaasync.ops.attention import kernel, operation, plan
 from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, attention_tiles
 from tmaasync.ops.attention.plan import problem
 from tmaasync.ops.attention.scores import Scores
@@ -29,8 +33,8 @@ DEFECTS = {
         "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
     ),
     "sums are read before they are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(under_way.with(sums));",
-        "wgmma_fence_operands(under_way.with(sums));",
+        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
+        "wgmma_fence_operands(sums);",
     ),
     "keys are given back before their product is done": (
         "ptx::wgmma_wait_group<kPending>();",
@@ -61,6 +65,17 @@ DEFECTS_OF_PAIRS = {
         "",
     ),
 }
+# The same of float8, whose products follow one another.
+DEFECTS_OF_FLOAT8 = {
+    "sums of a block are read before they are done": (
+        "finish_wgmma<0>(of_block);",
+        "finish_wgmma<1>(of_block);",
+    ),
+    "values are read a lap early": (
+        "shared.v_full[v_place.index].wait(v_place.phase);\n#pragma unroll",
+        "shared.v_full[v_place.index].wait(v_place.phase ^ 1);\n#pragma unroll",
+    ),
+}
 # Each is a build of its own, of seconds.
 SLOW = {
     "keys are read a lap early",
@@ -81,7 +96,7 @@ def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
     out = np.full_like(q, np.nan)
     views = [_arrays.view(array) for array in (q, k, v, out)]
     tiles = attention_tiles(views[0], views[1], views[2], views[3], blocking)
-    kernel = Kernel(
+    built = Kernel(
         text,
         "attention",
         types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
@@ -89,7 +104,7 @@ def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
     )
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
-    launch = kernel.prepare(
+    launch = built.prepare(
         blocking.cluster, blocking.threads, (*tiles, 0, 0, 0, 0, numbers), cluster=blocking.cluster
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
@@ -128,6 +143,46 @@ def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
     launch, _, _ = prepared(text.replace(old, new), PAIR)
 
     assert all(outcome(launch, *order) for order in ORDERS)
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Gives ops.attention another kernel, for this test."""
+
+    def give(text: str) -> None:
+        def build(source: str, **given: Any) -> Kernel:
+            named = (text, "attention") if source == "attention.cu" else (source,)
+            return Kernel(*named, **given)
+
+        monkeypatch.setattr(kernel, "Kernel", build)
+        monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
+        forget()
+
+    def forget() -> None:
+        kernel.attention_kernel.cache_clear()
+        plan.plan_for.cache_clear()
+
+    yield give
+    forget()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", DEFECTS_OF_FLOAT8)
+def test_a_defect_of_float8_is_reported_whatever_the_order(
+    plant: Callable[[str], None], defect: str
+) -> None:
+    old, new = DEFECTS_OF_FLOAT8[defect]
+    text = whole_text("attention.cu")
+    assert text.count(old) == 1
+    q, k = (np.ones((1, rows, 1, 64), ml_dtypes.float8_e4m3fn) for rows in (100, 700))
+
+    def attend() -> None:
+        ops.attention(q, k, k)
+
+    for order in ORDERS:
+        assert outcome(attend, *order) is None
+    plant(text.replace(old, new))
+    assert all(outcome(attend, *order) for order in ORDERS)
 
 
 def test_without_a_defect_there_is_none() -> None:
