@@ -112,8 +112,9 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     const auto power_of_2 = [](uint32_t biased) { return std::bit_cast<float>(biased << 23); };
     uint32_t greatest[kMaxMmaColumns];
     uint32_t greatest_of_all = 0;
-    for (uint32_t column = 0; column < columns; ++column)
+    for (uint32_t column = 0; column < columns; ++column) {
         greatest[column] = magnitude(sums[column]);
+    }
     for (uint32_t k = 0; k < kDepth; ++k) {
         for (uint32_t column = 0; column < columns; ++column) {
             const uint32_t product = magnitude(a[k] * b[k * columns + column]);
@@ -127,11 +128,12 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     if (greatest_of_all >= kInfinity) return add_row<float, kDepth>(sums, a, b, columns);
 
     // In units of the least bit that is kept.
-    int32_t kept[kMaxMmaColumns];
+    uint32_t exponents[kMaxMmaColumns];
     float units[kMaxMmaColumns];
+    int32_t kept[kMaxMmaColumns];
     for (uint32_t column = 0; column < columns; ++column) {
-        greatest[column] = std::max(greatest[column] >> 23, kFloat8Bits + 1);
-        units[column] = power_of_2(2 * 127 + kFloat8Bits - greatest[column]);
+        exponents[column] = std::max(greatest[column] >> 23, kFloat8Bits + 1);
+        units[column] = power_of_2(2 * 127 + kFloat8Bits - exponents[column]);
         kept[column] = static_cast<int32_t>(sums[column] * units[column]);
     }
     for (uint32_t k = 0; k < kDepth; ++k) {
@@ -142,7 +144,7 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     }
     for (uint32_t column = 0; column < columns; ++column) {
         sums[column] =
-            static_cast<float>(kept[column]) * power_of_2(greatest[column] - kFloat8Bits);
+            static_cast<float>(kept[column]) * power_of_2(exponents[column] - kFloat8Bits);
     }
 }
 
