@@ -7,7 +7,9 @@
 //   BLOCK_N         keys of a block
 //   HEAD_DIM        columns of the tiles: the head dimension, and zeros up to lines of 64 bytes
 //   STAGES          buffers in each of the rings of keys and of values
-//   QUERY_BUFFERS   1, or 2: tiles then overlap
+//   QUERY_BUFFERS   1, or 2: queries come while the tile before is worked on; of 16-bit elements
+//                   the first scores of a tile are then taken before the last sums of the one
+//                   before
 //   HEADS_PER_TILE  heads, of one key and value head, whose queries share a tile
 //   CLUSTER         CTAs that share loads of keys and values: 1, or 2 where nothing is packed. Each
 //                   loads half of the boxes and sends them to both

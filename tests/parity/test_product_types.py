@@ -7,6 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from parity.backends import Emulate
+from parity.float8_sums import cut_sums
 
 from tmaasync import ops
 from tmaasync._elements import element
@@ -71,6 +73,8 @@ def test_float8_sums_of_one_sign_come_out_too_small(backend: Any) -> None:
 
     off = float(np.mean(got / exact(a, b) - 1))
     assert off == pytest.approx(-0.0151, abs=3e-4)  # an H200's
+    if isinstance(backend, Emulate):  # the chip was not asked for every bit
+        assert np.array_equal(got, cut_sums(a, b.T))
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict[tupl
     columns = padded_dim(head_dim, element_bytes)
     of_all = RATES if element_bytes == 2 else RATES_OF_BYTES
     rates = next(rates for most, rates in of_all.items() if columns <= most)
-    if element_bytes == 1:  # registers and rates leave all of them
+    if element_bytes == 1:  # none spills, and none is packed
         return rates
     takes_few_keys = variant.cuts_blocks or variant.has_softcap
     found = {
