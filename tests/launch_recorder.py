@@ -2,7 +2,7 @@
 
 Nothing is compiled. ``python tests/launch_recorder.py FILE`` writes every call of `launch_cases`
 with all details, to compare two commits; ``--short FILE`` writes the digests that
-`test_recorded_launches` expects. It runs in a process of its own, since operations keep the launches
+`test_recorded_launches` expects. It is a process of its own, since operations keep the launches
 that stand in for real ones.
 """
 
