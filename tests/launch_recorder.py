@@ -36,7 +36,7 @@ class RecordedLaunch:
         self._asked = asked
         self._record = record
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Note the addresses of the first arguments."""
         del stream
         self._record.append({**self._asked, "addresses": [int(one) for one in addresses]})

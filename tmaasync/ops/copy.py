@@ -134,7 +134,7 @@ class _Plan:
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Copy between arrays that look like those of the last `run`."""
         if self._launch is not None:
-            self._launch.at(addresses, stream)
+            self._launch.launch_at(addresses, stream)
         if self._tail_bytes:
             # Fewer than 16 bytes, which TMA cannot store without writing beyond them.
             source, target = (a + self._size_bytes - self._tail_bytes for a in addresses)

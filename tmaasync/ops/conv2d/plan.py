@@ -111,7 +111,7 @@ class Plan:
             if self._launch is None:
                 self._launch = self._prepare(views, out)
         operands = (views.images, views.filters, out, views.bias)
-        self._launch.at([view.address for view in operands if view is not None], handle)
+        self._launch.launch_at([view.address for view in operands if view is not None], handle)
 
     def _prepare(self, views: Views, out: ArrayView) -> PreparedLaunch | EmulatedLaunch:
         m, k = out.shape

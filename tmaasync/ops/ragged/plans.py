@@ -136,7 +136,7 @@ class Plan:
             # Alive until the launch is in the stream, which whoever has the memory next is too.
             array = self._placed(sums, stream)
             place = _arrays.view(array).address
-        self._launch.at((packed - self._below_bytes, padded, place), stream)
+        self._launch.launch_at((packed - self._below_bytes, padded, place), stream)
 
     def checked(self, name: str, values: object) -> Sums:
         """Sums in host memory, checked anew where they differ from the last ones.
