@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
-from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
-from tmaasync.tensormap import Im2colSpec
-from tmaasync.tile.argument import MapForm, MapTile
-from tmaasync.tile.cut import (
+from tmaasync._tile.argument import MapForm, MapTile
+from tmaasync._tile.cut import (
     Cut,
     cut_violations,
     equal_part,
@@ -22,7 +19,10 @@ from tmaasync.tile.cut import (
     per_side_violations,
     raise_if,
 )
-from tmaasync.tile.window import Padding, PerSide, Window, window_of
+from tmaasync._tile.window import Padding, PerSide, Window, window_of
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
+from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.tensormap import Im2colSpec
 
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 

@@ -1,25 +1,24 @@
-"""Tiles whose last side is padded to whole chunks, from memory whose shape the caller gives."""
+"""The layout of a split tile: its last side padded to whole chunks, or folded into one box."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.cut import CUDA_SWIZZLE, per_side_violations
 from tmaasync.errors import Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
-from tmaasync.tile.cut import CUDA_SWIZZLE, per_side_violations, raise_if
-from tmaasync.tile.tiled import TMATensorTile, create_tma_tile
 
-__all__ = ["SplitLastDimTMATensorTile", "create_split_tma"]
+__all__ = ["SplitLayout", "split_violations"]
 
 _ATOM_ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class SplitLayout:
     """The arguments of `create_split_tma`; rows, heads and depth are those of a folded tile."""
 
     tile_shape: tuple[int, ...]
@@ -84,119 +83,7 @@ class _Split:
         )
 
 
-class SplitLastDimTMATensorTile(TMATensorTile):
-    """A tile that lies in shared memory in whole chunks; made by `create_split_tma`.
-
-    Its ``spec``, ``tile_shape`` and ``box_shape`` are those of the tensor map, which for a folded
-    tile has four or five dimensions; `smem_shape` is the tile as it was asked for.
-    """
-
-    __slots__ = ("_split",)
-
-    _split: _Split
-
-    @property
-    def smem_shape(self) -> tuple[int, ...]:
-        """The tile in the array's dimensions, outermost first, without padding."""
-        return self._split.tile_shape
-
-    @property
-    def cuda_type(self) -> str:
-        """The tile's type in CUDA C++."""
-        if not self._split.is_folded:
-            return super().cuda_type
-        return self._split.cuda_type(self.element.cuda_type)
-
-    def rebind(self, array: object) -> SplitLastDimTMATensorTile:
-        """The same tile over other memory, which the shape must fit.
-
-        Raises:
-            TensorMapError: The memory is too small, or its address is no multiple of 16.
-        """
-        return _split_tile(_arrays.view(array, dtype=self.element), self._split)
-
-
-def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
-    array: object,
-    tile_shape: Sequence[int],
-    *,
-    gmem_shape: Sequence[int] | None = None,
-    swizzle: Swizzle = Swizzle.NONE,
-    fold_chunks: int = 1,
-    row_major: bool = False,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
-    dtype: object = None,
-) -> SplitLastDimTMATensorTile:
-    """Describe a tile of whole chunks of contiguous memory, whose extents may be fewer than it has.
-
-    The last side is padded up to a multiple of the chunk (the swizzle's span, 16 bytes without
-    swizzle); what the array does not have is fill. The tile lies in shared memory as
-    ``[chunks][other sides][chunk]``.
-
-    With ``fold_chunks`` one instruction brings all chunks of ``(rows, 1, depth)`` out of
-    ``(rows, heads, depth)``: a box cannot be wider than a swizzled chunk, so the map makes the
-    chunks a dimension of their own. In a kernel the coordinates stay ``{depth, head, row}``.
-
-    Args:
-        array: Contiguous memory of any shape, as in `create_tma_tile`.
-        tile_shape: Elements per side, outermost first.
-        gmem_shape: The extents that the tile is cut out of, outermost first, contiguous from the
-            array's start: what is known only at run time, such as rows in use. By default the
-            array's shape.
-        swizzle: As in `create_tma_tile`.
-        fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.
-        row_major: Of a folded tile: lay it out as ``[rows / 8][chunks][8][chunk]``.
-        l2_promotion: As in `create_tma_tile`.
-        oob_fill: As in `create_tma_tile`.
-        dtype: As in `create_tma_tile`.
-
-    Raises:
-        TensorMapError: The tile breaks rules; every one is listed with a remedy.
-        ArrayTypeError: Not an array, or not of a type that TMA can read.
-
-    >>> import numpy as np
-    >>> cache = np.zeros((4096, 8, 128), np.float16)
-    >>> tile = create_split_tma(
-    ...     cache, (64, 1, 128), gmem_shape=(1000, 8, 128), swizzle=Swizzle.B128, fold_chunks=2
-    ... )
-    >>> tile.box_shape, tile.boxes_per_tile
-    ((1, 2, 64, 64), 1)
-    """
-    view = _arrays.view(array, dtype=dtype)
-    split = _Split(
-        tuple(tile_shape),
-        view.shape if gmem_shape is None else tuple(gmem_shape),
-        swizzle,
-        fold_chunks,
-        row_major,
-        l2_promotion,
-        oob_fill,
-    )
-    return _split_tile(view, split)
-
-
-def _split_tile(view: ArrayView, split: _Split) -> SplitLastDimTMATensorTile:
-    raise_if(list(_split_violations(view, split)))
-    itemsize = view.element.itemsize
-    strides = tuple(stride * itemsize for stride in split.map_strides(itemsize))
-    tile = create_tma_tile(
-        view._replace(shape=split.map_shape(itemsize), strides_bytes=strides),
-        split.map_tile(itemsize),
-        swizzle=split.swizzle,
-        box_shape=split.map_box(itemsize),
-        l2_promotion=split.l2_promotion,
-        oob_fill=split.oob_fill,
-    )
-    made = SplitLastDimTMATensorTile(tile._form, tile._address, tile._owner, tile._lease)
-    made._split = split
-    return made
-
-
-# --- what a split tile must be ----------------------------------------------------------------
-
-
-def _split_violations(view: ArrayView, split: _Split) -> Iterator[Violation]:
+def split_violations(view: ArrayView, split: SplitLayout) -> Iterator[Violation]:
     found = [
         *per_side_violations(len(split.gmem_shape), "tile_shape", split.tile_shape),
         *per_side_violations(len(split.gmem_shape), "gmem_shape", split.gmem_shape),
@@ -223,7 +110,7 @@ def _split_violations(view: ArrayView, split: _Split) -> Iterator[Violation]:
         yield from _fold_violations(split, view.element.itemsize)
 
 
-def _fold_violations(split: _Split, itemsize: int) -> Iterator[Violation]:
+def _fold_violations(split: SplitLayout, itemsize: int) -> Iterator[Violation]:
     if len(split.gmem_shape) != 3 or split.tile_shape[1] != 1 or split.fold_chunks < 2:
         yield Violation(
             "fold_chunks",

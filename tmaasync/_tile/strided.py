@@ -6,9 +6,9 @@ import struct
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.argument import KernelArgument
+from tmaasync._tile.cut import raise_if
 from tmaasync.errors import Violation
-from tmaasync.tile.argument import KernelArgument
-from tmaasync.tile.cut import raise_if
 
 __all__ = ["StridedTensor", "strided_violations"]
 

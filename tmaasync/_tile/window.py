@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tmaasync._tile.cut import is_positive_integer, per_side_violations, raise_if
 from tmaasync.errors import Violation
-from tmaasync.tile.cut import is_positive_integer, per_side_violations, raise_if
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
 

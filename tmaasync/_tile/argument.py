@@ -1,4 +1,4 @@
-"""What tiles and maps have in common: they stand for arrays, and a kernel takes them."""
+"""What tiles and ragged maps share: a kernel takes them as arguments, and each holds an array."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import ClassVar
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import Element
-from tmaasync.tile.cut import Cut
+from tmaasync._tile.cut import Cut
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 __all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
 
@@ -150,6 +151,11 @@ class MapTile(KernelArgument, CutSizes):
     @property
     def _view(self) -> ArrayView:
         return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
+
+    @property
+    def spec(self) -> TensorMapSpec | Im2colSpec:
+        """What the 128 bytes say."""
+        raise NotImplementedError
 
     @property
     def descriptor(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The search for a run in which the protocol of a ring goes wrong.
+"""The search for an interleaving in which the protocol of a pipeline goes wrong.
 
 The model is a loop without end: fill ``k`` goes into stage ``k % stages``, and each consumer reads
 every fill in order. The barriers are those of ``tmaasync.barrier``. The loads of one fill land in
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from tmaasync._pipeline.protocol import RingProtocol, remedies
 from tmaasync.barrier import BarrierWord
 from tmaasync.errors import ProtocolError
-from tmaasync.pipeline.protocol import RingProtocol, remedies
 
 __all__ = ["RingFault", "check_protocol", "find_fault"]
 
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFault:
-    """How a ring fails: the shortest run that leads there, what is wrong then, and the remedy.
+    """How a pipeline fails: the shortest run that leads there, what is wrong then, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -53,8 +53,8 @@ def check_protocol(protocol: RingProtocol) -> None:
 def find_fault(protocol: RingProtocol) -> RingFault | None:
     """Search all runs, shortest first, for a deadlock, an overwrite or a misused barrier.
 
-    Consumers are alike: up to four move one by one; of more, all but three move together. A ring
-    too large to search raises ``ProtocolError``.
+    Consumers are alike: up to four move one by one; of more, all but three move together. A
+    pipeline too large to search raises ``ProtocolError``.
 
     >>> from dataclasses import replace
     >>> ring = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
@@ -145,8 +145,8 @@ class _Ring:
     def key(self, state: _State) -> tuple[object, ...]:
         """Return the state as seen from the slowest consumer: equal keys have the same future.
 
-        Counted from that consumer's fill, stages and parities are alike at every turn of the ring,
-        and consumers of a group of one can change places.
+        Counted from that consumer's fill, stages and parities are alike in every lap, and consumers
+        of a group of one can change places.
         """
         stages, blocks = self.protocol.stages, len(self.consumer_blocks)
         first = min(state.consumers) // blocks

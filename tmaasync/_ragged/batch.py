@@ -1,4 +1,4 @@
-"""A batch of sequences: their lengths, or the running sums of these, checked and in host memory."""
+"""A batch of sequences: lengths or their running sums, checked and in host memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def running_sums(
     max_length: int,
     total_rows: int | None = None,
 ) -> npt.NDArray[np.int32]:
-    """The running sums of a batch: 0 first, the total last, one entry more than sequences.
+    """Return the running sums of a batch: 0 first, the total last, one entry more than sequences.
 
     An array on a device is read, which waits for the device.
 
     Args:
         lengths: Rows of each sequence.
-        cu_seqlens: In their place, the running sums.
+        cu_seqlens: Instead of the lengths, their running sums.
         max_length: Rows of the longest sequence allowed.
         total_rows: Rows of the packed array, if there is one already.
 
@@ -52,7 +52,7 @@ def running_sums(
 
 
 def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
-    """Which of the two was given, and its value.
+    """Return the name and the value of the one that was given.
 
     Raises:
         ArgumentError: Both or neither.
