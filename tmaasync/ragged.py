@@ -311,7 +311,7 @@ def _array_violations(
         yield Violation("array.shape", view.shape, rule, "Merge dimensions with reshape")
     if not 0 <= dim < rank - 1:
         rule = "sequences share out rows, and the last dimension is what one row holds"
-        remedy = "Add a dimension behind it, of at least 16 bytes" if rank < 2 else "Use 0"
+        remedy = "Add a dimension after it, of at least 16 bytes" if rank < 2 else "Use 0"
         yield Violation("ragged_dim", f"{dim} of {rank} dimensions", rule, remedy)
     for argument, sides in (("tile_shape", tile_shape), ("box_shape", box_shape)):
         if sides is not None and len(sides) != rank:

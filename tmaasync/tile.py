@@ -111,7 +111,7 @@ class TMATensorTile(MapTile):
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
 
     def rebind(self, array: object) -> TMATensorTile:
-        """The same tile over another array of the same shape, strides, type and device.
+        """Return the same tile over another array of the same shape, strides, type and device.
 
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
@@ -288,7 +288,7 @@ def create_tma_tile_gather4(
 
 @dataclass(frozen=True, slots=True)
 class TMATensorTileTemplate(CutSizes):
-    """A tile's type and sizes, with no array behind them; made by `create_tma_tile_template`.
+    """A tile's type and sizes, without an array; made by `create_tma_tile_template`.
 
     A kernel can be built with it (``Kernel(types={"Tile": template})``) and not launched with it:
     `bind` gives the tile over an array.
@@ -309,10 +309,10 @@ class TMATensorTileTemplate(CutSizes):
         return self.cut.cuda_type()
 
     def bind(self, array: object) -> TMATensorTile:
-        """The tile over an array.
+        """Return the tile over an array.
 
         Raises:
-            TensorMapError: The array cannot be read in such tiles; every reason is listed.
+            TensorMapError: The array cannot be read in this tile; every reason is listed.
             ArrayTypeError: Not an array, or its elements have another width.
         """
         return create_tma_tile(
@@ -352,8 +352,8 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
         element_strides: Take every n-th element along a side.
 
     Raises:
-        TensorMapError: No array could be read in such tiles; every reason is listed.
-        ArrayTypeError: TMA on Hopper cannot move such elements.
+        TensorMapError: No array can be read in this tile; every reason is listed.
+        ArrayTypeError: TMA on Hopper cannot move these elements.
 
     >>> import numpy as np
     >>> template = create_tma_tile_template((64, 64), np.float16, swizzle=Swizzle.B128)
@@ -372,8 +372,8 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
 class SplitLastDimTMATensorTile(TMATensorTile):
     """A tile that lies in shared memory in whole chunks; made by `create_split_tma`.
 
-    Its ``spec``, ``tile_shape`` and ``box_shape`` are those of the tensor map, which for a folded
-    tile has four or five dimensions; `smem_shape` is the tile as it was asked for.
+    Its ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which for a folded tile
+    has four or five dimensions; `smem_shape` is the tile as the caller gave it.
     """
 
     __slots__ = ("_split",)
@@ -393,7 +393,7 @@ class SplitLastDimTMATensorTile(TMATensorTile):
         return self._split.cuda_type(self.element.cuda_type)
 
     def rebind(self, array: object) -> SplitLastDimTMATensorTile:
-        """The same tile over other memory, which the shape must fit.
+        """Return the same tile over other memory, which must hold the shape.
 
         Raises:
             TensorMapError: The memory is too small, or its address is no multiple of 16.

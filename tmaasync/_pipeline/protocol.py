@@ -33,8 +33,8 @@ class RingProtocol:
     * ``release_lag``: ``arrive`` releases the stage that was read this many steps before.
 
     >>> from dataclasses import replace
-    >>> ring = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 64))
-    >>> replace(ring, release_lag=1).consumer
+    >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 64))
+    >>> replace(protocol, release_lag=1).consumer
     ('wait', 'read', 'arrive')
     """
 

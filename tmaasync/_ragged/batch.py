@@ -111,7 +111,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
         return np.asarray(values.cpu().numpy())
     if view.framework == "jax" or view.device is None:
         return np.asarray(values)
-    rule = "only CuPy, torch and JAX say how to bring an array to the host"
+    rule = "only CuPy, torch and JAX can copy an array to the host"
     raise ArgumentError(
         str(Violation(argument, "an array on a device", rule, "Pass a NumPy array"))
     )
@@ -142,13 +142,13 @@ def _length_violations(lengths: _Integers, max_length: int) -> Iterator[Violatio
 def _sum_violations(sums: _Integers, max_length: int) -> Iterator[Violation]:
     if sums.size == 0 or sums[0] != 0:
         value = sums[0] if sums.size else "missing"
-        rule = "the first sequence starts at row 0, and running sums say so"
-        yield Violation("cu_seqlens[0]", value, rule, "Put a 0 in front of the running sums")
+        rule = "the first sequence starts at row 0, and so do running sums"
+        yield Violation("cu_seqlens[0]", value, rule, "Put a 0 before the running sums")
     lengths = np.diff(sums)
     if falling := _first(lengths < 0):
         index, more = falling
         rule = f"running sums never decrease, and cu_seqlens[{index}] is {sums[index]}{more}"
-        remedy = "Pass numpy.cumsum of the lengths behind a 0"
+        remedy = "Pass a 0, then numpy.cumsum of the lengths"
         yield Violation(f"cu_seqlens[{index + 1}]", sums[index + 1], rule, remedy)
     if longer := _first(lengths > max_length):
         index, more = longer

@@ -77,5 +77,5 @@ def sequence_violations(
 def row_violations(argument: str, row: int) -> Iterator[Violation]:
     """A tile may start after the end of a sequence, but not before its start."""
     if row < 0:
-        rule = "the rows in front of a sequence belong to another one"
+        rule = "the rows before a sequence belong to another one"
         yield Violation(argument, row, rule, "Start at 0")

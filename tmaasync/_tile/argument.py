@@ -15,7 +15,7 @@ __all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
 
 
 class KernelArgument:
-    """Bytes for a kernel's parameter, their type there, and the array that must stay in place."""
+    """Bytes for a kernel's parameter, their type there, and the array, which must not move."""
 
     __slots__ = ()
 
@@ -38,12 +38,12 @@ class KernelArgument:
 
     @property
     def address(self) -> int:
-        """What the parameter's first word says: a ragged map starts below its array."""
+        """The parameter's first word; of a ragged map it lies below the array."""
         return int.from_bytes(self.argument[:8], "little")
 
     @property
     def array(self) -> object:
-        """The array behind it, which stays alive as long as this does."""
+        """The array, which stays alive as long as this argument."""
         return self._view.owner
 
     @property
@@ -126,12 +126,12 @@ class MapForm:
     """What tiles over arrays that look alike share: everything but where each array lies."""
 
     cut: Cut
-    view: ArrayView  # of the first such array, without its owner
+    view: ArrayView  # of the first of these arrays, without its owner
     descriptor: bytes
 
 
 class MapTile(KernelArgument, CutSizes):
-    """A tile behind a tensor map: a form, and an array's address."""
+    """A tile with a tensor map: a form, and an array's address."""
 
     __slots__ = ("_address", "_form", "_lease", "_owner")
 
@@ -171,12 +171,12 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def address(self) -> int:
-        """Where the map says the array is."""
+        """The array's address, as in the map."""
         return self._address
 
     @property
     def array(self) -> object:
-        """The array behind the tile, which stays alive as long as the tile."""
+        """The array, which stays alive as long as the tile."""
         return self._owner
 
     @property
@@ -191,7 +191,7 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def is_current(self) -> bool:
-        """Whether the array is still where the map says."""
+        """Whether the array is still at the map's address."""
         seen = fingerprint(self._owner)
         if seen is not None:
             return seen[0] == self._address

@@ -61,16 +61,16 @@ class TMATensorTileArray(KernelArgument):
 
     def __getitem__(self, index: int) -> MapTile:
         """The tile of this number, as the host wrote it; edits of kernels are in `descriptors`."""
-        return self._tiles[self._place(index)]
+        return self._tiles[self._position(index)]
 
     def __setitem__(self, index: int, tile: MapTile) -> None:
         """Write another tile of the same type. No kernel that uses the array may be running."""
-        place = self._place(index)
+        position = self._position(index)
         found = _violations([self._tiles[0], tile])
         if found:
             raise ArgumentError("\n".join(map(str, found)))
-        self._memory.write(place * len(tile.argument), tile.argument)
-        self._tiles[place] = tile
+        self._memory.write(position * len(tile.argument), tile.argument)
+        self._tiles[position] = tile
 
     @property
     def descriptors(self) -> tuple[bytes, ...]:
@@ -106,7 +106,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def array(self) -> object:
-        """The array behind the first tile."""
+        """The first tile's array."""
         return self._tiles[0].array
 
     @property
@@ -121,11 +121,11 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def is_current(self) -> bool:
-        """Whether every array is still where its map says."""
+        """Whether every array is still at its map's address."""
         return all(tile.is_current for tile in self._tiles)
 
     def check_alive(self, argument: str | None = None) -> None:
-        """Check that every array is still where its map says.
+        """Check that every array is still at its map's address.
 
         Raises:
             StaleTileError: One was freed, resized or moved since its tile was made.
@@ -133,13 +133,13 @@ class TMATensorTileArray(KernelArgument):
         for index, tile in enumerate(self._tiles):
             tile.check_alive(f"{argument or self._kind}[{index}]")
 
-    def _place(self, index: int) -> int:
-        place = operator.index(index)
-        if not -len(self) <= place < len(self):
+    def _position(self, index: int) -> int:
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
             raise IndexError(
-                f"index is {place}; the array has {len(self)} tiles. Pass 0 to {len(self) - 1}."
+                f"index is {position}; the array has {len(self)} tiles. Pass 0 to {len(self) - 1}."
             )
-        return place % len(self)
+        return position % len(self)
 
 
 def _violations(tiles: Sequence[object]) -> list[Violation]:
@@ -162,7 +162,7 @@ def _violations(tiles: Sequence[object]) -> list[Violation]:
         Violation(
             f"tiles[{index}].{name}",
             getattr(tile, name),
-            f"that of tiles[0] is {getattr(first, name)}, and all are of one type on one device",
+            f"tiles[0] has {getattr(first, name)}, and all are of one type on one device",
             "Make the tiles with the same shape, box, swizzle and element type",
         )
         for index, tile in enumerate(tiles)

@@ -19,7 +19,7 @@ _ATOM_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class SplitLayout:
-    """The arguments of `create_split_tma`; rows, heads and depth are those of a folded tile."""
+    """The arguments of `create_split_tma`; a folded tile has rows, heads and depth."""
 
     tile_shape: tuple[int, ...]
     gmem_shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class SplitLayout:
         return self.fold_chunks > 1
 
     def map_shape(self, itemsize: int) -> tuple[int, ...]:
-        """The array's dimensions as the map has them."""
+        """Return the array's dimensions as the map has them."""
         if not self.is_folded:
             return self.gmem_shape
         rows, heads, depth = self.gmem_shape
@@ -47,7 +47,7 @@ class SplitLayout:
         return heads, depth // chunk, rows, chunk
 
     def map_strides(self, itemsize: int) -> tuple[int, ...]:
-        """In elements, one per dimension of `map_shape`."""
+        """Return the strides in elements, one per dimension of `map_shape`."""
         if not self.is_folded:
             return tuple(
                 math.prod(self.gmem_shape[dim + 1 :]) for dim in range(len(self.gmem_shape))
@@ -59,7 +59,7 @@ class SplitLayout:
         return depth, chunk, row, 1
 
     def map_tile(self, itemsize: int) -> tuple[int, ...]:
-        """The tile's sides in the map's dimensions."""
+        """Return the tile's sides in the map's dimensions."""
         chunk = self.chunk(itemsize)
         rows = self.tile_shape[0]
         if not self.is_folded:
@@ -69,13 +69,13 @@ class SplitLayout:
         return 1, self.fold_chunks, rows, chunk
 
     def map_box(self, itemsize: int) -> tuple[int, ...]:
-        """What one instruction moves: a folded tile is one box."""
+        """Return what one instruction moves: a folded tile is one box."""
         if self.is_folded:
             return self.map_tile(itemsize)
         return (*self.tile_shape[:-1], self.chunk(itemsize))
 
     def cuda_type(self, element: str) -> str:
-        """Of a folded tile, whose coordinates in a kernel are those of the unfolded array."""
+        """Return a folded tile's type; its coordinates in a kernel run over the unfolded array."""
         rows, _, depth = self.tile_shape
         return (
             f"tmaasync::SplitLastDimTMATensorTile<{element}, {rows}, {depth}, "
