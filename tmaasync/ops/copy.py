@@ -15,13 +15,13 @@ from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import stream_of
+from tmaasync._tile.cut import covering_tile
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.ops._plans import Layout, PlanCache, are_apart
 from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
-from tmaasync.tile.cut import covering_tile
 
 __all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel", "merged"]
 

@@ -15,6 +15,7 @@ from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import element
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError
@@ -39,7 +40,6 @@ from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.split_launch import maker_of_parts, prepared_merge
 from tmaasync.ops.ragged.lengths import Sums
-from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
