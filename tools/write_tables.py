@@ -67,7 +67,7 @@ def _rows(section: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _groups(section: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The groups of a section whose contestants do one thing each; others have none."""
+    """Return the groups of a section by name, each a table of its own; other sections have none."""
     rows = section.get("rows")
     if not isinstance(rows, dict):
         return {}
@@ -84,9 +84,9 @@ def _circumstances(measured: dict[str, Any]) -> str:
 
 
 def _race(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A case a line, a contestant a column."""
+    """Yield a table with a case a line and a candidate a column."""
     unit = next(key for key in _UNITS if key in rows[0])
-    peers = _contestants(rows)
+    peers = _candidates(rows)
     shorter = [key for key in _SHORTER if any(key in row for row in rows)]
     titles = [f"{name} ({_UNITS[unit]})", *peers, _ratio_title(rows[0]), *shorter]
     yield _line(titles)
@@ -100,7 +100,7 @@ def _race(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _group(name: str, row: dict[str, Any]) -> Iterator[str]:
-    """A contestant a line."""
+    """Yield a table with a candidate a line."""
     ratios = row[_ratio_key(row)]
     yield _line([name, "microseconds", _ratio_title(row)])
     yield _line(["---", "---:", "---:"])
@@ -109,8 +109,8 @@ def _group(name: str, row: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _contestants(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Every contestant of any row, ours first, then in order of the alphabet."""
+def _candidates(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the candidates of all rows: ours first, then in alphabetical order."""
     names = {name for row in rows for name in row["us"]}
     return sorted(names, key=lambda name: (name != _OURS, name))
 
