@@ -150,9 +150,10 @@ def operations() -> dict[str, Any]:
 
 
 def main() -> None:
-    rows = {"tiles": tiles(), "launches": launches(), "operations": operations()}
-    for group, row in rows.items():
-        print(group)
+    groups = {"launches": launches, "operations": operations, "tiles": tiles}
+    rows = [{"group": name, **measure()} for name, measure in groups.items()]
+    for row in rows:
+        print(row["group"])
         for name, microseconds in row["us"].items():
             print(f"  {name:34s} {microseconds:8.2f} us")
     print(record("host", rows))

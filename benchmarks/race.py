@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import json
 import platform
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import cupy
+from result_files import RESULTS, Row, Section, name_in_paths, write_section
 
 from tmaasync._timing import (
     Timings,
@@ -29,7 +29,6 @@ from tmaasync._timing import (
     time_interleaved,
 )
 
-RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
     "cupy-cuda13x",
     "torch",
@@ -60,7 +59,7 @@ def race(
         "us": {name: round(us / works_per_call, 3) for name, us in timings.medians().items()},
         "speed_over_" + reference: _speeds(timings, reference),
         "rounds": rounds,
-        "calls_per_turn": calls,
+        "calls_per_slice": calls,
         "clocks": clocks.summary(),
     }
 
@@ -84,7 +83,7 @@ def plain_race(
     timings = time_interleaved(
         candidates, dict.fromkeys(candidates, calls), rounds=rounds, microseconds=timed
     )
-    return {**_speeds(timings, reference), "rounds": rounds, "calls_per_turn": calls}
+    return {**_speeds(timings, reference), "rounds": rounds, "calls_per_slice": calls}
 
 
 def _speeds(timings: Timings[str], reference: str) -> dict[str, Any]:
@@ -148,24 +147,21 @@ def host_race(
             for name, values in times.items()
         },
         "rounds": rounds,
-        "calls_per_turn": calls,
+        "calls_per_slice": calls,
     }
 
 
-def record(section: str, rows: Any) -> Path:
-    """Put a benchmark's rows into the results file of this GPU, with date and versions."""
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    name = properties["name"].decode()
-    path = RESULTS / f"{name.lower().replace(' ', '_')}.json"
-    whole = json.loads(path.read_text()) if path.exists() else {}
-    whole[section] = {"measured": _circumstances(name), "rows": rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
-    return path
+def record(section: str, rows: list[Row]) -> Path:
+    """Write a section of this GPU's results, with date and versions."""
+    measured = circumstances()
+    path = RESULTS / name_in_paths(measured["gpu"]) / f"{section}.jsonl"
+    return write_section(path, Section(measured, rows))
 
 
-def _circumstances(gpu: str) -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
+    """Return the date, the GPU and the versions that a section is measured with."""
     runtime = cupy.cuda.runtime
+    gpu = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "gpu": gpu,
