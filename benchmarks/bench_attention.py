@@ -155,14 +155,14 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     arrays = case.arrays()
     out = torch.full_like(arrays[0], torch.nan)
     check(case, ops.attention(*arrays, causal=case.causal, out=out), arrays)
-    contestants = {
+    candidates = {
         "tmaasync": lambda: ops.attention(*arrays, causal=case.causal, out=out),
         **peers(case, arrays),
     }
-    reference = "cudnn" if "cudnn" in contestants else "tmaasync"
+    reference = "cudnn" if "cudnn" in candidates else "tmaasync"
     row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
-    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
-    pair = {name: contestants[name] for name in ("tmaasync", reference)}
+    row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
+    pair = {name: candidates[name] for name in ("tmaasync", reference)}
     row["interleaved"] = plain_race(pair, reference=reference)
     row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
@@ -210,13 +210,13 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     check(replace(case, dtype=torch.float8_e4m3fn), out, meant)
     del meant
     wide = torch.empty_like(out)
-    contestants = {
+    candidates = {
         "tmaasync": ours,
         "bfloat16": lambda: ops.attention(*arrays, causal=case.causal, out=wide),
         "cudnn, bfloat16": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
     }
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
-    row |= race(contestants, rounds=rounds, reference="bfloat16", seconds_per_turn=0.1)
+    row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
     row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
     ratio = row["speed_over_bfloat16"]["tmaasync"]
@@ -232,7 +232,7 @@ def sweep(case: Case, rounds: int) -> None:
     views = Views.of(*arrays, "[batch, positions, heads, head_dim]", may_be_bytes=True)
     scores = Scores.of(case.head_dim, case.causal, None, None, None)
     target = _arrays.view(out)
-    contestants = {}
+    candidates = {}
     shapes = (SWEEP_FLOAT8 if is_float8 else SWEEP)[case.head_dim]
     for (consumers, block_n), cluster in itertools.product(shapes, (1, 2)):
         blocking = Blocking(
@@ -242,9 +242,9 @@ def sweep(case: Case, rounds: int) -> None:
         )
         plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
         name = f"{consumers} x {block_n}, {cluster}"
-        contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
-    reference = next(iter(contestants))
-    times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
+        candidates[name] = lambda plan=plan: plan.run(views, target, None, None)
+    reference = next(iter(candidates))
+    times = race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {name:12s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
@@ -336,7 +336,7 @@ def check_packed(
     arrays: list[torch.Tensor],
     out: torch.Tensor,
 ) -> None:
-    """Every sequence of every contestant that writes there."""
+    """Every sequence of every candidate that writes there."""
     ends = np.concatenate([[0], np.cumsum(batch.lengths)])
     for run in runs.values():
         out.fill_(torch.nan)
@@ -363,7 +363,7 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     alike = batch.alike()
     padded = alike.arrays()
     padded_out = torch.empty_like(padded[0])
-    contestants = {
+    candidates = {
         **runs,
         "sums on the host": lambda: ops.varlen_attention(
             *arrays, on_host, on_host, causal=batch.causal, out=out
@@ -372,14 +372,14 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     }
     theirs = torch_varlen(arrays, sums, longest, causal=batch.causal)
     if theirs is not None:
-        contestants["torch"] = theirs
+        candidates["torch"] = theirs
     reference = "torch" if theirs is not None else "one length"
     label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
     row = {"case": label, "causal": batch.causal}
-    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
-    three = {name: contestants[name] for name in ("tmaasync", "one length", reference)}
+    row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
+    three = {name: candidates[name] for name in ("tmaasync", "one length", reference)}
     row["interleaved"] = plain_race(three, reference=reference)
-    flops = dict.fromkeys(contestants, batch.flops) | {"one length": alike.flops}
+    flops = dict.fromkeys(candidates, batch.flops) | {"one length": alike.flops}
     row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
     print_packed(label, row)
     return row
@@ -416,14 +416,14 @@ def measure_host() -> dict[str, Any]:
             _ = address_of(q), address_of(k), address_of(v), address_of(out)
             launch()
 
-    contestants = {
+    candidates = {
         "ops.attention(out=)": lambda: ops.attention(q, k, v, out=out),
         "ops.attention": lambda: ops.attention(q, k, v),
         "look and launch": look_and_launch,
         "launch": launch,
         "sdpa": lambda: scaled_dot_product_attention(q, k, v),
     }
-    row = host_race(contestants, reference="launch")
+    row = {"group": "a call", **host_race(candidates, reference="launch")}
     print(row["us"], row["cost_over_launch"])
     return row
 
@@ -439,7 +439,7 @@ def measure_padded(*, short: bool, rounds: int) -> None:
         mask = "causal" if causal else "full"
         print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
     print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
-    print(record("attention_host", {"a call": measure_host()}))
+    print(record("attention_host", [measure_host()]))
 
 
 def main() -> None:
@@ -453,7 +453,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     if options.host:
-        print(record("attention_host", {"a call": measure_host()}))
+        print(record("attention_host", [measure_host()]))
         return
     if options.sweep:
         found = float8_cases(short=True) if options.float8 else cases(short=True)

@@ -135,12 +135,12 @@ class Arrays:
             raise SystemExit(f"{self.case.label}: relative error {error:.2e}")
 
 
-def measure(arrays: Arrays, rounds: int, seconds_per_turn: float = 0.1) -> dict[str, Any]:
+def measure(arrays: Arrays, rounds: int, seconds_per_slice: float = 0.1) -> dict[str, Any]:
     case = arrays.case
     arrays.check()
-    contestants = {"tmaasync": arrays.ours, "torch": arrays.theirs}
+    candidates = {"tmaasync": arrays.ours, "torch": arrays.theirs}
     row: dict[str, Any] = {"case": case.label}
-    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=seconds_per_turn)
+    row |= race(candidates, rounds=rounds, reference="torch", seconds_per_slice=seconds_per_slice)
     row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
     return row
 
@@ -201,7 +201,7 @@ def swept(
     results = []
     for blocking in blockings:
         with_blocking(blocking)
-        row = measure(arrays, rounds, seconds_per_turn=0.02)
+        row = measure(arrays, rounds, seconds_per_slice=0.02)
         results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking, report(row)))
     with_blocking(None)
     return sorted(results, key=lambda one: -one[0])

@@ -25,16 +25,16 @@ def window(rows: int, columns: int, pitch: int) -> tuple[Any, Any, str]:
 
 
 def peers(source: Any, target: Any) -> dict[str, Any]:
-    contestants = {
+    candidates = {
         "tmaasync": lambda: ops.copy(source, target),
         "cupy": lambda: cupy.copyto(target, source),
     }
     try:
         import torch  # noqa: PLC0415
     except ImportError:
-        return contestants
+        return candidates
     torch_source, torch_target = torch.from_dlpack(source), torch.from_dlpack(target)
-    return contestants | {"torch": lambda: torch_target.copy_(torch_source)}
+    return candidates | {"torch": lambda: torch_target.copy_(torch_source)}
 
 
 def measure(source: Any, target: Any, label: str, rounds: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Grouped:
     def theirs(self) -> torch.Tensor:
         return torch._grouped_mm(self.a, self.b, offs=self.offsets)
 
-    def contestants(self) -> dict[str, Callable[[], Any]]:
+    def runs(self) -> dict[str, Callable[[], Any]]:
         """Of equal groups also our batched product, whose stores need no ragged map."""
         found = {"tmaasync": self.ours, "torch": self.theirs}
         if self.row["kind"] == "equal":
@@ -120,7 +120,7 @@ class Batched:
     def theirs(self) -> None:
         torch.bmm(self.a, self.b, out=self.other)
 
-    def contestants(self) -> dict[str, Callable[[], Any]]:
+    def runs(self) -> dict[str, Callable[[], Any]]:
         return {"tmaasync": self.ours, "torch": self.theirs}
 
     def check(self) -> None:
@@ -138,9 +138,9 @@ def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, case: object) -> 
 
 def measure(problem: Grouped | Batched, rounds: int) -> dict[str, Any]:
     problem.check()
-    contestants = problem.contestants()
+    runs = problem.runs()
     row = dict(problem.row)
-    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=0.1)
+    row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
     row["tflop_per_s"] = {
         name: round(problem.operations / us / 1e6, 1) for name, us in row["us"].items()
     }

@@ -92,7 +92,9 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     works = max(LAUNCHES, copies) if case.is_short else 1
     row: dict[str, Any] = {"case": case.label, "m": case.m, "n": case.n, "k": case.k}
     row |= {"dtype": case.type_name, "graphs_of": works, "operand_sets": copies}
-    row |= race(timed, rounds=rounds, reference="torch", seconds_per_turn=0.1, works_per_call=works)
+    row |= race(
+        timed, rounds=rounds, reference="torch", seconds_per_slice=0.1, works_per_call=works
+    )
     if case.m == case.n == case.k:
         row["burst"] = burst(timed)
     row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}

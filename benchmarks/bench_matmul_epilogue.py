@@ -142,7 +142,7 @@ def measure(
     del got, exact
     m, n, k = shape
     row: dict[str, Any] = {"case": f"{case} {m} x {n} x {k}", "m": m, "n": n, "k": k}
-    row |= race(runs, rounds=rounds, reference="torch", seconds_per_turn=0.1)
+    row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
     row["tera_per_s"] = {name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()}
     ratio = row["speed_over_torch"]["tmaasync"]
     rate, plain = row["tera_per_s"]["tmaasync"], row["tera_per_s"].get("plain")

@@ -89,8 +89,8 @@ def measure(batch: Batch, rounds: int) -> Iterator[dict[str, Any]]:
     batch.check()
     for name, run, size_bytes in batch.directions():
         row: dict[str, Any] = {"case": f"{name}: {batch.label}", "bytes": size_bytes}
-        contestants = {"tmaasync": run, "ops.copy": copy_of(size_bytes)}
-        row |= race(contestants, rounds=rounds, reference="ops.copy")
+        candidates = {"tmaasync": run, "ops.copy": copy_of(size_bytes)}
+        row |= race(candidates, rounds=rounds, reference="ops.copy")
         row["tb_per_s"] = {who: round(size_bytes / us / 1e6, 3) for who, us in row["us"].items()}
         yield row
 

@@ -84,7 +84,7 @@ def some_rows(m: int) -> torch.Tensor:
     return torch.randint(m, (min(m, 128),), device="cuda")
 
 
-# --- contestants ----------------------------------------------------------------------------------
+# --- candidates ----------------------------------------------------------------------------------
 
 
 def able(label: str, runs: Runs) -> Runs:
@@ -172,7 +172,7 @@ def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     reference = "torch" if "torch" in runs else "tmaasync"
     row = {"case": label, "m": m, "n": n, "k": k, "dtype": "float8_e4m3fn"}
     row |= race(
-        runs, rounds=rounds, reference=reference, seconds_per_turn=0.1, works_per_call=works
+        runs, rounds=rounds, reference=reference, seconds_per_slice=0.1, works_per_call=works
     )
     row["tflop_per_s"] = {
         name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()
@@ -237,7 +237,7 @@ def race_blockings(m: int, n: int, k: int, rounds: int) -> None:
     first = name_of(
         scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
     )
-    row = race(runs, rounds=rounds, reference=first, seconds_per_turn=0.05)
+    row = race(runs, rounds=rounds, reference=first, seconds_per_slice=0.05)
     print(f"{m} x {n} x {k}, chosen: {first}")
     for name, us in sorted(row["us"].items(), key=lambda pair: pair[1])[:8]:
         print(f"  {name:40s} {2 * m * n * k / us / 1e6:7.1f} TFLOP/s", flush=True)

@@ -1,7 +1,7 @@
 """ops.matmul where the output has few blocks and K is long, against cuBLAS (torch.matmul).
 
 Writes section "split_k" of the results file. With ``--sweep`` nothing is written: blockings are
-raced, each in turns with torch, and told with their times, best first.
+raced, each interleaved with torch, and printed with their times, best first.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def timed(order: list[Operands], theirs: Any, rounds: int) -> tuple[float, float
         {"tmaasync": captured([one.multiply for one in order]), "torch": theirs},
         rounds=rounds,
         reference="torch",
-        seconds_per_turn=0.02,
+        seconds_per_slice=0.02,
         works_per_call=len(order),
     )
     ratio = raced["speed_over_torch"]["tmaasync"]["median"]

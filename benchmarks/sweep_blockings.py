@@ -23,8 +23,8 @@ from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check
 from bench_split import choose, compile_for
 from race import captured, record
 
+from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._turns import calls_per_turn, device_microseconds
 from tmaasync.ops.gemm.blocking import below, beside, ranked
 
 CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
@@ -47,11 +47,11 @@ LARGE = (
 )
 MULTIPROCESSORS = 132
 BEST = 3
-SECONDS_PER_TURN = 0.15
+SECONDS_PER_SLICE = 0.15
 NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "side_by_side")
 
 
-def contestants(case: Case) -> list[Blocking]:
+def candidates(case: Case) -> list[Blocking]:
     """The model's best and large ones, alone and, unless their groups take turns, in pairs."""
     sides = (case.m, case.n, case.k, MULTIPROCESSORS)
     best = ranked(*sides, on_lines=case.k % 64 == 0)[:BEST]
@@ -95,7 +95,7 @@ def _named(blocking: Blocking) -> dict[str, Any]:
 def in_random_order(
     runs: dict[Blocking | None, Callable[[], Any]], rounds: int
 ) -> dict[Blocking | None, list[float]]:
-    calls = calls_per_turn(runs, SECONDS_PER_TURN)
+    calls = calls_per_slice(runs, SECONDS_PER_SLICE)
     times: dict[Blocking | None, list[float]] = {name: [] for name in runs}
     drawn = random.Random(0)
     for _ in range(rounds):
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     cases = [Case(side, side, side) for side in CUBES] + [Case(*sides) for sides in OTHERS]
-    found = {case: contestants(case) for case in cases}
+    found = {case: candidates(case) for case in cases}
     # Before there is a context, which a process cannot inherit.
     with ProcessPoolExecutor() as pool:
         list(pool.map(compile_for, set(itertools.chain(*found.values()))))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from result_files import Section, write_section
 
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import blocking as model
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_blockings.py"))
-(RECORDED,) = (rows for _, rows in SCRIPT["sections"]())
+(RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
 
 
 def test_the_constants_are_those_of_the_fit() -> None:
@@ -59,5 +59,5 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
 def test_every_product_was_raced_in_two_blockings_or_more(tmp_path: Path) -> None:
     assert len(RECORDED) >= 20
     assert all(len(row["blockings"]) > 1 for row in RECORDED)
-    (tmp_path / "empty.json").write_text(json.dumps({"matmul": {}}))
-    assert list(SCRIPT["sections"](tmp_path)) == []
+    write_section(tmp_path / "gpu" / "matmul.jsonl", Section({}, []))
+    assert list(SCRIPT["recorded"](tmp_path)) == []

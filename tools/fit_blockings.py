@@ -1,23 +1,26 @@
 """Fits the model of products under the power limit to the recorded times of blockings.
 
-Reads section "blockings" of benchmarks/results/*.json, which benchmarks/sweep_blockings.py writes,
+Reads section "blockings" of benchmarks/results, which benchmarks/sweep_blockings.py writes,
 and prints the constants that tmaasync/ops/gemm/blocking.py has.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm.blocking import busiest_work, loads, of_other_form
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from result_files import RESULTS, Row, sections
+
 MULTIPROCESSORS = 132
 LEAST_WORK = 4e9  # multiply-adds of a product that is under the power limit
 STORES = range(0, 300, 10)
@@ -35,12 +38,12 @@ class Fit(NamedTuple):
     """Root of the mean square, relative."""
 
 
-def fitted(rows: list[dict[str, Any]]) -> Fit:
+def fitted(rows: list[Row]) -> Fit:
     """The least squares of the logarithms: each product may have a factor of its own."""
     return min(map(_fitted_with, [rows] * len(STORES), STORES), key=lambda fit: fit.error)
 
 
-def _fitted_with(rows: list[dict[str, Any]], stores_alone: int) -> Fit:
+def _fitted_with(rows: list[Row], stores_alone: int) -> Fit:
     powers, times = [], []
     for row in rows:
         if row["m"] * row["n"] * row["k"] < LEAST_WORK:
@@ -56,7 +59,7 @@ def _fitted_with(rows: list[dict[str, Any]], stores_alone: int) -> Fit:
     return Fit(busiest, energy, float(np.exp(-other)), stores_alone, error)
 
 
-def _lines(row: dict[str, Any], stores_alone: int) -> Iterator[list[float]]:
+def _lines(row: Row, stores_alone: int) -> Iterator[list[float]]:
     """Of each blocking the logarithms of what the model multiplies, and of its time."""
     for entry in row["blockings"]:
         blocking = Blocking(**{name: value for name, value in entry.items() if name != "us"})
@@ -67,17 +70,16 @@ def _lines(row: dict[str, Any], stores_alone: int) -> Iterator[list[float]]:
         yield [float(np.log(work)), loads(blocking), is_other, float(np.log(entry["us"]))]
 
 
-def sections(results: Path = RESULTS) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The recorded rows of every GPU, by the name of its file."""
-    for path in sorted(results.glob("*.json")):
-        whole = json.loads(path.read_text())
-        if "blockings" in whole:
-            yield path.stem, whole["blockings"]["rows"]
+def recorded(results: Path = RESULTS) -> Iterator[tuple[str, list[Row]]]:
+    """Yield every GPU's folder and its rows."""
+    for gpu, name, section in sections(results):
+        if name == "blockings":
+            yield gpu, section.rows
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    for gpu, rows in sections():
+    for gpu, rows in recorded():
         print(gpu)
         for name, value in fitted(rows)._asdict().items():
             print(f"  {name:16s} {value:.3f}")
