@@ -20,7 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import host_race, plain_race, race, record
+from race import (
+    geometric_mean,
+    host_race,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -146,7 +155,7 @@ def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
         last = rows + case.positions - case.rows
         scores = scores.masked_fill(columns[None] > last[:, None], -torch.inf)
     wanted = scores.softmax(-1) @ v[-1, :, kv_head].double()
-    error = ((got[-1, rows, head].double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got[-1, rows, head], wanted)
     if not error < TOLERANCE[case.dtype]:
         raise SystemExit(f"{case.label}: relative error {error:.2e}")
 
@@ -164,12 +173,10 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
     pair = {name: candidates[name] for name in ("tmaasync", reference)}
     row["interleaved"] = plain_race(pair, reference=reference)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
-    ratio = row[f"speed_over_{reference}"]["tmaasync"]
     print(
-        f"{case.label:48s} {rates}  {ratio['median']:.3f} x {reference} "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f}), interleaved "
+        f"{case.label:48s} {rates}  {speed_text(row, reference)}, interleaved "
         f"{row['interleaved']['tmaasync']['median']:.3f}",
         flush=True,
     )
@@ -217,7 +224,7 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     }
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
     row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
     ratio = row["speed_over_bfloat16"]["tmaasync"]
     print(f"{row['case']:56s} {rates}  {ratio['median']:.3f} x bfloat16", flush=True)
@@ -431,13 +438,14 @@ def measure_host() -> dict[str, Any]:
 def measure_padded(*, short: bool, rounds: int) -> None:
     rows = [measure(case, rounds) for case in cases(short=short)]
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
-        ratios = [
-            row["speed_over_cudnn"]["tmaasync"]["median"]
+        alike = [
+            row
             for row in rows
             if (row["head_dim"], row["causal"]) == (head_dim, causal) and "speed_over_cudnn" in row
         ]
         mask = "causal" if causal else "full"
-        print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
+        if alike:
+            print(f"{head_dim} {mask}: geometric mean {geometric_mean(alike, 'cudnn'):.3f} x cuDNN")
     print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
     print(record("attention_host", [measure_host()]))
 

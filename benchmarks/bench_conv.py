@@ -18,7 +18,7 @@ import cupy
 import ml_dtypes
 import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
 from tmaasync.ops._blocking import Blocking
@@ -123,14 +123,14 @@ class Arrays:
     def check(self) -> None:
         """Against float64 on the GPU, on the last image."""
         self.out.fill_(math.nan)
-        got = self.ours()[-1:].double()
+        got = self.ours()[-1:]
         images, filters = (
             array.double().permute(0, 3, 1, 2) for array in (self.images[-1:], self.filters)
         )
         bias = None if self.bias is None else self.bias.double()
         wanted = torch.nn.functional.conv2d(images, filters, bias, **self.case.window)
         wanted = (wanted.relu() if self.case.epilogue else wanted).permute(0, 2, 3, 1)
-        error = ((got - wanted).norm() / wanted.norm()).item()
+        error = relative_error(got, wanted)
         if not error < TOLERANCE or bool(self.out.isnan().any()):
             raise SystemExit(f"{self.case.label}: relative error {error:.2e}")
 
@@ -141,16 +141,12 @@ def measure(arrays: Arrays, rounds: int, seconds_per_slice: float = 0.1) -> dict
     candidates = {"tmaasync": arrays.ours, "torch": arrays.theirs}
     row: dict[str, Any] = {"case": case.label}
     row |= race(candidates, rounds=rounds, reference="torch", seconds_per_slice=seconds_per_slice)
-    row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flop)
     return row
 
 
 def report(row: dict[str, Any]) -> str:
-    ratio = row["speed_over_torch"]["tmaasync"]
-    return (
-        f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {ratio['median']:.3f} x torch "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f})"
-    )
+    return f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {speed_text(row, 'torch')}"
 
 
 # --- the sweep --------------------------------------------------------------------------------
@@ -255,10 +251,8 @@ def main() -> None:
     for case in AIM if options.short else (*AIM, *OTHERS):
         rows.append(measure(Arrays(case), options.rounds))
         print(f"{case.label:56s} {report(rows[-1])}", flush=True)
-    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
-    aim = medians[: len(AIM)]
-    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x torch")
-    print(f"of the shapes of the aim {math.prod(aim) ** (1 / len(aim)):.3f} x torch")
+    print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
+    print(f"of the shapes of the aim {geometric_mean(rows[: len(AIM)], 'torch'):.3f} x torch")
     print(record("conv2d", rows))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
 from tmaasync.ops._blocking import Blocking
@@ -131,7 +131,7 @@ class Batched:
 
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, case: object) -> None:
     wanted = a.double() @ b.double()
-    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got, wanted)
     if not error < TOLERANCE:
         raise SystemExit(f"{case}: relative error {error:.2e}")
 
@@ -141,9 +141,7 @@ def measure(problem: Grouped | Batched, rounds: int) -> dict[str, Any]:
     runs = problem.runs()
     row = dict(problem.row)
     row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
-    row["tflop_per_s"] = {
-        name: round(problem.operations / us / 1e6, 1) for name, us in row["us"].items()
-    }
+    row["tflop_per_s"] = tera_per_second(row, problem.operations)
     return row
 
 
@@ -200,19 +198,14 @@ def run(section: str, problems: Iterator[Any], rounds: int) -> None:
     rows = []
     for problem in problems:
         rows.append(measure(problem, rounds))
-        ratio = rows[-1]["speed_over_torch"]["tmaasync"]
         print(
             f"{rows[-1]['case']:48s} {rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     for kind in dict.fromkeys(row.get("kind", "batched") for row in rows):
-        medians = [
-            row["speed_over_torch"]["tmaasync"]["median"]
-            for row in rows
-            if row.get("kind", "batched") == kind
-        ]
-        print(f"geometric mean, {kind}: {np.exp(np.mean(np.log(medians))):.3f} x torch")
+        alike = [row for row in rows if row.get("kind", "batched") == kind]
+        print(f"geometric mean, {kind}: {geometric_mean(alike, 'torch'):.3f} x torch")
     print(record(section, rows))
 
 

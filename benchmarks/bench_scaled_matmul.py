@@ -15,10 +15,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES
-from race import captured, race, record
+from race import captured, geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
 from tmaasync.ops import scaled_gemm
@@ -75,7 +74,7 @@ def spread(quantised: torch.Tensor, scales: torch.Tensor, *, rows: int) -> torch
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, tolerance: float) -> None:
     """Against float64 products [rows, K] [N, K] on rows drawn at random."""
     wanted = a @ b.T
-    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got, wanted)
     if not error < tolerance:
         raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.T.shape)}: relative error {error:.2e}")
 
@@ -174,17 +173,14 @@ def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     row |= race(
         runs, rounds=rounds, reference=reference, seconds_per_slice=0.1, works_per_call=works
     )
-    row["tflop_per_s"] = {
-        name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()
-    }
+    row["tflop_per_s"] = tera_per_second(row, 2 * m * n * k)
     return row
 
 
 def told(row: dict[str, Any]) -> str:
     figures = ", ".join(f"{name} {figure:.0f}" for name, figure in row["tflop_per_s"].items())
-    ratios = row.get("speed_over_torch", {}).get("tmaasync")
-    ratio = f"  {ratios['median']:.3f} ({ratios['min']:.3f} to {ratios['max']:.3f})"
-    return f"{row['case']:28s} TFLOP/s: {figures}{ratio if ratios else ''}"
+    speed = f"  {speed_text(row, 'torch')}" if "speed_over_torch" in row else ""
+    return f"{row['case']:28s} TFLOP/s: {figures}{speed}"
 
 
 # --- every blocking -------------------------------------------------------------------------------
@@ -266,11 +262,9 @@ def main() -> None:
         for m, n, k in sizes:
             rows.append(measure(case, m, n, k, options.rounds))
             print(told(rows[-1]), flush=True)
-        raced = [
-            row["speed_over_torch"]["tmaasync"]["median"] for row in rows if "torch" in row["us"]
-        ]
+        raced = [row for row in rows if "torch" in row["us"]]
         if raced:
-            print(f"{section}: geometric mean {np.exp(np.mean(np.log(raced))):.3f} x torch")
+            print(f"{section}: geometric mean {geometric_mean(raced, 'torch'):.3f} x torch")
         print(record(section, rows))
 
 

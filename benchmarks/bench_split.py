@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check, mean, measure
-from race import captured, race, record
+from race import captured, race, record, speed_text
 
 from tmaasync import _arrays, _driver
 from tmaasync._driver.launches import _native
@@ -173,10 +173,10 @@ def main() -> None:
     rows = []
     for case in cases:
         rows.append(measure(case, options.rounds))
-        ratio, us = rows[-1]["speed_over_torch"]["tmaasync"], rows[-1]["us"]
+        us = rows[-1]["us"]
         print(
             f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     print(f"geometric mean: {mean(rows)}")
