@@ -21,6 +21,7 @@ import torch
 from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
+from tmaasync._tile.window import window_of
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Epilogue
 from tmaasync.ops._plans import PlanCache
@@ -28,7 +29,6 @@ from tmaasync.ops.conv2d import choose_blocking, conv2d_kernel, conv2d_tiles, op
 from tmaasync.ops.conv2d import kernel as kernels
 from tmaasync.ops.conv2d import plan as plans
 from tmaasync.ops.conv2d.kernel import RATE
-from tmaasync.tile.window import window_of
 
 TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import functools
 import os
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -210,20 +211,24 @@ class EmulatedLaunch:
         return size
 
     def release(self) -> None:
-        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what does as `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Run with the first arguments (tiles or pointers) at other addresses; no streams here.
 
         May be used from several threads.
         """
         del stream
         with self._lock:
-            self._aim(addresses)
+            self._write(addresses)
             self()
 
-    def _aim(self, addresses: Sequence[int]) -> None:
+    def _write(self, addresses: Sequence[int]) -> None:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)

@@ -1,4 +1,4 @@
-"""What the producer and the consumers of a ring do with each stage, as a value."""
+"""What the producer and the consumers of a pipeline do with each stage, as a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONSUMER_STEPS = ("wait", "read", "arrive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingProtocol:
-    """What the roles of a ring do with each stage; ``for_ring`` builds the standard one.
+    """What the roles of a pipeline do with each stage; ``for_ring`` builds the standard protocol.
 
     Describe your own kernel by editing it with ``dataclasses.replace``:
 
@@ -30,11 +30,11 @@ class RingProtocol:
     * ``producer_phase``, ``consumer_phase``: the parity of the first wait.
     * ``consumers_pre_arrive``: every consumer arrives on every empty barrier before the loop.
     * ``reads_in_flight``: reads that still run after their step: N of ``wgmma.wait_group<N>``.
-    * ``release_lag``: ``arrive`` releases the stage that was read so many steps of the ring before.
+    * ``release_lag``: ``arrive`` releases the stage that was read this many steps before.
 
     >>> from dataclasses import replace
-    >>> ring = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 64))
-    >>> replace(ring, release_lag=1).consumer
+    >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 64))
+    >>> replace(protocol, release_lag=1).consumer
     ('wait', 'read', 'arrive')
     """
 
@@ -53,7 +53,7 @@ class RingProtocol:
     release_lag: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what describes no ring at all; whether a ring works, the search says."""
+        """Reject numbers that describe no pipeline; whether a pipeline works, the search finds."""
         if broken := tuple(_violations(self)):
             raise ArgumentError("\n".join(str(violation) for violation in broken))
 
@@ -70,7 +70,7 @@ class RingProtocol:
 
 
 def remedies(protocol: RingProtocol) -> tuple[Violation, ...]:
-    """Return where a protocol departs from a sound one, most telling first."""
+    """Return where a protocol departs from a sound one, the likeliest cause first."""
     return (
         *_order_remedies(protocol),
         *_count_remedies(protocol),

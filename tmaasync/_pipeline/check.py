@@ -1,4 +1,4 @@
-"""The search for a run in which the protocol of a ring goes wrong.
+"""The search for an interleaving in which the protocol of a pipeline goes wrong.
 
 The model is a loop without end: fill ``k`` goes into stage ``k % stages``, and each consumer reads
 every fill in order. The barriers are those of ``tmaasync.barrier``. The loads of one fill land in
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from tmaasync._pipeline.protocol import RingProtocol, remedies
 from tmaasync.barrier import BarrierWord
 from tmaasync.errors import ProtocolError
-from tmaasync.pipeline.protocol import RingProtocol, remedies
 
 __all__ = ["RingFault", "check_protocol", "find_fault"]
 
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFault:
-    """How a ring fails: the shortest run that leads there, what is wrong then, and the remedy.
+    """How a pipeline fails: the shortest run that leads there, what is wrong then, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -53,14 +53,14 @@ def check_protocol(protocol: RingProtocol) -> None:
 def find_fault(protocol: RingProtocol) -> RingFault | None:
     """Search all runs, shortest first, for a deadlock, an overwrite or a misused barrier.
 
-    Consumers are alike: up to four move one by one; of more, all but three move together. A ring
-    too large to search raises ``ProtocolError``.
+    Consumers are alike: up to four move one by one; of more, all but three move together. A
+    pipeline too large to search raises ``ProtocolError``.
 
     >>> from dataclasses import replace
-    >>> ring = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
-    >>> find_fault(ring) is None
+    >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
+    >>> find_fault(protocol) is None
     True
-    >>> print(find_fault(replace(ring, expected_bytes=64)))
+    >>> print(find_fault(replace(protocol, expected_bytes=64)))
     stale read after 3 steps:
       1. producer passes empty[0] on parity 1, arrives on full[0] expecting 64 bytes
       2. producer loads fill 0 into stage 0
@@ -68,21 +68,21 @@ def find_fault(protocol: RingProtocol) -> RingFault | None:
     consumer 0 reads fill 0 in stage 0, of which 32 bytes have not landed.
     expected_bytes is 64; 1 x 64 are announced per stage, whose loads bring 96. Announce 96 once.
     """
-    ring = _Ring(protocol)
-    here = _Visit(ring.start())
-    seen = {ring.key(here.state)}
+    search = _Search(protocol)
+    here = _Visit(search.start())
+    seen = {search.key(here.state)}
     queue = deque([here])
     while queue:
         here = queue.popleft()
         try:
-            events = list(ring.events(here.state))
+            events = list(search.events(here.state))
         except ProtocolError as error:
             kind = error.kind if isinstance(error, _HazardError) else "barrier"
             return _fault(kind, here, str(error), protocol)
         if not events:
-            return _fault("deadlock", here, ring.who_waits(here.state), protocol)
+            return _fault("deadlock", here, search.who_waits(here.state), protocol)
         for step, state in events:
-            key = ring.key(state)
+            key = search.key(state)
             if key not in seen:
                 seen.add(key)
                 queue.append(_Visit(state, here, step))
@@ -117,7 +117,7 @@ class _Visit(NamedTuple):
     step: str = ""
 
 
-class _Ring:
+class _Search:
     """The moves that a protocol allows in a state."""
 
     def __init__(self, protocol: RingProtocol) -> None:
@@ -127,13 +127,13 @@ class _Ring:
         self.groups = _groups(protocol.consumers)
 
     def start(self) -> _State:
-        ring = self.protocol
-        stages = range(ring.stages)
-        full = (BarrierWord.for_count(ring.full_arrivals, f"full[{stage}]") for stage in stages)
-        empty = (BarrierWord.for_count(ring.empty_arrivals, f"empty[{stage}]") for stage in stages)
-        if ring.consumers_pre_arrive:
-            empty = (_arrive(word, ring.consumers) for word in empty)
-        return _State(tuple(full), tuple(empty), 0, 0, ring.load_bytes, (0,) * len(self.groups))
+        given = self.protocol
+        stages = range(given.stages)
+        full = (BarrierWord.for_count(given.full_arrivals, f"full[{stage}]") for stage in stages)
+        empty = (BarrierWord.for_count(given.empty_arrivals, f"empty[{stage}]") for stage in stages)
+        if given.consumers_pre_arrive:
+            empty = (_arrive(word, given.consumers) for word in empty)
+        return _State(tuple(full), tuple(empty), 0, 0, given.load_bytes, (0,) * len(self.groups))
 
     def events(self, state: _State) -> Iterator[tuple[str, _State]]:
         """Yield what can happen next; a hazard or a misused barrier raises."""
@@ -145,8 +145,8 @@ class _Ring:
     def key(self, state: _State) -> tuple[object, ...]:
         """Return the state as seen from the slowest consumer: equal keys have the same future.
 
-        Counted from that consumer's fill, stages and parities are alike at every turn of the ring,
-        and consumers of a group of one can change places.
+        Counted from that consumer's fill, stages and parities are alike in every lap, and consumers
+        of a group of one are interchangeable.
         """
         stages, blocks = self.protocol.stages, len(self.consumer_blocks)
         first = min(state.consumers) // blocks
@@ -155,15 +155,15 @@ class _Ring:
             for fill in range(first, first + stages)
             for word in (state.full[fill % stages], state.empty[fill % stages])
         )
-        places = [position - first * blocks for position in state.consumers]
-        alone = len(places) - (self.groups[-1].size > 1)
+        positions = [position - first * blocks for position in state.consumers]
+        alone = len(positions) - (self.groups[-1].size > 1)
         return (
             words,
             state.producer - first * len(self.producer_blocks),
             state.fills_landed - first,
             state.bytes_to_land,
-            *sorted(places[:alone]),
-            *places[alone:],
+            *sorted(positions[:alone]),
+            *positions[alone:],
             # Before the first fill nothing was read and nothing can be released.
             min(first, max(self.protocol.release_lag, self.protocol.reads_in_flight)),
         )
@@ -181,21 +181,21 @@ class _Ring:
         fill, block = divmod(state.producer, len(self.producer_blocks))
         lap, stage = divmod(fill, self.protocol.stages)
         parity = (self.protocol.producer_phase + lap) & 1
-        full, told = state.full[stage], []
+        full, done = state.full[stage], []
         for step in self.producer_blocks[block]:
             match step:
                 case "wait":
                     if not state.empty[stage].has_completed(parity):
                         return
-                    told.append(f"passes empty[{stage}] on parity {parity}")
+                    done.append(f"passes empty[{stage}] on parity {parity}")
                 case "load":
                     self._refuse_overwrite(state, fill)
-                    told.append(f"loads fill {fill} into stage {stage}")
+                    done.append(f"loads fill {fill} into stage {stage}")
                 case _:
                     full, words = self._signal_full(step, full)
-                    told.append(words)
+                    done.append(words)
         yield (
-            f"producer {', '.join(told)}",
+            f"producer {', '.join(done)}",
             state._replace(full=_with(state.full, stage, full), producer=state.producer + 1),
         )
 
@@ -243,23 +243,23 @@ class _Ring:
         fill, block = divmod(state.consumers[consumer], len(self.consumer_blocks))
         lap, stage = divmod(fill, self.protocol.stages)
         parity = (self.protocol.consumer_phase + lap) & 1
-        empty, told = state.empty, []
+        empty, done = state.empty, []
         for step in self.consumer_blocks[block]:
             match step:
                 case "wait":
                     if not state.full[stage].has_completed(parity):
                         return
-                    told.append(f"passes full[{stage}] on parity {parity}")
+                    done.append(f"passes full[{stage}] on parity {parity}")
                 case "read":
                     self._refuse_stale_read(state, fill, group.name)
-                    told.append(f"reads fill {fill} in stage {stage}")
+                    done.append(f"reads fill {fill} in stage {stage}")
                 case _:
                     empty, words = self._release(
                         empty, fill - self.protocol.release_lag, group.size
                     )
-                    told.append(words)
+                    done.append(words)
         consumers = _with(state.consumers, consumer, state.consumers[consumer] + 1)
-        yield f"{group.name} {', '.join(told)}", state._replace(empty=empty, consumers=consumers)
+        yield f"{group.name} {', '.join(done)}", state._replace(empty=empty, consumers=consumers)
 
     def _refuse_stale_read(self, state: _State, fill: int, reader: str) -> None:
         if fill < state.fills_landed:

@@ -1,4 +1,4 @@
-"""What tiles and maps have in common: they stand for arrays, and a kernel takes them."""
+"""What tiles and ragged maps share: a kernel takes them as arguments, and each holds an array."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import ClassVar
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import Element
-from tmaasync.tile.cut import Cut
+from tmaasync._tile.cut import Cut
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 __all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
 
 
 class KernelArgument:
-    """Bytes for a kernel's parameter, their type there, and the array that must stay in place."""
+    """Bytes for a kernel's parameter, their type there, and the array, which must not move."""
 
     __slots__ = ()
 
@@ -37,12 +38,12 @@ class KernelArgument:
 
     @property
     def address(self) -> int:
-        """What the parameter's first word says: a ragged map starts below its array."""
+        """The parameter's first word; of a ragged map it lies below the array."""
         return int.from_bytes(self.argument[:8], "little")
 
     @property
     def array(self) -> object:
-        """The array behind it, which stays alive as long as this does."""
+        """The array, which stays alive as long as this argument."""
         return self._view.owner
 
     @property
@@ -125,12 +126,12 @@ class MapForm:
     """What tiles over arrays that look alike share: everything but where each array lies."""
 
     cut: Cut
-    view: ArrayView  # of the first such array, without its owner
+    view: ArrayView  # of the first of these arrays, without its owner
     descriptor: bytes
 
 
 class MapTile(KernelArgument, CutSizes):
-    """A tile behind a tensor map: a form, and an array's address."""
+    """A tile with a tensor map: a form, and an array's address."""
 
     __slots__ = ("_address", "_form", "_lease", "_owner")
 
@@ -152,6 +153,11 @@ class MapTile(KernelArgument, CutSizes):
         return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
 
     @property
+    def spec(self) -> TensorMapSpec | Im2colSpec:
+        """What the 128 bytes say."""
+        raise NotImplementedError
+
+    @property
     def descriptor(self) -> bytes:
         """The 128 bytes of the ``CUtensorMap``; the first eight are the array's address."""
         return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
@@ -165,12 +171,12 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def address(self) -> int:
-        """Where the map says the array is."""
+        """The array's address, as in the map."""
         return self._address
 
     @property
     def array(self) -> object:
-        """The array behind the tile, which stays alive as long as the tile."""
+        """The array, which stays alive as long as the tile."""
         return self._owner
 
     @property
@@ -185,7 +191,7 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def is_current(self) -> bool:
-        """Whether the array is still where the map says."""
+        """Whether the array is still at the map's address."""
         seen = fingerprint(self._owner)
         if seen is not None:
             return seen[0] == self._address

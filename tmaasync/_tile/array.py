@@ -1,4 +1,4 @@
-"""Many tiles of one type in one piece of memory, for kernels that pick or edit them by number."""
+"""Tiles of one type in one block of memory, for kernels that pick or edit them by index."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tmaasync._memory import placed
+from tmaasync._tile.argument import KernelArgument, MapTile
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.tile.argument import KernelArgument
-from tmaasync.tile.im2col import TMATensorTileIm2col
-from tmaasync.tile.tiled import TMATensorTile
 
 __all__ = ["TMATensorTileArray"]
 
 _STRUCT = struct.Struct("<QQ")
-
-_Tile = TMATensorTile | TMATensorTileIm2col
 
 
 class TMATensorTileArray(KernelArgument):
@@ -44,12 +40,12 @@ class TMATensorTileArray(KernelArgument):
 
     _kind = "tiles"
 
-    def __init__(self, tiles: Sequence[TMATensorTile | TMATensorTileIm2col]) -> None:
+    def __init__(self, tiles: Sequence[MapTile]) -> None:
         """Lay the tiles out in memory."""
         found = _violations(tiles)
         if found:
             raise ArgumentError("\n".join(map(str, found)))
-        self._tiles: list[_Tile] = list(tiles)
+        self._tiles: list[MapTile] = list(tiles)
         self._memory = placed(tiles[0].device, b"".join(tile.argument for tile in tiles))
 
     def __repr__(self) -> str:
@@ -59,22 +55,22 @@ class TMATensorTileArray(KernelArgument):
         """How many tiles there are."""
         return len(self._tiles)
 
-    def __iter__(self) -> Iterator[_Tile]:
+    def __iter__(self) -> Iterator[MapTile]:
         """The tiles, as the host wrote them."""
         return iter(self._tiles)
 
-    def __getitem__(self, index: int) -> _Tile:
+    def __getitem__(self, index: int) -> MapTile:
         """The tile of this number, as the host wrote it; edits of kernels are in `descriptors`."""
-        return self._tiles[self._place(index)]
+        return self._tiles[self._position(index)]
 
-    def __setitem__(self, index: int, tile: TMATensorTile | TMATensorTileIm2col) -> None:
+    def __setitem__(self, index: int, tile: MapTile) -> None:
         """Write another tile of the same type. No kernel that uses the array may be running."""
-        place = self._place(index)
+        position = self._position(index)
         found = _violations([self._tiles[0], tile])
         if found:
             raise ArgumentError("\n".join(map(str, found)))
-        self._memory.write(place * len(tile.argument), tile.argument)
-        self._tiles[place] = tile
+        self._memory.write(position * len(tile.argument), tile.argument)
+        self._tiles[position] = tile
 
     @property
     def descriptors(self) -> tuple[bytes, ...]:
@@ -110,7 +106,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def array(self) -> object:
-        """The array behind the first tile."""
+        """The first tile's array."""
         return self._tiles[0].array
 
     @property
@@ -125,11 +121,11 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def is_current(self) -> bool:
-        """Whether every array is still where its map says."""
+        """Whether every array is still at its map's address."""
         return all(tile.is_current for tile in self._tiles)
 
     def check_alive(self, argument: str | None = None) -> None:
-        """Check that every array is still where its map says.
+        """Check that every array is still at its map's address.
 
         Raises:
             StaleTileError: One was freed, resized or moved since its tile was made.
@@ -137,13 +133,13 @@ class TMATensorTileArray(KernelArgument):
         for index, tile in enumerate(self._tiles):
             tile.check_alive(f"{argument or self._kind}[{index}]")
 
-    def _place(self, index: int) -> int:
-        place = operator.index(index)
-        if not -len(self) <= place < len(self):
+    def _position(self, index: int) -> int:
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
             raise IndexError(
-                f"index is {place}; the array has {len(self)} tiles. Pass 0 to {len(self) - 1}."
+                f"index is {position}; the array has {len(self)} tiles. Pass 0 to {len(self) - 1}."
             )
-        return place % len(self)
+        return position % len(self)
 
 
 def _violations(tiles: Sequence[object]) -> list[Violation]:
@@ -157,7 +153,7 @@ def _violations(tiles: Sequence[object]) -> list[Violation]:
             "Pass what create_tma_tile, or a template's bind, returned",
         )
         for index, tile in enumerate(tiles)
-        if not isinstance(tile, _Tile)
+        if not isinstance(tile, MapTile)
     ]
     if strangers:
         return strangers
@@ -166,7 +162,7 @@ def _violations(tiles: Sequence[object]) -> list[Violation]:
         Violation(
             f"tiles[{index}].{name}",
             getattr(tile, name),
-            f"that of tiles[0] is {getattr(first, name)}, and all are of one type on one device",
+            f"tiles[0] has {getattr(first, name)}, and all are of one type on one device",
             "Make the tiles with the same shape, box, swizzle and element type",
         )
         for index, tile in enumerate(tiles)

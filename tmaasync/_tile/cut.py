@@ -1,4 +1,4 @@
-"""How a tile is cut into boxes, and what any tile must be."""
+"""How a tile is cut into boxes, and the rules of every tile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CUDA_SWIZZLE = {
 
 
 def cuda_sides(template: str, sides: Sequence[int]) -> str:
-    """Sides as a type of CUDA C++."""
+    """Return sides as a type of CUDA C++."""
     return f"tmaasync::{template}<{', '.join(map(str, sides))}>"
 
 
@@ -98,7 +98,7 @@ class Cut:
 
 
 def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, ...]:
-    """The box of a tile that names none; `create_tma_tile` states the rule."""
+    """Return the box of a tile without ``box_shape``; `create_tma_tile` states the rule."""
     last = tile_shape[-1]
     if swizzle is not Swizzle.NONE:
         last = min(last, swizzle.span_bytes // itemsize)
@@ -106,7 +106,7 @@ def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) ->
 
 
 def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
-    """A tile of about so many bytes, in one box, filled from the innermost dimension outwards."""
+    """Return a tile of about ``tile_bytes`` in one box, filled from the innermost side outwards."""
     granule = max(1, _GRANULE_BYTES // view.element.itemsize)
     left = tile_bytes // view.element.itemsize
     sides: list[int] = []
@@ -120,12 +120,12 @@ def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
 
 
 def equal_part(side: int, limit: int = MAX_BOX_SIDE) -> int:
-    """The largest divisor of a side that a box may have."""
+    """Return the largest divisor of a side that a box may have."""
     return next(part for part in range(min(side, limit), 0, -1) if side % part == 0)
 
 
 def raise_if(violations: Sequence[Violation]) -> None:
-    """Raise all of them as one error, if there are any."""
+    """Raise all violations as one error, if there are any."""
     if violations:
         raise TensorMapError(tuple(violations))
 
@@ -136,7 +136,7 @@ def argument_violations(
     box_shape: tuple[Any, ...] | None,
     element_strides: tuple[Any, ...],
 ) -> list[Violation]:
-    """What is wrong with the numbers per side before any map is made of them."""
+    """Return what is wrong with the numbers per side, before a map is made of them."""
     per_side = {"tile_shape": tile_shape, "element_strides": element_strides}
     if box_shape is not None:
         per_side["box_shape"] = box_shape
@@ -158,7 +158,7 @@ def argument_violations(
 
 
 def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> Iterator[Violation]:
-    """One positive integer per dimension."""
+    """Yield where there is not one positive integer per dimension."""
     if len(values) != rank:
         yield Violation(
             argument,
@@ -177,12 +177,12 @@ def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> It
 
 
 def is_positive_integer(value: object) -> bool:
-    """Whether a value counts something: an int of any library, 1 or more."""
+    """Tell whether a value is a count: an int of any library, 1 or more."""
     return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() > 0
 
 
 def layout_violations(view: ArrayView) -> list[Violation]:
-    """Rules that the spec cannot state, because it has no innermost stride."""
+    """Return violations that the spec cannot find, because it has no innermost stride."""
     last, itemsize = view.strides_bytes[-1], view.element.itemsize
     if last == itemsize or view.shape[-1] <= 1:
         return []
@@ -198,7 +198,7 @@ def layout_violations(view: ArrayView) -> list[Violation]:
 
 
 def cut_violations(cut: Cut) -> list[Violation]:
-    """What shared memory does not allow, whatever the tensor map says."""
+    """Return what shared memory does not allow, whatever the tensor map."""
     found = []
     if cut.tile_bytes > MAX_SHARED_BYTES:
         found.append(
@@ -207,7 +207,7 @@ def cut_violations(cut: Cut) -> list[Violation]:
                 cut.tile_shape,
                 f"it takes {cut.tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
                 "shared memory",
-                "Choose a smaller tile; two to four of them fit a ring",
+                "Choose a smaller tile; a pipeline holds two to four of them",
             )
         )
     row_bytes, span = cut.box_shape[-1] * cut.element.itemsize, cut.swizzle.span_bytes

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.errors import Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
-from tmaasync.ragged.base import RaggedMap
-from tmaasync.ragged.batch import MAX_ROWS, refuse
-from tmaasync.ragged.rules import (
+from tmaasync._ragged.base import RaggedMap
+from tmaasync._ragged.batch import MAX_ROWS, refuse
+from tmaasync._ragged.rules import (
     address_violations,
     raise_if,
     row_violations,
     sequence_violations,
     window_violations,
 )
+from tmaasync.errors import Violation
+from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["RaggedTMA3DTile", "create_ragged_tma_3d_tile"]
@@ -71,7 +71,7 @@ class RaggedTMA3DTile(RaggedMap):
     def load_coordinates(
         self, start: int, length: int, row: int, head: int, column: int = 0
     ) -> tuple[int, ...]:
-        """Where in the map a tile starts, outermost dimension first; it serves loads and stores.
+        """Return where in the map a tile starts, outermost dimension first, for loads and stores.
 
         Args:
             start: First row of the sequence in the packed array.
@@ -82,7 +82,7 @@ class RaggedTMA3DTile(RaggedMap):
 
         Raises:
             ArgumentError: The sequence is longer than ``max_length`` or leaves the array, the tile
-                starts in front of it, or there is no such head or chunk.
+                starts before it, or there is no such head or chunk.
             TensorMapError: The innermost coordinate is no multiple of 16 bytes.
         """
         total_rows = self._view.shape[0]
@@ -112,7 +112,7 @@ class RaggedTMA3DTile(RaggedMap):
     def store_coordinates(
         self, start: int, length: int, row: int, head: int, column: int = 0
     ) -> tuple[int, ...]:
-        """The same as `load_coordinates`."""
+        """Return the same as `load_coordinates`."""
         return self.load_coordinates(start, length, row, head, column)
 
 
@@ -136,7 +136,7 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
         rows: Rows of a sequence that one tile spans, with all their groups.
         columns: Columns that one tile spans; by default all.
         chunk_columns: Have one instruction move all columns, cut into chunks of this many that lie
-            one behind the other in shared memory. It divides ``columns`` and the last dimension.
+            one after the other in shared memory. It divides ``columns`` and the last dimension.
         max_length: Rows of the longest sequence; by default ``rows``, for callers that describe
             what is left of a sequence from each tile on.
         swizzle: As in `create_tma_tile`.
@@ -183,7 +183,7 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
 
 
 def _merged(view: ArrayView, max_length: int, chunk_columns: int | None) -> ArrayView:
-    """The array as the map sees it: cursor and heads, (chunks,) window, (groups,) columns."""
+    """Return the array as the map has it: cursor and heads, (chunks,) window, (groups,) columns."""
     total_rows, heads = view.shape[:2]
     row_stride, head_stride = view.strides_bytes[:2]
     chunks: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What every map over sequences must be, and every tile of a sequence."""
+"""The rules of every ragged map, and of every tile of a sequence."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sequence_violations(
 
 
 def row_violations(argument: str, row: int) -> Iterator[Violation]:
-    """A tile may start behind a sequence, but not in front of it."""
+    """A tile may start after the end of a sequence, but not before its start."""
     if row < 0:
-        rule = "the rows in front of a sequence belong to another one"
+        rule = "the rows before a sequence belong to another one"
         yield Violation(argument, row, rule, "Start at 0")

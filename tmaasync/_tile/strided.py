@@ -1,4 +1,4 @@
-"""Arrays of any strides as kernels see them without a tensor map."""
+"""Arrays of any strides, for kernels that copy without a tensor map."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import struct
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.argument import KernelArgument
+from tmaasync._tile.cut import raise_if
 from tmaasync.errors import Violation
-from tmaasync.tile.argument import KernelArgument
-from tmaasync.tile.cut import raise_if
 
 __all__ = ["StridedTensor", "strided_violations"]
 
@@ -17,7 +17,7 @@ _MAX_RANK = 5
 
 
 class StridedTensor(KernelArgument):
-    """Address, strides and extents of an array of 1 to 5 dimensions: what a loop of threads needs.
+    """Address, strides and extents of an array of 1 to 5 dimensions: for loops of threads.
 
     No alignment is asked for, and strides may be anything: padded, zero, negative. Pass it to a
     kernel for a parameter of the type `cuda_type`.
@@ -60,7 +60,7 @@ class StridedTensor(KernelArgument):
 
 
 def strided_violations(view: ArrayView) -> list[Violation]:
-    """What a kernel's 32-bit coordinates do not allow."""
+    """Return what a kernel's 32-bit coordinates do not allow."""
     found = []
     if not 1 <= view.ndim <= _MAX_RANK:
         remedy = "Pass array.reshape(1)" if view.ndim == 0 else "Fold dimensions, or loop over one"

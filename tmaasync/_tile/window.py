@@ -1,4 +1,4 @@
-"""What a filter sees of images: its taps, and where it is put."""
+"""The window of a convolution filter: its taps, strides, dilations and corners."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tmaasync._tile.cut import is_positive_integer, per_side_violations, raise_if
 from tmaasync.errors import Violation
-from tmaasync.tile.cut import is_positive_integer, per_side_violations, raise_if
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
 
@@ -37,8 +37,8 @@ class Window:
 
     def first_pixel(self, outputs: Sequence[int]) -> tuple[int, ...]:
         """Where the first tap is for an output pixel, which may be outside the images."""
-        places = zip(self.lower_corner, outputs, self.strides, strict=True)
-        return tuple(low + output * stride for low, output, stride in places)
+        starts = zip(self.lower_corner, outputs, self.strides, strict=True)
+        return tuple(low + output * stride for low, output, stride in starts)
 
 
 def window_of(
@@ -50,9 +50,9 @@ def window_of(
     lower: Sequence[int] | None = None,
     upper: Sequence[int] | None = None,
 ) -> Window:
-    """The window of a filter over images of so many spatial dimensions.
+    """Return the window of a filter over images with this number of spatial dimensions.
 
-    Arguments as in `create_tma_tile_im2col`; the corners, if given, stand in place of the padding.
+    Arguments as in `create_tma_tile_im2col`; the corners, if given, replace the padding.
 
     Raises:
         TensorMapError: An argument has the wrong number of entries, or entries out of range.

@@ -1,4 +1,4 @@
-"""A batch of sequences: their lengths, or the running sums of these, checked and in host memory."""
+"""A batch of sequences: lengths or their running sums, checked and in host memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def running_sums(
     max_length: int,
     total_rows: int | None = None,
 ) -> npt.NDArray[np.int32]:
-    """The running sums of a batch: 0 first, the total last, one entry more than sequences.
+    """Return the running sums of a batch: 0 first, the total last, one entry more than sequences.
 
     An array on a device is read, which waits for the device.
 
     Args:
         lengths: Rows of each sequence.
-        cu_seqlens: In their place, the running sums.
+        cu_seqlens: Instead of the lengths, their running sums.
         max_length: Rows of the longest sequence allowed.
         total_rows: Rows of the packed array, if there is one already.
 
@@ -52,7 +52,7 @@ def running_sums(
 
 
 def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
-    """Which of the two was given, and its value.
+    """Return the name and the value of the one that was given.
 
     Raises:
         ArgumentError: Both or neither.
@@ -111,7 +111,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
         return np.asarray(values.cpu().numpy())
     if view.framework == "jax" or view.device is None:
         return np.asarray(values)
-    rule = "only CuPy, torch and JAX say how to bring an array to the host"
+    rule = "only CuPy, torch and JAX can copy an array to the host"
     raise ArgumentError(
         str(Violation(argument, "an array on a device", rule, "Pass a NumPy array"))
     )
@@ -142,13 +142,13 @@ def _length_violations(lengths: _Integers, max_length: int) -> Iterator[Violatio
 def _sum_violations(sums: _Integers, max_length: int) -> Iterator[Violation]:
     if sums.size == 0 or sums[0] != 0:
         value = sums[0] if sums.size else "missing"
-        rule = "the first sequence starts at row 0, and running sums say so"
-        yield Violation("cu_seqlens[0]", value, rule, "Put a 0 in front of the running sums")
+        rule = "the first sequence starts at row 0, and so do running sums"
+        yield Violation("cu_seqlens[0]", value, rule, "Put a 0 before the running sums")
     lengths = np.diff(sums)
     if falling := _first(lengths < 0):
         index, more = falling
         rule = f"running sums never decrease, and cu_seqlens[{index}] is {sums[index]}{more}"
-        remedy = "Pass numpy.cumsum of the lengths behind a 0"
+        remedy = "Pass a 0, then numpy.cumsum of the lengths"
         yield Violation(f"cu_seqlens[{index + 1}]", sums[index + 1], rule, remedy)
     if longer := _first(lengths > max_length):
         index, more = longer

@@ -1,4 +1,26 @@
-"""One tensor map over sequences of different lengths, clipped by the hardware at each one's end."""
+"""Packed sequences of different lengths: one tensor map that TMA clips at each sequence's end.
+
+A packed array holds the sequences one after the other along its ragged dimension. The map has that
+dimension twice: as a *window* of ``max_length`` rows in its place, and as a *cursor* over all rows,
+outermost. Where the map's coordinates put row r of a sequence of L rows that starts at row p:
+
+| coordinate | value | so that |
+|---|---|---|
+| cursor | p + L | no row after the sequence is in the window |
+| window | ``max_length`` - L + r | rows from L on are out of bounds |
+| address | ``max_length`` rows below the array | cursor and window together reach row p + r |
+
+| row of the tile | a load | a store, a reduction |
+|---|---|---|
+| 0 <= r < L | brings row p + r | writes row p + r |
+| r >= L | writes fill, which the barrier counts | is dropped |
+| r < 0 | rejected: the row belongs to the sequence before | rejected |
+
+| factory | coordinates | class |
+|---|---|---|
+| `create_ragged_tensor_map` | the array's, and the cursor | `RaggedTensorMap` |
+| `create_ragged_tma_3d_tile` | heads merged with the cursor | `RaggedTMA3DTile` |
+"""
 
 from __future__ import annotations
 
@@ -13,23 +35,28 @@ import numpy.typing as npt
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.errors import TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
-from tmaasync.ragged.base import RaggedMap
-from tmaasync.ragged.batch import refuse, running_sums
-from tmaasync.ragged.rules import (
+from tmaasync._ragged.base import RaggedMap
+from tmaasync._ragged.batch import refuse, running_sums
+from tmaasync._ragged.heads import RaggedTMA3DTile, create_ragged_tma_3d_tile
+from tmaasync._ragged.rules import (
     address_violations,
     raise_if,
     row_violations,
     sequence_violations,
     window_violations,
 )
+from tmaasync.errors import TensorMapError, Violation
+from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
+    "RaggedMap",
+    "RaggedTMA3DTile",
     "RaggedTensorMap",
     "RaggedWork",
     "create_ragged_tensor_map",
+    "create_ragged_tma_3d_tile",
+    "running_sums",
 ]
 
 _MAX_RANK = 4
@@ -43,7 +70,7 @@ class RaggedWork(NamedTuple):
         sequences: Which sequence the tile belongs to.
         rows: Its first row within the sequence.
         coordinates: Where in the map it starts, one row of 32-bit numbers per tile: innermost
-            first, as the device takes them, 0 along the dimensions beside the ragged one.
+            first, as the device takes them, 0 along the other dimensions of the array.
     """
 
     sequences: npt.NDArray[np.int32]
@@ -62,10 +89,10 @@ class RaggedTensorMap(RaggedMap):
     The map has one dimension more than the array. The ragged dimension of stride s is in it twice:
     outermost as a *cursor* over all rows, and in its own place as a *window* of ``max_length``
     rows. For row r of a sequence of length L that starts at row p, the cursor is p + L and the
-    window max_length - L + r; together they reach row p + r and max_length rows more, which the
-    map's address takes back: it lies ``max_length * s`` below the array. From r = L on the window
-    is out of bounds. Addresses below the array or beyond the sequence are never formed from
-    coordinates that are in bounds.
+    window max_length - L + r; together they reach row p + r and max_length rows more. The map's
+    address makes up for these: it lies ``max_length * s`` below the array. From r = L on the window
+    is out of bounds. No coordinates in bounds give an address below the array or beyond the
+    sequence.
 
     Sources: the clipping of loads and stores, and loads through an address below the allocation,
     were measured on an H200 (docs/hardware.md).
@@ -110,7 +137,7 @@ class RaggedTensorMap(RaggedMap):
         return self._view.shape[self.ragged_dim]
 
     def rebind(self, array: object) -> RaggedTensorMap:
-        """The same map over another array of the same shape, strides, type and device.
+        """Return the same map over another array of the same shape, strides, type and device.
 
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
@@ -127,7 +154,7 @@ class RaggedTensorMap(RaggedMap):
     # --- coordinates ----------------------------------------------------------------------------
 
     def load_coordinates(self, start: int, length: int, at: Sequence[int]) -> tuple[int, ...]:
-        """Where in the map a tile of one sequence starts, outermost dimension first.
+        """Return where in the map a tile of one sequence starts, outermost dimension first.
 
         As `spec.check_coordinates` takes it; the device's ``load_coordinates`` has it innermost
         first.
@@ -140,13 +167,13 @@ class RaggedTensorMap(RaggedMap):
 
         Raises:
             ArgumentError: The sequence is longer than ``max_length`` or leaves the array, or the
-                tile starts in front of it.
+                tile starts before it.
             TensorMapError: The innermost coordinate is no multiple of 16 bytes.
         """
         return self._coordinates(start, length, at, store=False)
 
     def store_coordinates(self, start: int, length: int, at: Sequence[int]) -> tuple[int, ...]:
-        """The same, which serves both ways, with the rules of stores: none may be negative."""
+        """Return the same coordinates, checked for a store: none may be negative."""
         return self._coordinates(start, length, at, store=True)
 
     def _coordinates(
@@ -172,12 +199,12 @@ class RaggedTensorMap(RaggedMap):
             yield from row_violations(f"at[{self.ragged_dim}]", at[self.ragged_dim])
 
     def work_list(self, lengths: object = None, *, cu_seqlens: object = None) -> RaggedWork:
-        """Every tile that holds rows of a batch; sequences of no rows have none.
+        """List every tile that holds rows of a batch; sequences of no rows have none.
 
         Args:
             lengths: Rows of each sequence: a sequence of ints or an array of integers. One on a
                 device is read, which waits for the device.
-            cu_seqlens: In place of the lengths, their running sums: 0 first, the total last.
+            cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
 
         Raises:
             ArgumentError: Both or neither are given, the first sum is not 0, sums decrease, a
@@ -260,13 +287,13 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
 
 
 def _with_cursor(view: ArrayView, max_length: int, ragged_dim: int) -> ArrayView:
-    """The array as the map sees it: see `RaggedTensorMap`."""
+    """Return the array as the map sees it: see `RaggedTensorMap`."""
     stride = view.strides_bytes[ragged_dim]
     windowed = [*view.shape]
     windowed[ragged_dim] = max_length
     return view._replace(
         address=view.address - max_length * stride,
-        # The cursor stands behind a sequence, so there is one place more than rows.
+        # The cursor points after a sequence, so it has one value more than there are rows.
         shape=(view.shape[ragged_dim] + 1, *windowed),
         strides_bytes=(stride, *view.strides_bytes),
     )
@@ -284,7 +311,7 @@ def _array_violations(
         yield Violation("array.shape", view.shape, rule, "Merge dimensions with reshape")
     if not 0 <= dim < rank - 1:
         rule = "sequences share out rows, and the last dimension is what one row holds"
-        remedy = "Add a dimension behind it, of at least 16 bytes" if rank < 2 else "Use 0"
+        remedy = "Add a dimension after it, of at least 16 bytes" if rank < 2 else "Use 0"
         yield Violation("ragged_dim", f"{dim} of {rank} dimensions", rule, remedy)
     for argument, sides in (("tile_shape", tile_shape), ("box_shape", box_shape)):
         if sides is not None and len(sides) != rank:
@@ -297,8 +324,8 @@ def _array_violations(
 
 
 def _in_terms_of_the_array(violations: Sequence[Violation], dim: int) -> list[Violation]:
-    """The same rules, said of the array's dimensions in place of the map's; each once."""
-    told = [
+    """Return the same violations in terms of the array's dimensions, each once."""
+    renamed = [
         replace(
             violation,
             argument=_array_argument(violation.argument, dim),
@@ -308,7 +335,7 @@ def _in_terms_of_the_array(violations: Sequence[Violation], dim: int) -> list[Vi
         # The array's own address was checked; the map's can only be off with the row stride.
         if violation.argument != "address"
     ]
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(renamed))
 
 
 def _array_argument(argument: str, dim: int) -> str:

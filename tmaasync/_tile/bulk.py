@@ -6,10 +6,10 @@ import math
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.argument import KernelArgument
+from tmaasync._tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
 from tmaasync.access import bulk_violations
 from tmaasync.errors import Violation
-from tmaasync.tile.argument import KernelArgument
-from tmaasync.tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
 
 __all__ = ["BulkTile"]
 

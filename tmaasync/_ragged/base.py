@@ -1,4 +1,4 @@
-"""What all maps over sequences have in common: a tile, and a window of rows below the array."""
+"""What all ragged maps share: a tile, and a window of rows below the array."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class RaggedMap(KernelArgument):
         self.max_length = max_length
 
     def _numbers(self) -> tuple[int, ...]:
-        """What the struct on the device holds behind the ends of the map, 32 bits each."""
+        """What the struct on the device holds after the ends of the map, 32 bits each."""
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
-        """A struct of ragged.cuh; its shapes leave out the side of 1 that the tile has in front."""
+        """A struct of ragged.cuh; its shapes leave out the tile's first side, 1."""
         shapes = [
             f"tmaasync::{kind}<{', '.join(map(str, sides[1:]))}>"
             for kind, sides in (("Shape", self._tile.tile_shape), ("Box", self._tile.box_shape))
@@ -97,7 +97,7 @@ def _packed(numbers: Iterable[int]) -> bytes:
 
 
 def array_address(argument: bytes) -> int | None:
-    """Where the array lies of a map whose kernel parameter this is; None if it is none."""
+    """Return the array's address from a ragged map's kernel parameter; None of any other bytes."""
     below = argument[8:_MAP_BYTES]
     if len(argument) != _ARGUMENT_BYTES or argument[_MAP_BYTES + 8 : 2 * _MAP_BYTES] != below:
         return None

@@ -1,4 +1,4 @@
-"""Tiles of the matrix that a convolution multiplies with its filters, straight from the images."""
+"""Tiles of the patch matrix of images, which im2col loads form for implicit GEMM convolutions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
-from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
-from tmaasync.tensormap import Im2colSpec
-from tmaasync.tile.argument import MapForm, MapTile
-from tmaasync.tile.cut import (
+from tmaasync._tile.argument import MapForm, MapTile
+from tmaasync._tile.cut import (
     Cut,
     cut_violations,
     equal_part,
@@ -22,7 +19,10 @@ from tmaasync.tile.cut import (
     per_side_violations,
     raise_if,
 )
-from tmaasync.tile.window import Padding, PerSide, Window, window_of
+from tmaasync._tile.window import Padding, PerSide, Window, window_of
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
+from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.tensormap import Im2colSpec
 
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
@@ -34,7 +34,7 @@ _TRIPLES = struct.Struct("<12I3iI")
 
 
 class Im2colStart(NamedTuple):
-    """What one im2col load is told, outermost first; a kernel's operands run innermost first."""
+    """The operands of one im2col load, outermost first; in a kernel they run innermost first."""
 
     coordinates: tuple[int, ...]
     """Image, the pixel under the first tap, channel."""
@@ -56,7 +56,7 @@ class TMATensorTileIm2col(MapTile):
     parameter of the type `cuda_type`. The images stay alive as long as the tile.
 
     The matrix has a row per output pixel and a column per filter tap and channel (the channels of
-    one tap side by side); `matrix_shape` tells how many.
+    one tap side by side); `matrix_shape` has their number.
     """
 
     __slots__ = ()
@@ -119,7 +119,7 @@ class TMATensorTileIm2col(MapTile):
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
-        """Rows and columns of the patch matrix: the M and K of the product."""
+        """Rows and columns of the patch matrix: the M and K of the GEMM."""
         *pixels, columns = self.output_shape
         return math.prod(pixels), columns
 
@@ -130,12 +130,12 @@ class TMATensorTileIm2col(MapTile):
         return tuple(-(-extent // side) for extent, side in pairs)
 
     def load_coordinates(self, row: int, column: int) -> Im2colStart:
-        """Where a load of the tile at this row and column of the patch matrix starts.
+        """Return where a load of the tile at this row and column of the patch matrix starts.
 
         What tilelang's ``c2d_im2col`` computes from its steps is ``load_coordinates(nhw_step *
         tile_shape[0], c_step * tile_shape[1])``, here for any stride, dilation and padding. Of a
-        tile of several boxes it is the first one's. Behind the last tap the channel is beyond the
-        images', behind the last row the image, so that all is fill.
+        tile of several boxes it is the first one's. After the last tap the channel is beyond the
+        images', after the last row the image, so that all is fill.
 
         Raises:
             ArgumentError: The row or column is negative, or the column no multiple of a box's.
@@ -164,7 +164,7 @@ class TMATensorTileIm2col(MapTile):
         )
 
     def rebind(self, array: object) -> TMATensorTileIm2col:
-        """The same tile over other images of the same shape, strides, type and device.
+        """Return the same tile over other images of the same shape, strides, type and device.
 
         Raises:
             TensorMapError: The array differs, or its address is no multiple of 16.
@@ -195,10 +195,10 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     oob_fill: OOBFill = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTileIm2col:
-    """Describe a tile of the patch matrix of images, for a convolution as a matrix product.
+    """Describe a tile of the patch matrix of images, for a convolution as a GEMM (implicit GEMM).
 
     Rows are output pixels, image by image; columns are filter taps, then channels. In shared memory
-    the tile is ``[chunks][rows][chunk]``, as that of any K-major matrix.
+    the tile is ``[chunks][rows][chunk]``, as for any K-major matrix.
 
     Args:
         array: Images of shape (N, [D, [H,]] W, C), the channels contiguous, the other strides
@@ -209,7 +209,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         dilation: Pixels from one tap to the next; one number, or one per dimension.
         padding: Pixels of fill around the images: one number, one per dimension, or a pair (before,
             after) per dimension.
-        lower_corner: In place of ``padding``: where the first tap is first put, relative to the
+        lower_corner: Instead of ``padding``: where the first tap is first put, relative to the
             first pixel, per dimension. ``-padding`` before.
         upper_corner: Where it is last put, relative to the last pixel: ``padding`` after, less
             ``(taps - 1) * dilation``.
@@ -265,7 +265,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
 
 
 def _digits(number: int, extents: Sequence[int]) -> list[int]:
-    """A number in the mixed base of the extents, and what is left of it in front."""
+    """Return a number's digits in the mixed base of the extents, its overflow first."""
     digits: list[int] = []
     for extent in reversed(extents):
         number, digit = divmod(number, extent)
