@@ -1,12 +1,12 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with the same
-keys in pages in random order, and against ops.attention on as many tokens in entries of one length
-that make as many FLOPs. Operands in float8, with a scale each on the GPU: ops.attention against
+Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with a paged KV
+cache whose pages lie in random order, and against ops.attention on as many tokens in entries of one
+length that make as many FLOPs. FP8 operands, with a scale each on the GPU: ops.attention against
 itself, and against cuDNN, in bfloat16.
 
 Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
-results file. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
+results. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
 column.
 """
 
@@ -232,7 +232,7 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
 
 
 def sweep(case: Case, rounds: int) -> None:
-    """Every blocking of a case side by side, alone and in pairs; the fastest first."""
+    """Time every tile config of a case, alone and in pairs, and print the fastest first."""
     arrays = case.arrays()
     is_float8 = case.dtype == torch.float8_e4m3fn
     out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
@@ -399,10 +399,10 @@ def print_packed(label: str, row: dict[str, Any]) -> None:
 
 
 def measure_host() -> dict[str, Any]:
-    """A call against a launch that is ready: what the host pays.
+    """Time a call against a bound launch: what the host pays.
 
-    Between the two is a launch behind what any safe call asks torch: what the four tensors are, and
-    where they lie.
+    Between the two is a launch after what any safe call asks torch: the type and shape of the four
+    tensors, and their addresses.
     """
     arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, out = arrays
@@ -454,7 +454,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="three lengths")
-    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
+    parser.add_argument(
+        "--sweep", action="store_true", help="all tile configs; nothing is recorded"
+    )
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
     parser.add_argument("--float8", action="store_true", help="float8 operands only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")

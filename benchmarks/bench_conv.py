@@ -1,7 +1,7 @@
 """ops.conv2d against cuDNN (torch's conv2d on channels_last tensors, cudnn.benchmark on).
 
-Writes section "conv2d" of the results file. Inputs are normally distributed: on zeros the chip
-would clock higher. With --sweep it writes nothing and prints what every blocking reaches.
+Writes section "conv2d" of the results. Inputs are normally distributed: on zeros the chip
+would clock higher. With --sweep it writes nothing and prints what every tile config reaches.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Case:
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
-# The shapes of the aim; then others that networks have.
-AIM = (
+# The target shapes; then others that networks have.
+TARGETS = (
     Case(128, 128, 128, 28),
     Case(128, 256, 256, 14),
     Case(32, 320, 320, 64),
@@ -153,13 +153,13 @@ def report(row: dict[str, Any]) -> str:
 
 
 def sweep(rounds: int) -> None:
-    """Every blocking of every shape; then the best with other walks and rings."""
+    """Race every tile config of every shape; then the best with other schedules and rings."""
     candidates = [
         Blocking(consumers, n, cluster, rows=rows)
         for (consumers, rows, n), cluster in itertools.product(RATE, (1, 2, 4))
     ]
     compile_all(candidates)
-    for case in AIM:
+    for case in TARGETS:
         arrays = Arrays(case)
         found = swept(arrays, candidates, rounds)
         others = [
@@ -193,7 +193,7 @@ def sweep_chunks(rounds: int) -> None:
 def swept(
     arrays: Arrays, blockings: Iterable[Blocking], rounds: int
 ) -> list[tuple[float, Blocking, str]]:
-    """What each blocking reaches, the fastest first."""
+    """Return what each tile config reaches, the fastest first."""
     results = []
     for blocking in blockings:
         with_blocking(blocking)
@@ -207,7 +207,7 @@ _CHOOSE: Callable[..., Blocking] = choose_blocking
 
 
 def with_blocking(blocking: Blocking | None) -> None:
-    """Have ops.conv2d take this blocking, or its own choice again."""
+    """Have ops.conv2d take this tile config, or its own choice again."""
     plans.choose_blocking = _CHOOSE if blocking is None else lambda *_: blocking
     plans.plan_for.cache_clear()
     operation._PLANS = PlanCache()
@@ -233,7 +233,7 @@ def compiled(blocking: Blocking) -> object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="the shapes of the aim only")
+    parser.add_argument("--short", action="store_true", help="the target shapes only")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument(
         "--chunks", action="store_true", help="few channels, in chunks of any width"
@@ -248,11 +248,11 @@ def main() -> None:
         sweep_chunks(min(options.rounds, 3))
         return
     rows = []
-    for case in AIM if options.short else (*AIM, *OTHERS):
+    for case in TARGETS if options.short else (*TARGETS, *OTHERS):
         rows.append(measure(Arrays(case), options.rounds))
         print(f"{case.label:56s} {report(rows[-1])}", flush=True)
     print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
-    print(f"of the shapes of the aim {geometric_mean(rows[: len(AIM)], 'torch'):.3f} x torch")
+    print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
     print(record("conv2d", rows))
 
 

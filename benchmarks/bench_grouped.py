@@ -1,7 +1,7 @@
 """ops.grouped_matmul against torch._grouped_mm, and batched ops.matmul against torch.bmm.
 
-Writes sections "grouped_matmul" and "batched_matmul" of the results file. With ``--sweep`` nothing
-is written: blockings are raced, best first.
+Writes sections "grouped_matmul" and "batched_matmul" of the results. With ``--sweep`` nothing is
+written: tile configs are raced, best first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUPED = (
     (16, 1024, 4096, 4096),
 )
 FEW_ROWS = ((64, 16, 4096, 7168), (128, 4, 4096, 2048), (32, 64, 7168, 2048))
-# Products, M, N, K.
+# Batch, M, N, K.
 BATCHED = (
     (16, 1024, 1024, 1024),
     (32, 512, 512, 1024),
@@ -82,7 +82,7 @@ class Grouped:
         return torch._grouped_mm(self.a, self.b, offs=self.offsets)
 
     def runs(self) -> dict[str, Callable[[], Any]]:
-        """Of equal groups also our batched product, whose stores need no ragged map."""
+        """Return the candidates; for equal groups also our batched matmul, without ragged maps."""
         found = {"tmaasync": self.ours, "torch": self.theirs}
         if self.row["kind"] == "equal":
             batch = len(self.ends)
@@ -156,7 +156,7 @@ SHAPES = ((2, 256), (2, 192), (2, 128), (1, 256), (1, 128))
 
 
 def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
-    """Blockings that may be the fastest."""
+    """Yield the tile configs that may be the fastest."""
     if problem.row.get("kind") == "few rows":
         for consumers, width in itertools.product((1, 2), (16, 32, 64)):
             yield Blocking(consumers, width, by_columns=True)
@@ -167,7 +167,7 @@ def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
 
 
 def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
-    """Speeds of the blockings that may win, and of the one that is chosen."""
+    """Print the speeds of the tile configs that may win, and of the one that is chosen."""
     for problem in problems:
         is_grouped = isinstance(problem, Grouped)
         module = grouped_plan if is_grouped else gemm_plan

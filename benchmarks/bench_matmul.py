@@ -1,7 +1,7 @@
 """ops.matmul against cuBLAS (torch.matmul).
 
-Writes section "matmul" of the results file. Inputs are normally distributed: on zeros the chip
-would clock higher. Products that take less than 100 microseconds run as CUDA graphs over operands
+Writes section "matmul" of the results. Inputs are normally distributed: on zeros the chip
+would clock higher. Matmuls that take less than 100 microseconds run as CUDA graphs over operands
 that together are three times the size of L2: timed one by one, what counts would be the host and
 what L2 kept.
 """
@@ -113,7 +113,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
 
 
 def burst(timed: dict[str, Any]) -> dict[str, Any]:
-    """Ten calls behind a rest: the device is then at its highest clock."""
+    """Time ten calls after a rest: the device is then at its highest clock."""
     return plain_race(timed, rounds=3, calls=10, rest_s=0.2, reference="torch")
 
 

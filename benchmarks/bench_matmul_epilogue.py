@@ -1,9 +1,8 @@
-"""ops.matmul of other types, and with work behind the product, against what torch has for it.
+"""ops.matmul of other types, and with an epilogue, against what torch has for it.
 
-Writes the sections "matmul_types" (int8 beside torch._int_mm, tf32 beside torch.matmul) and
-"matmul_epilogue" (bias, activations and addends in bfloat16, beside torch's fused calls where there
-are such, else its product and a kernel behind it; "plain" is our product alone) of the results
-file.
+Writes sections "matmul_types" (int8 against torch._int_mm, tf32 against torch.matmul) and
+"matmul_epilogue" (bias, activations and addends in bfloat16, against torch's fused calls where it
+has them, else its matmul and a kernel after it; "plain" is our matmul alone) of the results.
 """
 
 from __future__ import annotations
@@ -141,8 +140,8 @@ def measure(
     row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
     row["tera_per_s"] = tera_per_second(row, 2 * m * n * k)
     rate, plain = row["tera_per_s"]["tmaasync"], row["tera_per_s"].get("plain")
-    beside = "" if plain is None else f", {rate / plain:.3f} x plain"
-    print(f"{row['case']:40s} {rate:7.1f} T/s  {speed_text(row, 'torch')}{beside}", flush=True)
+    over_plain = "" if plain is None else f", {rate / plain:.3f} x plain"
+    print(f"{row['case']:40s} {rate:7.1f} T/s  {speed_text(row, 'torch')}{over_plain}", flush=True)
     return row
 
 
@@ -159,12 +158,12 @@ def main() -> None:
         for case in (int8, tf32)
         for shape in shapes
     ]
-    behind = [
+    fused = [
         measure(case, shape, runs, wanted, 4e-3, options.rounds)
         for shape in shapes
         for case, runs, wanted in epilogues(*shape)
     ]
-    for section, rows in (("matmul_types", types), ("matmul_epilogue", behind)):
+    for section, rows in (("matmul_types", types), ("matmul_epilogue", fused)):
         print(f"{section}: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
         print(record(section, rows))
 

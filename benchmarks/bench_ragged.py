@@ -66,7 +66,7 @@ class Batch:
         if not bool((self.spread[places] == self.packed).all()):
             raise SystemExit(f"{self.label}: rows are spread out wrong")
         if bool(self.spread[cupy.nonzero(~self.inside)].any()):
-            raise SystemExit(f"{self.label}: there are no zeros behind the rows")
+            raise SystemExit(f"{self.label}: there are no zeros after the rows")
 
     def directions(self) -> Iterator[tuple[str, Callable[[], None], int]]:
         """Name, call, and bytes read and written: a row that is not there is written only."""
@@ -80,7 +80,7 @@ def random_bits(shape: tuple[int, ...]) -> Any:
 
 
 def copy_of(size_bytes: int) -> Callable[[], Any]:
-    """A contiguous copy that reads and writes so many bytes together."""
+    """Return a contiguous copy that reads and writes ``size_bytes`` together."""
     source = random_bits((size_bytes // 64, 16))
     target = cupy.zeros_like(source)
     return lambda: ops.copy(source, target)

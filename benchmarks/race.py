@@ -49,9 +49,9 @@ def race(
     reference: str,
     works_per_call: int = 1,
 ) -> dict[str, Any]:
-    """Time device work: microseconds per piece, and each candidate's speed over the reference's.
+    """Time device work: microseconds per unit, and each candidate's speed over the reference's.
 
-    A call does ``works_per_call`` pieces of it; more than one where they are `captured`.
+    A call does ``works_per_call`` units of work; more than one where they are `captured`.
     """
     calls = calls_per_slice(candidates, seconds_per_slice)
     with clocks_recorded() as clocks:
@@ -124,7 +124,7 @@ def relative_error(got: Any, wanted: Any) -> float:
 
 
 def captured(works: Sequence[Callable[[], Any]]) -> Callable[[], None]:
-    """Pieces of work as one CUDA graph, so that short ones are not timed by their host's cost.
+    """Capture units of work in one CUDA graph, so that the host's cost does not count.
 
     They must launch on torch's current stream.
     """
