@@ -1,4 +1,4 @@
-"""Products without a GPU: what is refused, of one matrix, of batches and of groups of rows."""
+"""Grouped GEMMs without a GPU: what is refused, and what is launched again."""
 
 from __future__ import annotations
 
@@ -6,39 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
-from tmaasync._driver import PreparedLaunch
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.grouped.offsets import Offsets
-from tmaasync.ops.grouped.plan import plan_for
+from tmaasync.ops._grouped_matmul import GroupedMatmul, Offsets
+from tmaasync.ops._layouts import Layout
 
 A, B = np.zeros((12, 16), np.float16), np.zeros((3, 16, 24), np.float16)
 ENDS = [4, 4, 12]
-
-
-def refused_product(error: type[Exception], said: str, a: Any, b: Any, **options: Any) -> None:
-    with pytest.raises(error, match=said):
-        ops.matmul(a, b, **options)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "said"),
-    [
-        (A[0], B, r"a has shape \(16,\); it must have 2 dimensions, or 3 as a batch\. Reshape it"),
-        (A, B[None], r"b has shape \(1, 3, 16, 24\); .* all others make up one batch"),
-        (A, B[:, :8], r"b has shape \(3, 8, 24\); .* must have 16 rows\. .* b\.swapaxes\(1, 2\)"),
-        (B[:2], B.swapaxes(1, 2), r"must be a batch of 2 matrices, or one matrix for all"),
-    ],
-)
-def test_batches_that_do_not_fit_are_refused(a: Any, b: Any, said: str) -> None:
-    refused_product(ArgumentError, said, a, b)
-
-
-def test_an_output_of_another_shape_is_refused() -> None:
-    out = np.zeros((12, 24), np.float16)
-
-    refused_product(ArgumentError, r"out has shape \(12, 24\) .* \(3, 12, 24\)", A, B, out=out)
 
 
 def refused(error: type[Exception], said: str, **changes: Any) -> None:
@@ -97,16 +72,16 @@ def test_offsets_off_16_bytes_are_read_in_place() -> None:
         (4096 - 383, 8192, False),
     ],
 )
-def test_an_output_over_what_is_read_finds_no_plan(a: int, b: int, is_apart: bool) -> None:
+def test_an_output_over_what_is_read_finds_no_launch(a: int, b: int, is_apart: bool) -> None:
     out = np.zeros((12, 24), np.float16)
-    plan = plan_for(*(Matrix.of(_arrays.view(array)) for array in (A, B, out)))
+    operation = GroupedMatmul(*(Layout.of(_arrays.view(array)) for array in (A, B, out)))
+    operation.prepared(LaunchStub)
 
-    plan._launch = PreparedLaunch.__new__(PreparedLaunch)
-    aim = plan.aim((a, b, 16384, 4096))
+    binding = operation.bind((a, b, 16384, 4096))
 
-    assert (aim is not None) == is_apart
-    if aim is not None:
-        *operands, c, ends = aim[1]
+    assert (binding is not None) == is_apart
+    if binding is not None:
+        *operands, c, ends = binding[1]
         assert (sorted(operands), c, ends) == (sorted((a, b)), 4096, 16384)
 
 

@@ -1,25 +1,26 @@
-"""How products with block scales are cut."""
+"""Block-scaled GEMMs without a GPU: their tile configs, and what is launched again."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 import pytest
+from stubs import LaunchStub
 
 from tmaasync import _arrays
-from tmaasync._driver import PreparedLaunch
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.scaled_gemm.blocking import choose_scaled_blocking
-from tmaasync.ops.scaled_gemm.plan import plan_for
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.cost_model import choose_scaled_config
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._scaled_matmul import ScaledMatmul
 
-MULTIPROCESSORS = 132
+H200 = Occupancy.estimated(132)
 
 
 @pytest.mark.parametrize("column_scales", [False, True])
 @pytest.mark.parametrize("n", [1, 100, 4096, 7168, 24576])
 @pytest.mark.parametrize("m", [1, 64, 65, 128, 129, 1000, 4096])
 def test_every_choice_has_stages_and_whole_slices(m: int, n: int, column_scales: bool) -> None:
-    one = choose_scaled_blocking(m, n, MULTIPROCESSORS, column_scales=column_scales)
+    one = choose_scaled_config(m, n, H200, column_scales=column_scales)
 
     assert one.stages >= 3
     assert one.column_scales == column_scales
@@ -32,13 +33,13 @@ def test_every_choice_has_stages_and_whole_slices(m: int, n: int, column_scales:
     [(16, 7168, (64, 64)), (64, 4096, (64, 64)), (128, 4096, (64, 64)), (128, 7168, (64, 128))],
 )
 def test_few_rows_fill_one_round_where_they_can(m: int, n: int, shape: tuple[int, int]) -> None:
-    one = choose_scaled_blocking(m, n, MULTIPROCESSORS, column_scales=False)
+    one = choose_scaled_config(m, n, H200, column_scales=False)
 
     assert (one.block_m, one.block_n, one.cluster) == (*shape, 1)
 
 
 def test_many_rows_get_the_widest_block_in_pairs() -> None:
-    one = choose_scaled_blocking(4096, 7168, MULTIPROCESSORS, column_scales=False)
+    one = choose_scaled_config(4096, 7168, H200, column_scales=False)
 
     assert (one.block_m, one.block_n, one.cluster) == (128, 256, 2)
     assert one.stages == 4
@@ -48,13 +49,13 @@ def test_an_output_over_an_operand_finds_no_launch() -> None:
     shapes = ((64, 256), (256, 128), (64, 2), (2, 1), (64, 128))
     types = (*[ml_dtypes.float8_e4m3fn] * 2, np.float32, np.float32, ml_dtypes.bfloat16)
     pairs = zip(shapes, types, strict=True)
-    *operands, out = (Matrix.of(_arrays.view(np.zeros(shape, dtype))) for shape, dtype in pairs)
-    plan = plan_for(tuple(operands), out, False)
+    layouts = (Layout.of(_arrays.view(np.zeros(shape, dtype))) for shape, dtype in pairs)
+    operation = ScaledMatmul(*layouts, column_scales=False)
     apart = [1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20]
-    assert plan.aim(apart) is None  # nothing was launched
-    plan._launch = PreparedLaunch.__new__(PreparedLaunch)
+    assert operation.bind(apart) is None  # nothing was launched
+    launch = operation.prepared(LaunchStub)
 
-    assert plan.aim(apart) == (plan._launch, apart)
+    assert operation.bind(apart) == (launch, tuple(apart))
     for operand in range(4):
         over = [5 << 20 if index == operand else at for index, at in enumerate(apart)]
-        assert plan.aim(over) is None
+        assert operation.bind(over) is None

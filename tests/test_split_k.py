@@ -1,4 +1,4 @@
-"""When K of a product is split, and what its thread blocks then store."""
+"""When K of a GEMM is split, and what its CTAs then store."""
 
 from __future__ import annotations
 
@@ -6,98 +6,96 @@ import numpy as np
 import pytest
 
 from tmaasync import _arrays
-from tmaasync.ops.gemm import Blocking
-from tmaasync.ops.gemm.choice import default_blocking
-from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, Extras, ExtraViews
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import Plan, new_plan
-from tmaasync.ops.gemm.problem import Problem
-from tmaasync.ops.gemm.split_k import SPLITS, ranked_splits
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import SPLITS, Problem, default_config, ranked_split_k
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, EpilogueArguments
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
 
-MULTIPROCESSORS = 132
+H200 = Occupancy.estimated(132)
 
 
-def product(m: int, n: int, k: int, operands: str = "bfloat16", *, batches: int = 1) -> Problem:
-    """As the kernel sees it: few columns are those of the transposes' product."""
+def problem_of(m: int, n: int, k: int, operands: str = "bfloat16", *, batches: int = 1) -> Problem:
+    """As the kernel computes it: up to 64 columns are rows, AB swapped."""
     return Problem(m, n, k, batches, operands, "bfloat16", "nt", n <= 64, True)
 
 
 @pytest.mark.parametrize(
     "problem",
     [
-        product(512, 512, 16384),
-        product(256, 256, 65536),
-        product(1024, 64, 16384),
-        product(1024, 16, 8192, "float8_e4m3fn/float8_e5m2"),
-        product(256, 128, 8192, batches=4),
+        problem_of(512, 512, 16384),
+        problem_of(256, 256, 65536),
+        problem_of(1024, 64, 16384),
+        problem_of(1024, 16, 8192, "float8_e4m3fn/float8_e5m2"),
+        problem_of(256, 128, 8192, batches=4),
     ],
     ids=str,
 )
 def test_few_blocks_of_a_long_k_are_split_into_parts_that_run_at_once(problem: Problem) -> None:
-    chosen = default_blocking(problem, MULTIPROCESSORS)
+    chosen = default_config(problem, H200)
 
     clusters = problem.batches * chosen.clusters(problem.m, problem.n)
-    assert chosen.split > 1
-    assert clusters <= chosen.clusters_at_once(MULTIPROCESSORS)
-    assert clusters * chosen.split <= MULTIPROCESSORS
+    assert chosen.split_k > 1
+    assert clusters <= H200.max_active_clusters(chosen.cluster_size)
+    assert clusters * chosen.split_k <= H200.sms
 
 
 @pytest.mark.parametrize(
     "problem",
     [
-        product(4096, 4096, 4096),
-        product(1024, 1024, 2048),  # one round that fills the chip
-        product(128, 128, 256),
-        product(4096, 64, 4096),  # bound by memory
-        product(512, 512, 16384, batches=64),
+        problem_of(4096, 4096, 4096),
+        problem_of(1024, 1024, 2048),  # one round that fills the chip
+        problem_of(128, 128, 256),
+        problem_of(4096, 64, 4096),  # bound by memory
+        problem_of(512, 512, 16384, batches=64),
     ],
     ids=str,
 )
 def test_other_products_are_not(problem: Problem) -> None:
-    assert default_blocking(problem, MULTIPROCESSORS).split == 1
+    assert default_config(problem, H200).split_k == 1
 
 
 def test_no_part_is_without_work_or_sends_more_than_the_ring_holds() -> None:
-    problem = product(300, 260, 4096)
+    problem = problem_of(300, 260, 4096)
 
-    parts = ranked_splits(problem, MULTIPROCESSORS)
+    parts = ranked_split_k(problem, H200)
 
-    assert {part.split for part in parts} == {*SPLITS}
+    assert {part.split_k for part in parts} == {*SPLITS}
     for part in parts:
-        assert part.split * 256 <= problem.k
-        sent = (part.split - 1) * part.block_m * part.stored_columns * 4
+        assert part.split_k * 256 <= problem.k
+        sent = (part.split_k - 1) * part.block_m * part.stored_columns * 4
         assert sent <= part.stages * part.stage_bytes
 
 
-def plan_of(extras: Extras = PLAIN) -> Plan:
+def split_of(epilogue: EpilogueArguments[Layout]) -> int:
     shapes = (256, 8192), (8192, 256), (256, 256)
-    left, right, out = (Matrix.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes)
-    return new_plan(left, right, out, extras=ExtraForm.of(extras, ExtraViews.of(extras)))
+    layouts = [Layout.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes]
+    return Matmul(*layouts, epilogue=epilogue).config_on(None, H200).split_k
 
 
 def test_an_addend_which_needs_the_ring_keeps_k_in_one_piece() -> None:
-    relu = Extras.of(1.0, None, 1.0, None, "relu", None, None)
-    addend = Extras.of(1.0, np.zeros((256, 256), np.float16), 1.0, None, None, None, None)
+    relu = NO_EPILOGUE._replace(activation=Activation.RELU)
+    c = Layout.of(_arrays.view(np.zeros((256, 256), np.float16)))
 
-    splits = [plan_of(extras).blocking_on(None, 132).split for extras in (PLAIN, relu, addend)]
+    splits = [split_of(one) for one in (NO_EPILOGUE, relu, NO_EPILOGUE._replace(c=c))]
 
     assert splits[0] == splits[1] > 1
     assert splits[2] == 1
 
 
 @pytest.mark.parametrize(
-    ("blocking", "columns"),
+    ("config", "columns"),
     [
-        (Blocking(2, 256), 256),
-        (Blocking(2, 256, split=4), 64),
-        (Blocking(2, 128, split=3), 64),  # the third stores nothing
-        (Blocking(1, 64, split=8), 16),
-        (Blocking(1, 8, split=8, by_columns=True), 8),
-        (Blocking(2, 64, split=5, by_columns=True), 16),
+        (TileConfig(2, 256), 256),
+        (TileConfig(2, 256, split_k=4), 64),
+        (TileConfig(2, 128, split_k=3), 64),  # the third stores nothing
+        (TileConfig(1, 64, split_k=8), 16),
+        (TileConfig(1, 8, split_k=8, m_major=True), 8),
+        (TileConfig(2, 64, split_k=5, m_major=True), 16),
     ],
     ids=str,
 )
 def test_thread_blocks_store_shares_of_the_columns_where_these_are_wide_enough(
-    blocking: Blocking, columns: int
+    config: TileConfig, columns: int
 ) -> None:
-    assert blocking.stored_columns == columns
+    assert config.stored_columns == columns

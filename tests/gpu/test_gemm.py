@@ -1,4 +1,4 @@
-"""Matrix products on the chip against NumPy in float64."""
+"""ops.matmul on the chip against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tmaasync import ops
-from tmaasync.ops import gemm
-from tmaasync.ops._launches import LaunchCache
-from tmaasync.ops.gemm import blocking as blockings
-from tmaasync.ops.gemm import operation, plan
+from tmaasync.ops._gemm.config import LINE_BYTES, TileConfig
+from tmaasync.ops._gemm.cost_model import CONSUMER_LAYOUTS
+from tmaasync.ops._operation import tile_configs
 
 cupy = pytest.importorskip("cupy")
 
@@ -160,32 +159,25 @@ def test_torch_tensors_give_torch_tensors_on_torchs_stream() -> None:
     assert ((c.float() - wanted).norm() / wanted.norm()).item() < TOLERANCE["bfloat16"]
 
 
-BLOCKINGS = [
-    gemm.Blocking(form.consumers, width, cluster, rows=form.rows, ping_pong=form.ping_pong)
-    for form in blockings.FORMS
+CONFIGS = [
+    TileConfig(form.consumers, width, cluster, rows=form.rows, ping_pong=form.ping_pong)
+    for form in CONSUMER_LAYOUTS
     for width in (*range(16, form.widest, 48), form.widest)
     for cluster in (1, 2)
 ]
 
 
-@pytest.mark.parametrize("blocking", BLOCKINGS, ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("k", [64, 72, 600])
-def test_every_blocking_over_many_tiles_of_little_depth(
-    blocking: gemm.Blocking, k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Short products leave the epilogue's buffers the least time."""
-    monkeypatch.setattr(plan, "tuned_blocking", lambda *_: blocking)
-    monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
-    plan.plan_for.cache_clear()
+def test_every_tile_config_over_many_tiles_of_little_depth(config: TileConfig, k: int) -> None:
+    """A short K leaves the epilogue's buffers the least time."""
     a, b = random(2000, k, "bfloat16", 15), random(k, 3000, "bfloat16", 16)
-    try:
+    with tile_configs(lambda _: config):
         in_rows, in_columns = cupy.asarray(b), cupy.asarray(np.ascontiguousarray(b.T)).T
-        takes_rows = blocking.block_n % (blockings.LINE_COLUMNS * blocking.cluster) == 0
+        takes_rows = config.block_n % (LINE_BYTES // 2 * config.cluster) == 0
         for b_gpu in (in_columns, in_rows) if takes_rows else (in_columns,):
             c = ops.matmul(cupy.asarray(a), b_gpu)
             assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
-    finally:
-        plan.plan_for.cache_clear()
 
 
 def test_a_plan_that_cupy_shares_keeps_torch_on_torchs_stream() -> None:

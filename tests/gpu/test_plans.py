@@ -12,9 +12,9 @@ import pytest
 
 from tmaasync import ArgumentError, _arrays, _driver, ops
 from tmaasync._elements import element
-from tmaasync.ops._launches import LaunchCache
-from tmaasync.ops._results import maker
-from tmaasync.ops.gemm import operation
+from tmaasync.ops import _matmul
+from tmaasync.ops._allocation import allocator
+from tmaasync.ops._call_cache import CallCache
 
 cupy = pytest.importorskip("cupy")
 SIDE = 256
@@ -72,9 +72,7 @@ def test_a_thread_without_a_context_may_launch() -> None:
 
     def launch() -> None:
         before = _driver.current_device()
-        seen.append(
-            (before, operation._LAUNCHES.run((a, b, out), (None, False), handle) is not None)
-        )
+        seen.append((before, _matmul._CALLS.run((a, b, out), (None, False), handle) is not None))
 
     for _ in range(3):  # a place is new, gets a launch of its own, and has it
         out.fill(np.nan)
@@ -90,8 +88,8 @@ def test_a_thread_without_a_context_may_launch() -> None:
 
 def test_torch_tells_layouts_apart_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    cache = LaunchCache()
-    monkeypatch.setattr(operation, "_LAUNCHES", cache)
+    cache = CallCache()
+    monkeypatch.setattr(_matmul, "_CALLS", cache)
     a, b = (torch.randn(SIDE, SIDE, device="cuda").half() for _ in range(2))
     out = torch.empty(SIDE, SIDE, device="cuda", dtype=torch.float16)
     wanted = a.double() @ b.double()
@@ -165,7 +163,7 @@ def test_a_product_with_extras_finds_its_launch_whatever_its_factors(
     for activation in (None, "relu"):
         multiply(1.0, 1.0, activation)
         multiply(2.0, 1.0, activation)
-    monkeypatch.setattr(operation, "_multiply", None)  # by which a plan is made
+    monkeypatch.setattr(_matmul, "_multiply", None)  # which makes an operation
 
     for _ in range(3):
         for activation in (None, "relu"):
@@ -273,7 +271,7 @@ def test_outputs_that_are_not_given_are_new_in_each_call(return_lse: bool) -> No
 def test_torch_makes_outputs_as_its_own_compiler_does() -> None:
     torch = pytest.importorskip("torch")
     like = _arrays.view(torch.zeros(4, 16, device="cuda").half()[:, :8])
-    make = maker(like, (2, 3, 1, 8), element(ml_dtypes.bfloat16))
+    make = allocator(like, (2, 3, 1, 8), element(ml_dtypes.bfloat16))
 
     assert not isinstance(make, functools.partial), "torch.empty: a new output costs 1 us more"
     wanted = torch.empty(2, 3, 1, 8, device="cuda", dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Products whose K is split, run again and again: the same bits, whatever order CTAs end in."""
+"""GEMMs whose K is split, run again and again: the same bits, whatever order CTAs end in."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tmaasync import _arrays, ops
-from tmaasync._streams import stream_of
-from tmaasync.ops.gemm import Blocking
-from tmaasync.ops.gemm.blocking import FEW_ROWS
-from tmaasync.ops.gemm.choice import default_blocking
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import new_plan
-from tmaasync.ops.gemm.problem import Problem
+from tmaasync import ops
+from tmaasync.ops._gemm.config import SKINNY_LIMIT, Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, default_config
+from tmaasync.ops._operation import tile_configs
 
 cupy = pytest.importorskip("cupy")
 
@@ -28,37 +24,32 @@ def normal(shape: tuple[int, int], seed: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("blocking", "shape"),
+    ("config", "shape"),
     [
-        (Blocking(2, 256, split=2), (1000, 1032, 4104)),
-        (Blocking(2, 192, split=3), (700, 800, 16400)),
-        (Blocking(2, 128, split=6), (500, 512, 16384)),
-        (Blocking(2, 128, 2, split=4), (500, 520, 8200)),
-        (Blocking(1, 64, split=8), (300, 200, 16400)),
-        (Blocking(1, 64, split=5, by_columns=True), (64, 1000, 16384)),
-        (Blocking(2, 32, split=8, by_columns=True), (24, 1000, 8200)),
+        (TileConfig(2, 256, split_k=2), (1000, 1032, 4104)),
+        (TileConfig(2, 192, split_k=3), (700, 800, 16400)),
+        (TileConfig(2, 128, split_k=6), (500, 512, 16384)),
+        (TileConfig(2, 128, 2, split_k=4), (500, 520, 8200)),
+        (TileConfig(1, 64, split_k=8), (300, 200, 16400)),
+        (TileConfig(1, 64, split_k=5, m_major=True), (64, 1000, 16384)),
+        (TileConfig(2, 32, split_k=8, m_major=True), (24, 1000, 8200)),
     ],
     ids=str,
 )
 def test_a_thousand_runs_give_the_same_bits(
-    blocking: Blocking, shape: tuple[int, int, int]
+    config: TileConfig, shape: tuple[int, int, int]
 ) -> None:
     m, n, k = shape
     a, b = normal((m, k), 1), normal((n, k), 2).T
     out = cupy.full((m, n), cupy.nan, cupy.float32)
-    views = left, right, target = _arrays.view(a), _arrays.view(b), _arrays.view(out)
-    plan = new_plan(Matrix.of(left), Matrix.of(right), Matrix.of(target), blocking)
-    plan.run(left, right, target, None)
-    first = out.copy()
-    assert plan.is_direct
     differing = cupy.zeros((), cupy.int64)
-    addresses = [view.address for view in views]
-    stream = stream_of(("cupy",), target.device)
 
-    for _ in range(RUNS):
-        out.fill(cupy.nan)
-        plan.start(addresses, stream)
-        differing += cupy.count_nonzero(out.view(cupy.int32) != first.view(cupy.int32))
+    with tile_configs(lambda _: config):
+        first = ops.matmul(a, b, out=out).copy()
+        for _ in range(RUNS):
+            out.fill(cupy.nan)
+            ops.matmul(a, b, out=out)
+            differing += cupy.count_nonzero(out.view(cupy.int32) != first.view(cupy.int32))
 
     wanted = cupy.asnumpy(a).astype(np.float64) @ cupy.asnumpy(b).astype(np.float64)
     error = np.linalg.norm(cupy.asnumpy(first) - wanted) / np.linalg.norm(wanted)
@@ -67,10 +58,10 @@ def test_a_thousand_runs_give_the_same_bits(
 
 
 def is_split(m: int, n: int, k: int, operands: str) -> bool:
-    is_few = m <= FEW_ROWS  # then the transposes are multiplied
-    sides = (n, m) if is_few else (m, n)
-    problem = Problem(*sides, k, 1, operands, "float32", "nt", is_few, True)
-    return default_blocking(problem, 132).split > 1
+    is_skinny = m <= SKINNY_LIMIT  # then AB are swapped
+    sides = (n, m) if is_skinny else (m, n)
+    problem = Problem(*sides, k, 1, operands, "float32", "nt", is_skinny, True)
+    return default_config(problem, Occupancy.estimated(132)).split_k > 1
 
 
 @pytest.mark.parametrize("kind", ["int8", "float8_e4m3fn", "float32"])

@@ -19,10 +19,9 @@ from tmaasync.errors import BackendError
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops import ragged
-from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops.attention import kernel as attention
 from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
-from tmaasync.ops.scaled_gemm import ScaledBlocking
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
@@ -109,16 +108,16 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
-    "gemm": lambda: shipped.gemm_with(Blocking(2, 128, 2), "bfloat16", "bfloat16", False, True),
+    "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),
     "gemm, few columns": lambda: shipped.gemm_with(
         shipped.FEW_COLUMNS[0], "float16", "float32", True, True
     ),
     "gemm, K split": lambda: shipped.gemm_with(
-        Blocking(1, 64, split=4), "bfloat16", "bfloat16", False, True
+        TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
     ),
-    "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
-    "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
-    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
+    "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
+    "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),
+    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledTileConfig(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
         attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
     ),

@@ -10,10 +10,10 @@ from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
-from tmaasync.ops.conv2d.kernel import RATE
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.cost_model import coefficients
+from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
 EMULATED, ON_THE_CHIP = range(40), range(600)
 Array = np.ndarray[Any, Any]
@@ -71,55 +71,62 @@ def test_random_convolutions_are_exact(backend: Any) -> None:
             assert_same(backend.host(got), wanted, one)
 
 
-BLOCKINGS = [Blocking(1, 160, rows=128), Blocking(2, 64, 2), Blocking(3, 96), Blocking(2, 256, 2)]
+CONFIGS = [
+    TileConfig(1, 160, rows=128),
+    TileConfig(2, 64, 2),
+    TileConfig(3, 96),
+    TileConfig(2, 256, 2),
+]
 CHOSEN = [
-    Blocking(consumers, n, cluster, rows=rows) for consumers, rows, n in RATE for cluster in (1, 2)
+    TileConfig(consumers, n, cluster, rows=rows)
+    for consumers, rows, n in coefficients().conv2d.rate
+    for cluster in (1, 2)
 ]
 
 
-def test_every_blocking_walks_more_tiles_than_there_are_blocks(backend: Any) -> None:
+def test_every_tile_config_has_more_tiles_than_there_are_ctas(backend: Any) -> None:
     """On the emulator, where each is a build of seconds, one of each form."""
-    for blocking in BLOCKINGS if is_emulated(backend) else [*BLOCKINGS, *CHOSEN]:
-        walk(backend, blocking)
+    for config in CONFIGS if is_emulated(backend) else [*CONFIGS, *CHOSEN]:
+        run_persistent(backend, config)
 
 
-def walk(backend: Any, blocking: Blocking) -> None:
+def run_persistent(backend: Any, config: TileConfig) -> None:
     side = 21 if is_emulated(backend) else 47
     one = Problem(
-        *(7, (2, side, side + 2, 72), (blocking.block_n + 24, 2, 3), (1, 1), (1, 2)),
+        *(7, (2, side, side + 2, 72), (config.block_n + 24, 2, 3), (1, 1), (1, 2)),
         *(((1, 0), (2, 1)), "bfloat16", "float32", True, "bfloat16"),
     )
     images, filters, bias = (backend.array(array) for array in one.operands())
     wanted = one.result()
     whole, out = blank_output(backend, wanted.shape, one.out)
 
-    launch(images, filters, bias, out, one, blocking, clusters=2)
+    launch(images, filters, bias, out, one, config, clusters=2)
 
-    assert_same(backend.host(out), wanted, blocking)
+    assert_same(backend.host(out), wanted, config)
     assert_nothing_beside(backend, whole, out)
 
 
 def launch(
-    images: Any, filters: Any, bias: Any, out: Any, one: Problem, blocking: Blocking, clusters: int
+    images: Any, filters: Any, bias: Any, out: Any, one: Problem, config: TileConfig, clusters: int
 ) -> None:
-    """The kernel with a blocking of our choice, on so many clusters."""
+    """The kernel with a config of our choice, on so many clusters."""
     k, *taps = one.filters
     window = window_of(2, tuple(taps), **one.window)
     pixels = _arrays.view(out)
     m = int(np.prod(pixels.shape[:3]))
     rows = pixels._replace(shape=(m, k), strides_bytes=pixels.strides_bytes[2:])
-    tiles = conv2d_tiles(_arrays.view(images), _arrays.view(filters), rows, window, blocking)
+    tiles = conv2d_tiles(_arrays.view(images), _arrays.view(filters), rows, window, config)
     kernel = conv2d_kernel(
-        *(tile.cuda_type for tile in tiles),
+        [tile.cuda_type for tile in tiles],
         "float",
         Epilogue(BiasSide.COLUMNS, Activation(one.relu)),
-        blocking,
+        config,
     )
     kernel(
-        clusters * blocking.cluster,
-        blocking.threads,
+        clusters * config.cluster,
+        config.threads,
         (*tiles, bias, m, k, tiles[0].matrix_shape[1]),
-        cluster=blocking.cluster if blocking.cluster > 1 else None,
+        cluster=config.cluster if config.cluster > 1 else None,
     )
 
 
@@ -133,7 +140,7 @@ def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels
     wanted = one.result()
     whole, out = blank_output(backend, wanted.shape, one.out)
 
-    launch(images, filters, bias, out, one, Blocking(1, 64, 2), clusters=1)
+    launch(images, filters, bias, out, one, TileConfig(1, 64, 2), clusters=1)
 
     assert_same(backend.host(out), wanted, channels)
     assert_nothing_beside(backend, whole, out)

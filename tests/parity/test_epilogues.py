@@ -1,4 +1,4 @@
-"""Products with epilogues against float64, on either back end; every array lies among NaNs."""
+"""ops.matmul with epilogues against float64, on either back end; every array lies among NaNs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parity.random_products import KINDS, Kind, Problem
 
 from tmaasync import emulate, ops
 from tmaasync.emulate.run import Policy
-from tmaasync.ops.gemm import plan
+from tmaasync.ops._operation import tile_configs
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -23,18 +23,18 @@ def test_every_kind(backend: Any, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("policy", ["random", "adversarial"])
-def test_the_addend_passes_through_the_ring_without_a_race(
+def test_the_addend_passes_through_the_stages_without_a_race(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So few blocks that stages are used again and again, by operands and by the addend."""
+    """So few CTAs that stages are used again and again, by operands and by the addend."""
     few = replace(emulate.LIMITS, multiprocessors=2)
     monkeypatch.setattr(emulate, "LIMITS", few)
-    plan.plan_for.cache_clear()
 
-    with emulate.scheduled(policy, seed=1, races=True):
+    with (
+        tile_configs(lambda config: replace(config, cluster=1, side_by_side=False)),
+        emulate.scheduled(policy, seed=1, races=True),
+    ):
         Problem(Kind("float16", beta=1.0, output="float32"), 300, 520, 136, 5).check(Emulate())
-
-    plan.plan_for.cache_clear()
 
 
 # Of 45 columns the output is written through a copy.

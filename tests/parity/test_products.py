@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tmaasync import _arrays, emulate, ops
-from tmaasync.ops import gemm
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 
 # Error of one rounding to the output type, relative to the Frobenius norm, with room.
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
@@ -30,11 +31,11 @@ def multiply(
     backend: Any,
     a: Any,
     b: Any,
-    blocking: gemm.Blocking,
+    config: TileConfig,
     layout: str,
     clusters: int | None = None,
 ) -> Any:
-    """The kernel with a blocking of our choice; ``t`` in the layout: an operand lies transposed.
+    """The kernel with a config of our choice; ``t`` in the layout: an operand lies transposed.
 
     In so many clusters; else each has one tile.
     """
@@ -46,11 +47,11 @@ def multiply(
     ]
     c = backend.array(np.full((m, -(-n // 8) * 8), np.nan, np.float32))[:, :n]
     views = [_arrays.view(array) for array in (*stored, c)]
-    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
-    kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking)
-    cluster = blocking.cluster if blocking.cluster > 1 else None
-    grid = (clusters or blocking.clusters(m, n)) * blocking.cluster
-    kernel(grid, 128 * (1 + blocking.consumers), (*tiles, m, n, k, 1), cluster=cluster)
+    tiles = gemm_tiles(views[0], views[1], views[2], config, *transposed)
+    kernel = gemm_kernel([tile.cuda_type for tile in tiles], *transposed, config)
+    cluster = config.cluster if config.cluster > 1 else None
+    grid = (clusters or config.clusters(m, n)) * config.cluster
+    kernel(grid, 128 * (1 + config.consumers), (*tiles, m, n, k, 1), cluster=cluster)
     return backend.host(c)
 
 
@@ -59,7 +60,7 @@ def multiply(
 def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, layout: str) -> None:
     a, b = small_integers(200, 136, 1), small_integers(136, 144, 2)
 
-    c = multiply(backend, a, b, gemm.Blocking(1, 128, cluster), layout)
+    c = multiply(backend, a, b, TileConfig(1, 128, cluster), layout)
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
@@ -67,7 +68,7 @@ def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, lay
 def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
     a, b = small_integers(70, 72, 3), small_integers(72, 170, 4)
 
-    c = multiply(backend, a, b, gemm.Blocking(1, 160), "nt")
+    c = multiply(backend, a, b, TileConfig(1, 160), "nt")
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
@@ -77,10 +78,10 @@ def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
 def test_groups_take_turns(backend: Any, k: int, cluster: int, clusters: int) -> None:
     a, b = small_integers(700, k, 5), small_integers(k, 100, 6)
-    blocking = gemm.Blocking(2, 48, cluster, rows=128, ping_pong=True)
+    config = TileConfig(2, 48, cluster, rows=128, ping_pong=True)
 
     with emulate.scheduled("adversarial", seed=3, races=True):
-        c = multiply(backend, a, b, blocking, "nt", clusters)
+        c = multiply(backend, a, b, config, "nt", clusters)
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
@@ -89,10 +90,10 @@ def test_groups_take_turns(backend: Any, k: int, cluster: int, clusters: int) ->
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
     a, b = small_integers(296, 200, 7), small_integers(200, 136, 8)
-    blocking = gemm.Blocking(2, 64, 2, side_by_side=True)
+    config = TileConfig(2, 64, 2, side_by_side=True)
 
     with emulate.scheduled("adversarial", seed=4, races=True):
-        c = multiply(backend, a, b, blocking, layout, clusters=2)
+        c = multiply(backend, a, b, config, layout, clusters=2)
 
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 

@@ -12,8 +12,8 @@ from parity.backends import Emulate
 from parity.float8_sums import cut_sums
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
-from tmaasync.ops import scaled_gemm
-from tmaasync.ops.scaled_gemm import ScaledBlocking
+from tmaasync.ops._gemm.config import ScaledTileConfig
+from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 
 BYTES: Any = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn"}  # CuPy has no float8
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -123,44 +123,42 @@ def reached(backend: Any, problem: Problem, *, b_scales_transposed: bool) -> lis
 
 
 def multiply(
-    backend: Any, problem: Problem, blocking: ScaledBlocking, b_scales_transposed: bool
+    backend: Any, problem: Problem, config: ScaledTileConfig, b_scales_transposed: bool
 ) -> tuple[Any, Any]:
-    """The product by the kernel with a blocking of our choice, and what lies behind its rows."""
+    """The product by the kernel with a config of our choice, and what lies behind its rows."""
     (m, k), n = problem.a.shape, problem.b.shape[0]
     *operands, whole = reached(backend, problem, b_scales_transposed=b_scales_transposed)
     columns = padded(n, 4)
     c = whole._replace(shape=(m, columns))
-    tiles = scaled_gemm.scaled_gemm_tiles(
-        tuple(operands), c, blocking, b_scales_transposed=b_scales_transposed
-    )
-    kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, b_scales_transposed, blocking)
-    cluster = blocking.cluster if blocking.cluster > 1 else None
-    grid = blocking.cluster * min(2, blocking.clusters(m, n))
-    kernel(grid, blocking.threads, (*tiles, m, n, k), cluster=cluster)
+    tiles = scaled_gemm_tiles(tuple(operands), c, config, b_scales_transposed=b_scales_transposed)
+    kernel = scaled_gemm_kernel([tile.cuda_type for tile in tiles], b_scales_transposed, config)
+    cluster = config.cluster if config.cluster > 1 else None
+    grid = config.cluster * min(2, config.clusters(m, n))
+    kernel(grid, config.threads, (*tiles, m, n, k), cluster=cluster)
     got = backend.host(whole.owner)
     return got[:, :n], got[:, columns:]
 
 
 @pytest.mark.parametrize(
-    ("blocking", "transposed"),
+    ("config", "transposed"),
     [
-        (ScaledBlocking(2, 256), False),
-        (ScaledBlocking(2, 256, 2), True),
-        (ScaledBlocking(2, 128, 2), False),
-        (ScaledBlocking(2, 64), True),
-        (ScaledBlocking(1, 32), False),
-        (ScaledBlocking(3, 128), False),
-        (ScaledBlocking(2, 256, 2, column_scales=True), False),
+        (ScaledTileConfig(2, 256), False),
+        (ScaledTileConfig(2, 256, 2), True),
+        (ScaledTileConfig(2, 128, 2), False),
+        (ScaledTileConfig(2, 64), True),
+        (ScaledTileConfig(1, 32), False),
+        (ScaledTileConfig(3, 128), False),
+        (ScaledTileConfig(2, 256, 2, column_scales=True), False),
     ],
     ids=str,
 )
 def test_every_blocking_is_exact_and_keeps_to_its_output(
-    backend: Any, blocking: ScaledBlocking, transposed: bool
+    backend: Any, config: ScaledTileConfig, transposed: bool
 ) -> None:
-    m, n = blocking.cluster_rows + 27, blocking.block_n + 37
-    problem = exact_problem(m, n, 5 * 128 + 24, 1 if blocking.column_scales else 128)
+    m, n = config.cluster_rows + 27, config.block_n + 37
+    problem = exact_problem(m, n, 5 * 128 + 24, 1 if config.column_scales else 128)
 
-    got, behind = multiply(backend, problem, blocking, transposed)
+    got, behind = multiply(backend, problem, config, transposed)
 
     assert np.array_equal(got, problem.wanted())
     assert np.isnan(behind).all()

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops._blocking import ROUNDS_TO_SHARE
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tensormap import MAX_SHARED_BYTES
 from tmaasync.tile import TMATensorTile, create_tma_tile
@@ -49,6 +48,7 @@ TRANSPOSING_THREADS = 128
 
 TRANSPOSED_KEYS = 128
 
+ROUNDS_TO_SHARE = 2
 _GROUP_THREADS = 128
 _WARP_THREADS = 32
 

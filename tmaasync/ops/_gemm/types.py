@@ -1,4 +1,4 @@
-"""Which types a product multiplies, and what it may give."""
+"""Which types matmul multiplies, and which it gives."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["Reading", "outputs_of", "require_pair", "takes_any_layout"]
 _SIXTEEN_BITS = {"bfloat16", "float16"}
 _FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
 _INTEGERS = {"int8", "uint8"}
-_FAMILIES = (_FLOAT8, _INTEGERS)  # of which the tensor cores multiply any two
+_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
 _OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _FLOATS = ("bfloat16", "float16", "float32")
 
 
 def takes_any_layout(of: Element) -> bool:
-    """Whether either side of such an operand may be contiguous; else it must be K."""
+    """Whether either side of an operand of this type may be contiguous; else it must be K."""
     return of.name in _SIXTEEN_BITS
 
 
 def outputs_of(of: Element) -> tuple[str, ...]:
-    """The types that a product of such operands may have, the default first."""
+    """Return the types that the output may have, by that of A, the default first."""
     if of.name in _INTEGERS:
         return ("int32",)
     if of.name == "tfloat32":
@@ -33,11 +33,11 @@ def outputs_of(of: Element) -> tuple[str, ...]:
 
 
 def require_pair(a: Element, b: Element) -> None:
-    """Refuse operands that the tensor cores do not multiply.
+    """Check that the tensor cores multiply two operands.
 
     Raises:
-        ArrayTypeError: One has another type.
-        ArgumentError: They have types that do not go together.
+        ArrayTypeError: One has a type that they do not multiply.
+        ArgumentError: The types do not go together.
     """
     for name, of in (("a", a), ("b", b)):
         if of.name == "float32":
@@ -58,7 +58,7 @@ def require_pair(a: Element, b: Element) -> None:
 
 
 class Reading(NamedTuple):
-    """What the caller says that the operands hold; None: what they say themselves."""
+    """The types that the caller gives for the operands; None for those of the arrays."""
 
     a: Element | None = None
     b: Element | None = None
@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
     @classmethod
     def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
-        """That of these arguments.
+        """Check the arguments.
 
         Raises:
             ArrayTypeError: There is no such type.
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
         return cls(a, b, precision)
 
     def of(self, view: ArrayView) -> ArrayView:
-        """The operand as it is multiplied: float32 as tf32."""
+        """Return the operand as it is multiplied: float32 as tf32."""
         if self.precision is None or view.element.name != "float32":
             return view
         return view._replace(element=element("tfloat32"))

@@ -1,4 +1,4 @@
-"""Blockings that were measured to be the fastest, kept in a file for each GPU."""
+"""Tile configs that were measured to be the fastest, kept in a file for each GPU."""
 
 from __future__ import annotations
 
@@ -12,41 +12,40 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync._compile import cache_dir, write_whole
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm.candidates import is_legal
-from tmaasync.ops.gemm.kernel import kernel_digest
-from tmaasync.ops.gemm.problem import Problem
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, is_legal
+from tmaasync.ops._gemm.tiles import kernel_digest
 
-__all__ = ["CHOSEN", "Winner", "clear", "keep", "kept", "tuned_blocking"]
+__all__ = ["CHOSEN", "Winner", "clear", "forget", "keep", "kept", "tuned_config"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The fastest blocking of a product, and what the model's choice took in the same rounds."""
+    """The fastest tile config, and the time of the cost model's choice in the same rounds."""
 
     problem: Problem
-    blocking: Blocking
+    config: TileConfig
     microseconds: float
     default_microseconds: float
 
     @property
     def gain(self) -> float:
-        """Speed over the model's choice."""
+        """Speed-up over the cost model's choice."""
         return self.default_microseconds / self.microseconds
 
 
-def tuned_blocking(gpu: str, problem: Problem) -> Blocking | None:
-    """The blocking that was measured for this product on this GPU; None if none was."""
-    return _blockings(gpu).get(problem)
+def tuned_config(gpu: str, problem: Problem) -> TileConfig | None:
+    """Return the tile config that was measured on this GPU; None if none was."""
+    return _configs(gpu).get(problem)
 
 
 @functools.cache
-def _blockings(gpu: str) -> dict[Problem, Blocking]:
-    """Read once per process; a file that cannot be used is told of once."""
+def _configs(gpu: str) -> dict[Problem, TileConfig]:
+    """Read the file once per process; warn once if it cannot be used."""
     try:
-        return {winner.problem: winner.blocking for winner in _read(_path(gpu), gpu)}
+        return {winner.problem: winner.config for winner in _read(_path(gpu), gpu)}
     except ValueError as error:
         warnings.warn(
             f"{_path(gpu)} is ignored: {error}. Run tmaasync tune again, or tmaasync tune --clear.",
@@ -56,8 +55,13 @@ def _blockings(gpu: str) -> dict[Problem, Blocking]:
         return {}
 
 
+def forget() -> None:
+    """Have the files read again."""
+    _configs.cache_clear()
+
+
 def keep(gpu: str, winners: Iterable[Winner]) -> Path:
-    """Add winners to the file of a GPU, in place of earlier ones of the same products."""
+    """Add winners to the file of a GPU, in place of earlier ones of the same problems."""
     path = _path(gpu)
     try:
         known = {winner.problem: winner for winner in _read(path, gpu)}
@@ -68,16 +72,16 @@ def keep(gpu: str, winners: Iterable[Winner]) -> Path:
         "format": _FORMAT,
         "gpu": gpu,
         "kernel": kernel_digest(),
-        "products": [_as_json(winner) for _, winner in sorted(known.items())],
+        "problems": [_as_json(winner) for _, winner in sorted(known.items())],
     }
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_whole(path, json.dumps(whole, indent=1).encode())
-    _blockings.cache_clear()
+    forget()
     return path
 
 
 def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
-    """The winners of every GPU by its name, and why other files, by their names, are ignored."""
+    """Return the winners of every GPU by its name, and why other files are ignored."""
     winners: dict[str, list[Winner]] = {}
     ignored: dict[str, str] = {}
     for path in _files():
@@ -90,11 +94,11 @@ def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
 
 
 def clear() -> int:
-    """Forget the winners of every GPU; returns how many files there were."""
+    """Remove the winners of every GPU; return how many files there were."""
     files = _files()
     for path in files:
         path.unlink(missing_ok=True)
-    _blockings.cache_clear()
+    forget()
     return len(files)
 
 
@@ -114,7 +118,7 @@ def _files() -> list[Path]:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """The whole file; empty where there is none.
+    """Return the whole file; empty where there is none.
 
     Raises:
         ValueError: It is no JSON, or cannot be read.
@@ -131,7 +135,7 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path, gpu: str) -> list[Winner]:
-    """The winners in a file.
+    """Return the winners in a file.
 
     Raises:
         ValueError: The file is broken, or of another GPU, kernel or format.
@@ -143,9 +147,9 @@ def _read(path: Path, gpu: str) -> list[Winner]:
         if whole.get(what) != expected:
             raise ValueError(f"it is of another {what}")
     try:
-        return [_from_json(item) for item in whole["products"]]
+        return [_from_json(item) for item in whole["problems"]]
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise ValueError(f"a product in it is broken ({error!r})") from error
+        raise ValueError(f"a problem in it is broken ({error!r})") from error
 
 
 CHOSEN = (
@@ -154,17 +158,17 @@ CHOSEN = (
     "block_n",
     "cluster",
     "group_m",
-    "split",
+    "split_k",
     "ping_pong",
     "side_by_side",
 )
-_TYPES = {name: type(getattr(Blocking(1, 8), name)) for name in CHOSEN}
+_TYPES = {name: type(getattr(TileConfig(1, 8), name)) for name in CHOSEN}
 
 
 def _as_json(winner: Winner) -> dict[str, Any]:
     return {
         "problem": winner.problem._asdict(),
-        "blocking": {name: getattr(winner.blocking, name) for name in CHOSEN},
+        "config": {name: getattr(winner.config, name) for name in CHOSEN},
         "microseconds": winner.microseconds,
         "default_microseconds": winner.default_microseconds,
     }
@@ -174,11 +178,11 @@ def _from_json(item: Mapping[str, Any]) -> Winner:
     problem = Problem(**item["problem"])
     if [type(value) for value in problem] != [int, int, int, int, str, str, str, bool, bool]:
         raise TypeError(f"{problem} has fields of other types")
-    chosen = item["blocking"]
+    chosen = item["config"]
     if {name: type(value) for name, value in chosen.items()} != _TYPES:
-        raise TypeError(f"{chosen} is no blocking")
-    blocking = Blocking(**chosen, by_columns=problem.by_columns)
-    if not is_legal(blocking, problem):
-        raise ValueError(f"{blocking} is not for {problem}")
+        raise TypeError(f"{chosen} is no tile config")
+    config = TileConfig(**chosen, m_major=problem.m_major)
+    if not is_legal(config, problem):
+        raise ValueError(f"{config} is not for {problem}")
     times = float(item["microseconds"]), float(item["default_microseconds"])
-    return Winner(problem, blocking, *times)
+    return Winner(problem, config, *times)
