@@ -12,7 +12,7 @@ import pytest
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
 from tmaasync._tile.window import window_of
-from tmaasync.ops import ragged
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.tiles import (
@@ -25,8 +25,8 @@ from tmaasync.ops._gemm.tiles import (
     scaled_gemm_kernel,
     scaled_gemm_tiles,
 )
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 from tmaasync.ops.attention import kernel as attention
-from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 
 
 def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
@@ -295,32 +295,36 @@ def test_scaled_gemm_compiles_clean(blocking: ScaledTileConfig, scales: str, out
     assert_clean(scaled_gemm_with(one, output, transposed="transposed" in scales))
 
 
-@pytest.mark.parametrize(("ring", "rank"), [(BULK_RING, 0), (TILED_RING, 1), (TILED_RING, 5)])
-def test_copy_compiles_clean(ring: Ring, rank: int) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "rank"), [(BULK_PIPELINE, 0), (TILED_PIPELINE, 1), (TILED_PIPELINE, 5)]
+)
+def test_copy_compiles_clean(pipeline: CopyPipeline, rank: int) -> None:
     sides = f"{'2, ' * (rank - 1)}256"
     tile = (
         f"tmaasync::TMATensorTile<unsigned short, tmaasync::Shape<{sides}>, "
         f"tmaasync::Box<{sides}>, tmaasync::Swizzle::kNone>"
     )
 
-    assert_clean(copy_kernel(tile if rank else "tmaasync::BulkTile<unsigned char, 32768>", ring))
+    assert_clean(
+        copy_kernel(tile if rank else "tmaasync::BulkTile<unsigned char, 32768>", pipeline)
+    )
 
 
 @pytest.mark.parametrize(
-    ("entry", "row", "ring"),
+    ("entry", "row", "pipeline"),
     [
-        ("ragged_store", (128,), ragged.RAGGED_RING),
-        ("ragged_load", (2, 8, 64), ragged.RAGGED_RING),
-        ("ragged_load", (5, 2056), Ring(16384, 4, 2, 4)),
+        ("ragged_store", (128,), RAGGED_PIPELINE),
+        ("ragged_load", (2, 8, 64), RAGGED_PIPELINE),
+        ("ragged_load", (5, 2056), CopyPipeline(16384, 4, 2, 4)),
     ],
 )
-def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> None:
+def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], pipeline: CopyPipeline) -> None:
     packed, padded = (
         _arrays.view(np.zeros((*lead, *row), np.float16)) for lead in [(90,), (3, 40)]
     )
-    map_, tile = ragged.ragged_tiles(packed, padded, ring)
+    map_, tile = ragged_tiles(packed, padded, pipeline)
 
-    assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
+    assert_clean(ragged_kernel(entry, map_.cuda_type, tile.cuda_type, pipeline))
 
 
 def attention_types(

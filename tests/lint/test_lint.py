@@ -18,10 +18,10 @@ from tmaasync.cli import app
 from tmaasync.errors import BackendError
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
-from tmaasync.ops import ragged
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 from tmaasync.ops.attention import kernel as attention
-from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
@@ -96,16 +96,15 @@ def ragged_with(entry: str) -> Kernel:
     packed, padded = (
         _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
     )
-    ring = ragged.RAGGED_RING
-    map_, tile = ragged.ragged_tiles(packed, padded, ring)
-    return ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring)
+    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE)
+    return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
 SPLIT = attention.Blocking(64, 2, 128, splits_keys=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
-    "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
-    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
+    "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
+    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
     "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),

@@ -31,9 +31,14 @@ from tmaasync.ops._gemm.tiles import (
     conv2d_kernel,
     conv2d_tiles,
 )
-from tmaasync.ops._layouts import Layout, is_apart, padded_row_bytes, refuse_overlap
+from tmaasync.ops._layouts import (
+    Layout,
+    is_apart,
+    padded_row_bytes,
+    refuse_overlap,
+    with_merged_dims,
+)
 from tmaasync.ops._operation import Operation, overridden
-from tmaasync.ops.copy import merged
 
 __all__ = ["Conv2d", "Views", "conv2d", "window_over"]
 
@@ -450,7 +455,9 @@ def _rows_of(out: ArrayView, *, owns_padding: bool) -> ArrayView | None:
     """
     columns, item_bytes = out.shape[3], out.element.itemsize
     row_bytes = padded_row_bytes(columns, out.element)
-    (pixels,) = merged(out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3]))
+    (pixels,) = with_merged_dims(
+        out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3])
+    )
     if len(pixels.shape) > 1 or (columns > 1 and out.strides_bytes[3] != item_bytes):
         return None
     pitch = pixels.strides_bytes[0] if pixels.shape else row_bytes

@@ -191,9 +191,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
         arrays, option = _call_key(a, b, given, dtype, epilogue, reading)
         if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
             cache, option = _CALLS, (dtype, is_new)
-        cache.remember(
-            arrays, option, operation, frameworks, target.device, new_arrays=new_arrays
-        )
+        cache.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
     return out
 
 

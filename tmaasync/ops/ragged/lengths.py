@@ -8,9 +8,9 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._ragged.batch import MAX_ROWS, one_of, refuse
+from tmaasync._ragged.batch import MAX_ROWS, one_of
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.ops._copies import in_order
+from tmaasync.ops._allocation import in_order
 from tmaasync.ragged import running_sums
 
 __all__ = ["Limits", "Sums"]
@@ -105,4 +105,4 @@ def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
     elif view.is_empty and name == "cu_seqlens":
         rule = "it has one entry more than there are sequences"
         found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
-    refuse(found)
+    ArgumentError.raise_for(found)

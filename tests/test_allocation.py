@@ -1,4 +1,4 @@
-"""Arrays that operations return: made again like earlier ones."""
+"""Arrays that operations return: allocated again like earlier ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fake_arrays import Tensor
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync.ops._results import empty_rows, maker, rows_maker
+from tmaasync.ops._allocation import allocator, empty_rows, rows_allocator
 
 
 @pytest.mark.parametrize("columns", [24, 21])
 def test_rows_are_made_again_with_the_padding_of_the_first(columns: int) -> None:
     like = _arrays.view(np.zeros((4, 8), np.float16))
     first = empty_rows(like, (3, columns), element(np.float16))
-    make = rows_maker(like, _arrays.view(first))
+    make = rows_allocator(like, _arrays.view(first))
 
     made = [make() for _ in range(2)]
 
@@ -56,7 +56,7 @@ def test_torch_makes_contiguous_tensors_on_the_device_of_the_first(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=has_guards))
     first = on_device(np.zeros((4, 16), np.float16)[:, :8], device)
-    make = maker(first, shape, element(np.float32))
+    make = allocator(first, shape, element(np.float32))
 
     one, other = make(), make()
 
@@ -71,7 +71,7 @@ def test_a_device_that_is_no_longer_the_current_one_is_named(
     torch = Torch(has_guards=True)
     monkeypatch.setitem(sys.modules, "torch", torch)
     view = on_device(np.zeros((3, 24), np.float16), 1)
-    make = rows_maker(view, view)
+    make = rows_allocator(view, view)
 
     for torch.device in (1, 0, 1):
         assert make().get_device() == 1
