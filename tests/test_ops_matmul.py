@@ -11,7 +11,7 @@ from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.epilogue import NO_EPILOGUE
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, layouts_of
 from tmaasync.ops._gemm.tiles import gemm_tiles
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
@@ -158,7 +158,7 @@ def test_an_output_over_what_is_read_finds_no_launch(
     }
     epilogue = NO_EPILOGUE._replace(**{name: beside[name] for name in names})
     layouts = (Layout.of(_arrays.view(array)) for array in (A, B, beside["c"]))
-    operation = Matmul(*layouts, None, epilogue.views().layouts())
+    operation = Matmul(*layouts, epilogue=layouts_of(epilogue.views()))
     apart = dict(zip(("a", "b", "out", *names), range(0x20000, 0x90000, 0x10000), strict=False))
     at = {**apart, "out": OUT_AT, **{name: OUT_AT + shift for name, shift in shifts.items()}}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command_line import run
 from parity.backends import Backend, Cuda, Emulate
-from parity.test_products import multiply, small_integers
+from parity.test_matmul import multiply, small_integers
 
 from tmaasync import BackendError, Kernel, LaunchError, create_tma_tile, emulate, ops, trace
 from tmaasync.ops._gemm.config import TileConfig

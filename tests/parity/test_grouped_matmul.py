@@ -1,4 +1,4 @@
-"""Products of groups of rows: exact, and nothing beside the groups is touched, on either back end.
+"""Grouped matmul: exact, and nothing beside the groups is touched, on either back end.
 
 Values are small integers, whose sums are exact in fp32 in any order.
 """
@@ -49,7 +49,7 @@ def stacked(backend: Any, b: Array, layout: str) -> Any:
 def run_with(
     backend: Any, a: Array, b: Array, ends: list[int], config: TileConfig, layout: str, grid: int
 ) -> Array:
-    """The kernel with a config and a grid of our choice."""
+    """Run the kernel in a tile config and a grid of our choice."""
     transposed = layout == "t"
     stack = stacked(backend, b, layout)
     rows, c = backend.array(a), backend.array(poisoned(len(a), b.shape[2]))
@@ -64,7 +64,7 @@ def run_with(
     return np.asarray(backend.host(c))
 
 
-# Every config and layout is a build of seconds on the emulator.
+# Every tile config and layout is a build of seconds on the emulator.
 @pytest.mark.parametrize(
     ("config", "layout"),
     [

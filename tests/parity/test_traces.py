@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from chip_notes import Chip
 from parity.backends import Emulate
-from parity.test_products import multiply, small_integers
+from parity.test_matmul import multiply, small_integers
 
 from tmaasync import emulate, ops, trace
 from tmaasync.ops._gemm.config import TileConfig

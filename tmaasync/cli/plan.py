@@ -125,7 +125,7 @@ def _lines(facts: dict[str, Any]) -> dict[str, str]:
         "cluster": _cluster(facts),
         "stages": f"{facts['stages']} of {facts['stage_bytes'] // 1024} KiB",
         "shared memory": f"{facts['shared_bytes']} bytes a CTA",
-        "tiles": f"{facts['blocks']}, {at_once} at once, one a CTA and an SM",
+        "tiles": f"{facts['blocks']}, {at_once} at once, one on each SM",
         "waves": f"{facts['rounds']}; the last has {facts['last_round']} of {at_once} tiles",
         "occupancy": f"{facts['occupancy']:.0%} of the threads that an SM holds",
         "useful work": f"{facts['useful']:.1%}; edges and the last wave leave the rest idle",

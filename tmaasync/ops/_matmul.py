@@ -27,6 +27,7 @@ from tmaasync.ops._gemm.epilogue import (
     EpilogueArguments,
     activation_of,
     epilogue_numbers,
+    layouts_of,
 )
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
@@ -179,7 +180,12 @@ def _multiply(  # noqa: PLR0913 - all that is given
     wanted = None if dtype is None else element(dtype)
     layout = Layout.of(target)._replace(owns_padding=is_new)
     operation = _CALLS.operation(
-        *(Matmul, Layout.of(left), Layout.of(right), layout, wanted, views.layouts())
+        Matmul,
+        Layout.of(left),
+        Layout.of(right),
+        layout,
+        dtype=wanted,
+        epilogue=layouts_of(views),
     )
     _check_addresses(target, left, right, views)
     operation.run(left, right, target, stream, views, factors)
@@ -328,6 +334,7 @@ class Matmul(Operation):
         a: Layout,
         b: Layout,
         out: Layout,
+        *,
         dtype: Element | None = None,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:

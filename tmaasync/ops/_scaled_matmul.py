@@ -104,7 +104,7 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     _check_output(target, operands, None if dtype is None else element(dtype))
     layout = Layout.of(target)._replace(owns_padding=is_new)
     operation = _CALLS.operation(
-        *(ScaledMatmul, *map(Layout.of, operands), layout), column_scales=operands.column_scales
+        ScaledMatmul, *map(Layout.of, operands), layout, column_scales=operands.column_scales
     )
     operation.run(operands, target, stream)
     if operation.is_bindable:

@@ -29,6 +29,7 @@ __all__ = [
     "EpiloguePointers",
     "activation_of",
     "epilogue_numbers",
+    "layouts_of",
 ]
 
 
@@ -204,14 +205,6 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
                 _check_scale(name, view)
         return found
 
-    def layouts(self: EpilogueArguments[ArrayView]) -> EpilogueArguments[Layout]:
-        """Return what an operation depends on."""
-
-        def layout(name: str, view: ArrayView) -> Layout:
-            return _ONE_FLOAT if name.startswith("scale") else Layout.of(view)
-
-        return self.each(layout)
-
     def compiled_for(self, bias_side: BiasSide) -> Epilogue | None:
         """Return the epilogue, if a bias runs there; None if there is nothing to do."""
         if self.form == NO_EPILOGUE.form:
@@ -236,6 +229,15 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
             alpha_bits=_float_bits(alpha),
             beta_bits=_float_bits(beta),
         )
+
+
+def layouts_of(views: EpilogueArguments[ArrayView]) -> EpilogueArguments[Layout]:
+    """Return what an operation depends on."""
+
+    def layout(name: str, view: ArrayView) -> Layout:
+        return _ONE_FLOAT if name.startswith("scale") else Layout.of(view)
+
+    return views.each(layout)
 
 
 NO_EPILOGUE: EpilogueArguments[Any] = EpilogueArguments()

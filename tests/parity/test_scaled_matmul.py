@@ -1,4 +1,4 @@
-"""Products with block scales: exact where the sums are, close elsewhere, on either back end."""
+"""Block-scaled matmul: exact where the sums are, close elsewhere, on either back end."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def reached(backend: Any, problem: Problem, *, b_scales_transposed: bool) -> lis
 def multiply(
     backend: Any, problem: Problem, config: ScaledTileConfig, b_scales_transposed: bool
 ) -> tuple[Any, Any]:
-    """The product by the kernel with a config of our choice, and what lies behind its rows."""
+    """Return the product by a tile config of our choice, and what comes after its rows."""
     (m, k), n = problem.a.shape, problem.b.shape[0]
     *operands, whole = reached(backend, problem, b_scales_transposed=b_scales_transposed)
     columns = padded(n, 4)
@@ -152,7 +152,7 @@ def multiply(
     ],
     ids=str,
 )
-def test_every_blocking_is_exact_and_keeps_to_its_output(
+def test_every_tile_config_is_exact_and_keeps_to_its_output(
     backend: Any, config: ScaledTileConfig, transposed: bool
 ) -> None:
     m, n = config.cluster_rows + 27, config.block_n + 37

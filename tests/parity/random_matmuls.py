@@ -1,4 +1,4 @@
-"""Products with epilogues drawn at random, and what they must give, in float64."""
+"""Matmuls with epilogues drawn at random, and what they must give, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random products of every type with epilogues; every array lies among NaNs."""
+"""Random matmuls of every type with epilogues; every array lies among NaNs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from parity.backends import Cuda
-from parity.random_products import KINDS, OTHER_TYPES, Kind, problem
+from parity.random_matmuls import KINDS, OTHER_TYPES, Kind, problem
 
 from tmaasync import ops
 
@@ -14,7 +14,7 @@ pytest.importorskip("cupy")
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *OTHER_TYPES], ids=str)
-def test_random_products(kind: Kind) -> None:
+def test_random_matmuls(kind: Kind) -> None:
     for number in range(16):
         problem(number, 1200, [kind]).check(Cuda())
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.random_products import KINDS, Kind, Problem
+from parity.random_matmuls import KINDS, Kind, Problem
 
 from tmaasync import emulate, ops
 from tmaasync.emulate.run import Policy

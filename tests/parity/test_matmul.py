@@ -1,4 +1,4 @@
-"""Matrix products: exact where the sums are, close elsewhere, on either back end."""
+"""Matmul: exact where the sums are, close elsewhere, on either back end."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def multiply(
     layout: str,
     clusters: int | None = None,
 ) -> Any:
-    """The kernel with a config of our choice; ``t`` in the layout: an operand lies transposed.
+    """Run the kernel in a tile config of our choice; ``t``: an operand is stored transposed.
 
     In so many clusters; else each has one tile.
     """
     (m, k), n = a.shape, b.shape[1]
-    transposed = tuple(letter == "t" for letter in layout)
+    transposed = (layout[0] == "t", layout[1] == "t")
     stored = [
         backend.array(np.ascontiguousarray(matrix.T if flip else matrix))
         for matrix, flip in zip((a, b), transposed, strict=True)
@@ -65,7 +65,7 @@ def test_every_layout_with_and_without_a_cluster(backend: Any, cluster: int, lay
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
 
 
-def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
+def test_tiles_whose_columns_fill_no_line(backend: Any) -> None:
     a, b = small_integers(70, 72, 3), small_integers(72, 170, 4)
 
     c = multiply(backend, a, b, TileConfig(1, 160), "nt")
@@ -76,7 +76,7 @@ def test_blocks_whose_columns_fill_no_line(backend: Any) -> None:
 # Tiles of 128 x 48: 18 of them, or 9 pairs, so that clusters have odd and even numbers, and one.
 @pytest.mark.parametrize(("cluster", "clusters"), [(1, 4), (1, 17), (2, 2)])
 @pytest.mark.parametrize("k", [64, 1160])  # fewer and more blocks of K than there are stages
-def test_groups_take_turns(backend: Any, k: int, cluster: int, clusters: int) -> None:
+def test_consumers_ping_pong(backend: Any, k: int, cluster: int, clusters: int) -> None:
     a, b = small_integers(700, k, 5), small_integers(k, 100, 6)
     config = TileConfig(2, 48, cluster, rows=128, ping_pong=True)
 
@@ -134,7 +134,7 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
 def test_few_rows_or_few_columns(
     backend: Any, rows: int, layout: str, dtype: str, output: str, order: str
 ) -> None:
-    """These go by way of the product of the transposes; the sums are as exact."""
+    """AB are swapped; the sums are as exact."""
     a, b = (
         drawn.astype(getattr(ml_dtypes, dtype, dtype))
         for drawn in (small_integers(rows, 152, 21), small_integers(152, 200, 22))
@@ -155,7 +155,7 @@ def test_few_rows_or_few_columns(
 
 
 @pytest.mark.parametrize("rows", [5, 70])
-def test_what_lies_behind_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
+def test_what_comes_after_the_rows_of_an_output_stays(backend: Any, rows: int) -> None:
     a, b = small_integers(rows, 64, 23), small_integers(64, 33, 24)
     whole = backend.array(np.full((rows, 40), -7, ml_dtypes.bfloat16))
 

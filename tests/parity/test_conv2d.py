@@ -109,7 +109,7 @@ def run_persistent(backend: Any, config: TileConfig) -> None:
 def launch(
     images: Any, filters: Any, bias: Any, out: Any, one: Problem, config: TileConfig, clusters: int
 ) -> None:
-    """The kernel with a config of our choice, on so many clusters."""
+    """Run the kernel in a tile config of our choice, on so many clusters."""
     k, *taps = one.filters
     window = window_of(2, tuple(taps), **one.window)
     pixels = _arrays.view(out)

@@ -1,4 +1,4 @@
-"""Products with block scales on the chip: real sizes, random shapes, torch's own tensors."""
+"""Block-scaled matmul on the chip: real sizes, random shapes, torch's own tensors."""
 
 from __future__ import annotations
 

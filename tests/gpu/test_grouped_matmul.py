@@ -1,4 +1,4 @@
-"""Products of groups of rows, and batches, on the chip at sizes that fill it, in float64."""
+"""Grouped and batched matmul on the chip at sizes that fill it, in float64."""
 
 from __future__ import annotations
 

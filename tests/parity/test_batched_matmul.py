@@ -1,4 +1,4 @@
-"""Batches of matrix products: exact, whatever either side of the batch looks like."""
+"""Batched matmul: exact, whatever either side of the batch looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of every type against float64, on either back end."""
+"""ops.matmul of every type against float64, on either back end."""
 
 from __future__ import annotations
 
