@@ -99,7 +99,7 @@ def split(text: str) -> Prepared:
         blocking.cluster_size,
         c,
         wanted,
-        named(operands + 2 * 64 * blocking.chunk_bytes, "full", "empty"),
+        named(operands + 2 * 64 * blocking.store_bytes, "full", "empty"),
     )
 
 
