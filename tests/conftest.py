@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,3 +87,9 @@ def races() -> Iterator[None]:
     """Every kernel that a test runs on the CPU is searched for races."""
     with emulate.scheduled(races=True):
         yield
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python then neither finds nor imports it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
