@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 import tmaasync
 from tmaasync import emulate
+from tmaasync._driver import bindings
 
 _GPU_TESTS = Path(__file__).parent / "gpu"
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76
@@ -93,3 +94,9 @@ def races() -> Iterator[None]:
 def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python then neither finds nor imports it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.fixture
+def use_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Puts a stand-in, such as `fake_driver.Driver`, in the place of the driver's bindings."""
+    return lambda driver: monkeypatch.setattr(bindings, "driver", lambda: driver)
