@@ -72,7 +72,7 @@ _MULTIPLY = "multiply(shared, group - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();"
-_SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
+_SHARED = "auto& shared = dynamic_shared<Shared>();"
 _COPY_LOAD = "source.async_copy(ring.tiles[place.index], full, at);"
 _REFILL = "load_tile(ring, loaded, source, grid, next);\n            loaded.step();"
 
@@ -358,8 +358,8 @@ MUTATIONS = (
     Mutation(
         "lanes give wgmma other rows",
         "product",
-        "OperandA::descriptor(stage.a, row)",
-        "OperandA::descriptor(stage.a, row + lane_index() % 2 * 8)",
+        "Operands::A::descriptor(stage.a, row)",
+        "Operands::A::descriptor(stage.a, row + lane_index() % 2 * 8)",
         "fault",
         r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
     ),
@@ -450,7 +450,7 @@ MUTATIONS = (
         "shared memory starts at 16",
         "product",
         _SHARED,
-        _BASE.format("shared", "SharedMemory"),
+        _BASE.format("shared", "Shared"),
         "fault",
         r"shared address is 0x\w+10; it must be a multiple of 128|shared address is 0x10; it must",
     ),
@@ -531,8 +531,8 @@ MUTATIONS = (
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "multiply_tiles(shared, c, GroupWalk(groups, n, k),",
-        "multiply_tiles(shared, c, GroupWalk({ends, count - 1, total_rows}, n, k),",
+        "multiply_tiles<Operands>(shared, c, GroupWalk(groups, n, k),",
+        "multiply_tiles<Operands>(shared, c, GroupWalk({ends, count - 1, total_rows}, n, k),",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
     ),
@@ -972,14 +972,14 @@ MUTATIONS = (
     Mutation(
         "nobody waits for its turn",
         "turns",
-        "if (!has_turn) take_turn(consumer);",
+        "if (!has_turn) Turns::take(consumer);",
         "",
         "race",
     ),
     Mutation(
         "the turn is not passed",
         "turns",
-        "if (!is_last) pass_turn_to(1 - consumer);",
+        "if (!is_last) Turns::pass_to(1 - consumer);",
         "",
         "deadlock",
     ),

@@ -46,7 +46,7 @@ DEFECTS = {
         "",
     ),
     "turns are not passed on": (
-        "NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.arrive();",
+        "NamedBarrier<kTwoGroupsThreads>{kFirstTurn + group}.arrive();",
         "(void)group;",
     ),
 }

@@ -291,11 +291,11 @@ def test_the_innermost_frame_in_the_kernels_own_source_is_told() -> None:
 
 
 def test_a_header_beside_the_shipped_kernels_is_a_piece_of_their_source() -> None:
-    piece = Frame("multiply", f"{kernels_dir()}/product.cuh", 9)
+    piece = Frame("multiply", f"{kernels_dir()}/gemm/mainloop.cuh", 9)
 
     told = source_frame((HEADER, piece, OWN), SOURCE_NAME)
 
-    assert told == Frame("multiply", "product.cuh", 9)
+    assert told == Frame("multiply", "mainloop.cuh", 9)
 
 
 def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:

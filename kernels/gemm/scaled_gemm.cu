@@ -14,17 +14,19 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "mainloop.cuh"
+
 using namespace tmaasync;
 
 using OperandA = WgmmaOperand<ATile, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kK>;
 
-struct StageExtras {
+struct StageScales {
     typename AScaleTile::Shared a_scales;
     typename BScaleTile::Shared b_scales;
 };
 
-#include "product.cuh"
+using SharedWithScales = SharedMemoryWith<StageScales>;
 
 constexpr int kScaleBlock = 128;
 constexpr bool kScalesColumns = B_SCALE_COLUMNS == 1;
@@ -41,7 +43,7 @@ static_assert(kBlockK == kScaleBlock, "a stage has the depth that a scale serves
 static_assert(kScaleBlock % kSliceColumns == 0, "the columns of a slice share a scale");
 static_assert(AScaleTile::side(1) == kBlockM, "a scale for every row");
 
-extern "C" __device__ const int scaled_gemm_shared_bytes = sizeof(SharedMemory);
+extern "C" __device__ const int scaled_gemm_shared_bytes = sizeof(SharedWithScales);
 
 constexpr u32 kScaledStageBytes = kStageBytes + AScaleTile::kBytes + BScaleTile::kBytes;
 
@@ -60,7 +62,7 @@ __device__ Coordinates<2> b_scale_start(int n, int block) {
 }
 
 __device__ void load_tiles(
-    SharedMemory& shared,
+    SharedWithScales& shared,
     const ATile& a,
     const BTile& b,
     const AScaleTile& a_scales,
@@ -152,7 +154,7 @@ __device__ void finish_slice(float (&sums)[kSliceSums]) {
 
 // The warp has read the stage. Unlike wgmma's reads, those of the scales have to be ordered by the
 // arrival, at this CTA's barrier alone: its own producer loads them.
-__device__ void release_scaled_stage(SharedMemory& shared, u32 stage) {
+__device__ void release_scaled_stage(SharedWithScales& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
     const u32 lane = lane_index();
@@ -161,7 +163,7 @@ __device__ void release_scaled_stage(SharedMemory& shared, u32 stage) {
 }
 
 __device__ void multiply_scaled_tile(
-    SharedMemory& shared, Ring& place, Sums& total, int consumer, int k_blocks, int n
+    SharedWithScales& shared, Ring& place, Sums& total, int consumer, int k_blocks, int n
 ) {
     for (int block = 0; block < k_blocks; ++block, place.step()) {
         auto& stage = shared.stages[place.index];
@@ -194,7 +196,7 @@ __device__ void multiply_scaled_tile(
 }
 
 __device__ void multiply_scaled_tiles(
-    SharedMemory& shared, const CTile& c, TileWalk walk, int consumer
+    SharedWithScales& shared, const CTile& c, TileWalk walk, int consumer
 ) {
     auto place = Ring::for_consumer();
     u32 chunks = 0;
@@ -218,9 +220,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(
     int k
 ) {
     const TileWalk walk(m, n, k);
-    run_roles(
-        [&](SharedMemory& shared) { load_tiles(shared, a, b, a_scales, b_scales, walk); },
-        [&](SharedMemory& shared, int consumer) {
+    run_roles<SharedWithScales>(
+        [&](SharedWithScales& shared) { load_tiles(shared, a, b, a_scales, b_scales, walk); },
+        [&](SharedWithScales& shared, int consumer) {
             multiply_scaled_tiles(shared, c, walk, consumer);
         },
         a, b, a_scales, b_scales, c

@@ -1,12 +1,13 @@
 #pragma once
 
-// What becomes of a tile's sums before they are rounded. A kernel includes this behind product.cuh;
-// its host defines
+// What becomes of a tile's sums before they are rounded. The host defines
 //
 //   Bias          element type of the bias
 //   BIAS          the number of a BiasSide
 //   ACTIVATION    the number of an Activation
 #include <tmaasync/activation.cuh>
+
+#include "config.cuh"
 
 namespace tmaasync {
 

@@ -26,13 +26,13 @@
 // `list` is the WorkList of attention_work.cu for packed sequences; else, where a mask makes tiles
 // differ, the number of each cluster's span of tiles in each of `rounds`, or, where keys are split,
 // its PaddedWalk::Piece. Of packed sequences whose keys are split, `rounds` is in how many parts
-// those of every tile are. `parts` is where the sums of such pieces go, for attention_merge.cu;
+// those of every tile are. `parts` is where the sums of such pieces go, for attention_combine.cu;
 // where elements have 8 bits, the Factors of every head of keys of every entry lie before them.
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. Rows beyond the
 // arrays are TMA's zero fill on loads, so that no NaN of a neighbour gets in, and its clipping on
 // stores.
-#include "attention_parts.cuh"
+#include "split_kv.cuh"
 
 using namespace tmaasync;
 
@@ -188,7 +188,7 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse, Part
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
     // Whoever passed the last turn on has somebody to take it.
-    if (consumer.group == 0) take_turn(0);
+    if (consumer.group == 0) Turns::take(0);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(

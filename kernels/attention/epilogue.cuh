@@ -1,7 +1,7 @@
 #pragma once
 
 // The way of a group's sums to global memory. The constants are explained in attention.cu.
-#include "attention_products.cuh"
+#include "mainloop.cuh"
 
 namespace tmaasync {
 

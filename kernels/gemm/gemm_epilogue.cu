@@ -7,10 +7,11 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "gemm.cuh"
-
 #include "addend.cuh"
-#include "epilogue.cuh"
+#include "epilogue_ops.cuh"
+#include "producer.cuh"
+
+using namespace tmaasync;
 
 extern "C" __device__ const int gemm_epilogue_shared_bytes = sizeof(SharedMemory);
 
@@ -67,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             const Finish finish{shared, bias, scale, beta, m, n, consumer};
-            multiply_whole_or_split(shared, c, walk, consumer, finish);
+            multiply_whole_or_split<Operands>(shared, c, walk, consumer, finish);
         },
         a, b, c
     );

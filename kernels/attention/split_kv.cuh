@@ -1,8 +1,8 @@
 #pragma once
 
 // The sums of a tile's queries over a part of its keys, on their way from attention.cu to
-// attention_merge.cu.
-#include "attention_output.cuh"
+// attention_combine.cu.
+#include "epilogue.cuh"
 
 namespace tmaasync {
 

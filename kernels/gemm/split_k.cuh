@@ -1,9 +1,10 @@
 #pragma once
 
 // K split over SPLIT_K CTAs of a cluster: each multiplies its own blocks of K, all columns of the
-// tile; then each of the first kShares adds up a share of the columns and stores it. A kernel
-// includes this behind product.cuh, and its grid has SPLIT_K CTAs for every tile: what is sent lies
-// in the ring, which no tile to come is loaded into.
+// tile; then each of the first kShares adds up a share of the columns and stores it. The grid has
+// SPLIT_K CTAs for every tile: what is sent lies in the ring, which no tile to come is loaded into.
+#include "mainloop.cuh"
+
 namespace tmaasync {
 
 static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
@@ -126,11 +127,12 @@ __device__ void add_peers(SharedMemory& shared, Share& share) {
 }
 
 // The whole tile's sums of the columns that this CTA stores, if it stores any.
+template <typename Operands>
 __device__ void multiply_share(
     SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
 ) {
     Sums sums = {};
-    if (k_blocks > 0) multiply_tile(shared, place, sums, consumer, k_blocks, [] {});
+    if (k_blocks > 0) multiply_tile<Operands>(shared, place, sums, consumer, k_blocks, [] {});
     // Every CTA has read its ring for the last time: sums may lie there.
     cluster_sync();
     send_shares(shared, sums);
@@ -140,7 +142,7 @@ __device__ void multiply_share(
     if (rank_in_split() < kShares) add_peers(shared, share);
 }
 
-template <typename Finish>
+template <typename Operands, typename Finish>
 __device__ void multiply_split_tile(
     SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
 ) {
@@ -148,7 +150,7 @@ __device__ void multiply_split_tile(
     u32 chunks = 0;
     const int rank = rank_in_split();
     Share share;
-    multiply_share(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
+    multiply_share<Operands>(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
     if (rank >= kShares) return;
     auto start = walk.start();
     start.n += rank * kShareColumns;
@@ -158,14 +160,14 @@ __device__ void multiply_split_tile(
 }
 
 // The consumers of a kernel that may be built with K split.
-template <typename Finish>
+template <typename Operands, typename Finish>
 __device__ void multiply_whole_or_split(
     SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
 ) {
     if constexpr (SPLIT_K == 1) {
-        multiply_tiles(shared, c, walk, consumer, finish);
+        multiply_tiles<Operands>(shared, c, walk, consumer, finish);
     } else {
-        multiply_split_tile(shared, c, walk, consumer, finish);
+        multiply_split_tile<Operands>(shared, c, walk, consumer, finish);
     }
 }
 

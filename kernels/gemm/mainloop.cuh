@@ -1,23 +1,23 @@
 #pragma once
 
-// What kernels share that multiply tiles out of a ring: the consumers, and with the headers below
-// the ring, walks over the output, and the way of the sums to global memory. Such a kernel defines,
-// before it includes this,
-//
-//   OperandA, OperandB    how wgmma reads the tiles: WgmmaOperand
-//   StageExtras           what a stage has beside the tiles, or an empty struct
-//
-// and its host ATile, BTile, CTile and the constants that gemm.cu explains.
-#include <tmaasync/tmaasync.cuh>
-#include <tmaasync/wgmma.cuh>
-
-#include "product_ring.cuh"
-
-#include "product_output.cuh"
-#include "product_walk.cuh"
-#include "turns.cuh"
+// The consumers of kernels that multiply tiles out of a ring, and the roles of a CTA's warpgroups.
+#include "../pingpong.cuh"
+#include "config.cuh"
+#include "epilogue.cuh"
+#include "pipeline.cuh"
+#include "scheduler.cuh"
 
 namespace tmaasync {
+
+using Turns = TurnsOf<CONSUMERS>;
+
+// How wgmma reads the tiles of a stage: each a WgmmaOperand.
+template <typename OperandA, typename OperandB>
+struct OperandPair {
+    using A = OperandA;
+    using B = OperandB;
+    static_assert(A::kDepth == kBlockK && B::kDepth == kBlockK, "a stage is 128 bytes of K deep");
+};
 
 __device__ void fence_sums(Sums& sums) {
 #pragma unroll
@@ -27,7 +27,7 @@ __device__ void fence_sums(Sums& sums) {
 }
 
 // `on_issued` is called when the tensor cores have all their work.
-template <typename OnIssued>
+template <typename Operands, typename OnIssued>
 __device__ void multiply_tile(
     SharedMemory& shared,
     Ring& place,
@@ -43,16 +43,18 @@ __device__ void multiply_tile(
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
             const int row = group_row(consumer) + part * kInstructionRows;
-            a[part] = OperandA::descriptor(stage.a, row);
+            a[part] = Operands::A::descriptor(stage.a, row);
         }
-        const u64 b = OperandB::descriptor(stage.b, 0);
+        const u64 b = Operands::B::descriptor(stage.b, 0);
         // The operands of this stage have landed.
         shared.full[place.index].wait(place.phase);
         fence_sums(sums);
         ptx::wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-            wgmma_tile<OperandA, OperandB>(sums[part], a[part], b, block > 0);
+            wgmma_tile<typename Operands::A, typename Operands::B>(
+                sums[part], a[part], b, block > 0
+            );
         }
         ptx::wgmma_commit_group();
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
@@ -69,7 +71,7 @@ __device__ void multiply_tile(
 
 // Each group has every second tile. It looks at the ring only in its turn: by then the other has
 // seen all stages before its own land, and no phase is taken for one two laps later.
-template <typename Walk, typename Finish>
+template <typename Operands, typename Walk, typename Finish>
 __device__ void multiply_tiles_in_turns(
     SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
@@ -84,11 +86,11 @@ __device__ void multiply_tiles_in_turns(
         const auto start = walk.start();
         walk.step();
         const bool is_last = walk.done();
-        if (!has_turn) take_turn(consumer);
+        if (!has_turn) Turns::take(consumer);
         has_turn = false;
         Sums sums;
-        multiply_tile(shared, place, sums, consumer, walk.k_blocks, [&] {
-            if (!is_last) pass_turn_to(1 - consumer);
+        multiply_tile<Operands>(shared, place, sums, consumer, walk.k_blocks, [&] {
+            if (!is_last) Turns::pass_to(1 - consumer);
         });
         finish.tile(sums, place, start);
         store_sums(shared, chunks, sums, finish, c, consumer, start);
@@ -100,7 +102,7 @@ __device__ void multiply_tiles_in_turns(
 }
 
 // All groups share every tile.
-template <typename Walk, typename Finish>
+template <typename Operands, typename Walk, typename Finish>
 __device__ void multiply_tiles_together(
     SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
@@ -109,7 +111,7 @@ __device__ void multiply_tiles_together(
     for (; !walk.done(); walk.step()) {
         const auto start = walk.start();
         Sums sums;
-        multiply_tile(shared, place, sums, consumer, walk.k_blocks, [] {});
+        multiply_tile<Operands>(shared, place, sums, consumer, walk.k_blocks, [] {});
         finish.tile(sums, place, start);
         store_sums(shared, chunks, sums, finish, c, consumer, start);
     }
@@ -117,23 +119,23 @@ __device__ void multiply_tiles_together(
 }
 
 // `walk` has the interface of TileWalk, `finish` that of Untouched.
-template <typename Walk, typename Finish>
+template <typename Operands, typename Walk, typename Finish>
 __device__ void multiply_tiles(
     SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
 ) {
     if constexpr (PING_PONG) {
-        multiply_tiles_in_turns(shared, c, walk, consumer, finish);
+        multiply_tiles_in_turns<Operands>(shared, c, walk, consumer, finish);
     } else {
-        multiply_tiles_together(shared, c, walk, consumer, finish);
+        multiply_tiles_together<Operands>(shared, c, walk, consumer, finish);
     }
 }
 
 // The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
 // tiles into the ring; `multiply(shared, consumer)` that of every other group, which takes them
 // out. `tiles` are the parameters whose maps are fetched ahead.
-template <typename Load, typename Multiply, typename... Tiles>
+template <typename Shared = SharedMemory, typename Load, typename Multiply, typename... Tiles>
 __device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Tiles&... tiles) {
-    auto& shared = dynamic_shared<SharedMemory>();
+    auto& shared = dynamic_shared<Shared>();
     const int group = warpgroup_index();
 
     // The next grid may open its rings while this one multiplies.

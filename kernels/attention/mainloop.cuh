@@ -1,9 +1,11 @@
 #pragma once
 
 // What a consumer of attention does with blocks of keys and values: scores, weights, sums.
-#include "attention_loads.cuh"
+#include <tmaasync/wgmma.cuh>
+
+#include "../pingpong.cuh"
+#include "producer.cuh"
 #include "softmax.cuh"
-#include "turns.cuh"
 
 namespace tmaasync {
 
@@ -38,8 +40,10 @@ constexpr int kColumnsAtOnce = HEAD_DIM == 192 ? 96 : 64;
 // Whether the first scores of a tile are taken before the last sums of the tile before.
 constexpr bool kTilesOverlap = QUERY_BUFFERS > 1 && !kIsInOrder;
 
+using Turns = TurnsOf<CONSUMERS>;
+
 __device__ __forceinline__ void pass_turn(int group) {
-    pass_turn_to(group == CONSUMERS - 1 ? 0 : group + 1);
+    Turns::pass_to(group == CONSUMERS - 1 ? 0 : group + 1);
 }
 
 // The warp has read what the barrier guards.
@@ -233,7 +237,9 @@ __device__ __forceinline__ void weigh_scores(
     if constexpr (kMayBePartial) {
         if (!blocks.is_whole(block)) {
             const Tile& tile = consumer.task().tile;
-            mask_scores(scores, visible_in(consumer.problem, tile, consumer.group, block));
+            mask_scores<HAS_LEFT>(
+                scores, visible_in(consumer.problem, tile, consumer.group, block)
+            );
         }
     }
     softmax.weigh<kMayBePartial>(scores, rescale);
@@ -257,7 +263,7 @@ __device__ __forceinline__ void advance(
     Sums& sums,
     float (&rescale)[2]
 ) {
-    take_turn(consumer.group);
+    Turns::take(consumer.group);
     if constexpr (kIsInOrder) consumer.add(sums, weights);
     consumer.issue_scores(scores);
     if constexpr (!kIsInOrder) consumer.issue_sums(sums, weights);

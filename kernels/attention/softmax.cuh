@@ -48,13 +48,13 @@ __device__ __forceinline__ float sum_of_warp(float value) {
     return value;
 }
 
-template <int kScores>
+template <bool kHasLeft, int kScores>
 __device__ __forceinline__ void mask_scores(float (&scores)[kScores], const Visible& visible) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
         const int column = accumulator_column(0, i), half = i / 2 % 2;
         if (column >= visible.end[half]) scores[i] = unseen();
-        if (HAS_LEFT && column < visible.first[half]) scores[i] = unseen();
+        if (kHasLeft && column < visible.first[half]) scores[i] = unseen();
     }
 }
 

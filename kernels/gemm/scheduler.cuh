@@ -1,12 +1,9 @@
 #pragma once
 
-// Which tiles of the output a cluster works on, and in which order. Included by product.cuh.
+// Which tiles of the output a cluster works on, and in which order.
+#include "pipeline.cuh"
 
 namespace tmaasync {
-
-__device__ constexpr int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
 
 // Which tile of so many: an order that keeps the operands of a wave in L2. GROUP_M rows of tiles
 // are walked column by column.

@@ -5,21 +5,10 @@
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
 // The heads of a tile share their keys. The CTAs of a cluster work on a span, which is CLUSTER
 // neighbouring tiles, and all walk the blocks that any of them sees.
-#include "attention_pages.cuh"
+#include "config.cuh"
+#include "pages.cuh"
 
 namespace tmaasync {
-
-constexpr int kGroupThreads = 128;
-constexpr int kGroupRows = 64;
-constexpr int kTileRows = CONSUMERS * kGroupRows;
-constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
-constexpr int kSpanPositions = CLUSTER * kTilePositions;
-constexpr int kGroupPositions = kGroupRows / HEADS_PER_TILE;
-
-// Whether the tiles of a span differ in the last block that they see.
-constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
-
-static_assert(kGroupRows % HEADS_PER_TILE == 0, "a group's rows are whole positions");
 
 struct Problem {
     i32 batch;
@@ -34,10 +23,6 @@ struct Problem {
     float scale_log2;     // of a score, in the exponent of 2
     i32 page_step;        // rows of keys from one page to the next
 };
-
-__device__ __forceinline__ int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
 
 // Which of a span's tiles is this CTA's.
 __device__ __forceinline__ i32 rank_in_span() {
@@ -67,7 +52,7 @@ struct KeyBlocks {
 };
 
 // Some of the blocks of a tile's keys. The sums of such a part have a place of their own, and
-// attention_merge.cu adds up those of a tile.
+// attention_combine.cu adds up those of a tile.
 struct PartOfKeys {
     i32 first = 0;
     i32 end = 0x7fffffff;

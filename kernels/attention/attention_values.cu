@@ -10,7 +10,7 @@
 // Grid: a CTA of 128 threads for every block of keys of every head of every entry.
 #include <tmaasync/wgmma.cuh>
 
-#include "attention_factors.cuh"
+#include "abi.cuh"
 
 using namespace tmaasync;
 

@@ -1,19 +1,13 @@
 #pragma once
 
 // What gemm.cu and gemm_epilogue.cu share: how wgmma reads the operands, and their loads.
-#include <tmaasync/tmaasync.cuh>
-#include <tmaasync/wgmma.cuh>
-
-using namespace tmaasync;
-
-using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
-using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
-
-struct StageExtras {};
-
-#include "product.cuh"
-
 #include "split_k.cuh"
+
+namespace tmaasync {
+
+using Operands = OperandPair<
+    WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
+    WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
 __device__ Coordinates<ATile::kRank> a_start(const TileWalk::Start& start, int k) {
     const int m = start.m;
@@ -47,3 +41,5 @@ __device__ void load_tiles(
         load_more(place, start);
     }
 }
+
+}  // namespace tmaasync

@@ -16,14 +16,13 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "mainloop.cuh"
+
 using namespace tmaasync;
 
-using OperandA = WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>;
-using OperandB = WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>;
-
-struct StageExtras {};
-
-#include "product.cuh"
+using Operands = OperandPair<
+    WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
+    WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
 extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory);
 
@@ -166,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
         [&](SharedMemory& shared, int consumer) {
             // A grid before this one may have made the ends.
             wait_for_previous_grids();
-            multiply_tiles(shared, c, GroupWalk(groups, n, k), consumer, Untouched{});
+            multiply_tiles<Operands>(shared, c, GroupWalk(groups, n, k), consumer, Untouched{});
         },
         a, b, c
     );

@@ -16,16 +16,13 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "epilogue_ops.cuh"
+#include "mainloop.cuh"
+
 using namespace tmaasync;
 
-using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
-using OperandB = WgmmaOperand<BTile, Major::kK>;
-
-struct StageExtras {};
-
-#include "product.cuh"
-
-#include "epilogue.cuh"
+using Operands =
+    OperandPair<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
@@ -106,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
         [&](SharedMemory& shared) { load_tiles(shared, images, filters, walk); },
         [&](SharedMemory& shared, int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
-            multiply_tiles(shared, out, walk, consumer, Finish{bias, k});
+            multiply_tiles<Operands>(shared, out, walk, consumer, Finish{bias, k});
         },
         images, filters, out
     );

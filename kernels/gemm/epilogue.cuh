@@ -1,7 +1,7 @@
 #pragma once
 
 // The way of a group's sums to global memory: rounded, through shared memory, chunk by chunk.
-// Included by product.cuh.
+#include "pipeline.cuh"
 
 namespace tmaasync {
 
@@ -112,9 +112,9 @@ struct Untouched {
 
 // The group's output chunks take turns in its epilogue buffers, across tiles too: `chunks` counts
 // them.
-template <typename Finish, typename Start>
+template <typename Shared, typename Finish, typename Start>
 __device__ void store_part(
-    SharedMemory& shared,
+    Shared& shared,
     u32& chunks,
     Sum (&sums)[kShareColumns / 2],
     const Finish& finish,
@@ -143,9 +143,9 @@ __device__ void store_part(
     }
 }
 
-template <typename Finish, typename Start>
+template <typename Shared, typename Finish, typename Start>
 __device__ void store_sums(
-    SharedMemory& shared,
+    Shared& shared,
     u32& chunks,
     Share& sums,
     const Finish& finish,

@@ -25,7 +25,9 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "gemm.cuh"
+#include "producer.cuh"
+
+using namespace tmaasync;
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
@@ -42,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     run_roles(
         [&](SharedMemory& shared) { load_tiles(shared, a, b, walk, [](auto&, const auto&) {}); },
         [&](SharedMemory& shared, int consumer) {
-            multiply_whole_or_split(shared, c, walk, consumer, Untouched{});
+            multiply_whole_or_split<Operands>(shared, c, walk, consumer, Untouched{});
         },
         a, b, c
     );

@@ -2,8 +2,8 @@
 
 // Attention's shared memory, and the producer that fills it. The constants are explained in
 // attention.cu.
-#include "attention_factors.cuh"
-#include "attention_walk.cuh"
+#include "abi.cuh"
+#include "scheduler.cuh"
 
 namespace tmaasync {
 

@@ -2,7 +2,10 @@
 
 // A matrix of the output's type that is added to the product. Its chunks pass through the ring
 // behind the operands of their tile, so that they arrive while the tile is still being multiplied.
-// A kernel that defines HAS_ADDEND includes this behind product.cuh.
+// The host defines HAS_ADDEND.
+#include "epilogue.cuh"
+#include "scheduler.cuh"
+
 namespace tmaasync {
 
 using Chunk = typename CTile::Shared;

@@ -6,7 +6,7 @@
 // The number of one of them, counted from 1, is written to `broken_sequence`.
 //
 // The constants are those of the attention kernel.
-#include "attention_walk.cuh"
+#include "scheduler.cuh"
 
 using namespace tmaasync;
 

@@ -7,7 +7,7 @@
 // arrays; of packed ones it is the list that attention.cu worked off, with `parts_of_tile` for each
 // tile. Grid: of every split span CLUSTER tiles, or as many tiles as there may be at most, of
 // CONSUMERS CTAs each; 32 * WARPS threads.
-#include "attention_parts.cuh"
+#include "split_kv.cuh"
 
 using namespace tmaasync;
 
@@ -24,7 +24,7 @@ struct Staging {
     typename OTile::Shared o;
 };
 
-extern "C" __device__ const int attention_merge_shared_bytes = sizeof(Staging);
+extern "C" __device__ const int attention_combine_shared_bytes = sizeof(Staging);
 
 // One group's parts of a tile.
 struct PartsOfTile {
@@ -143,7 +143,7 @@ private:
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_merge(
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     const __grid_constant__ OTile o,
     float* lse,
     const Part* parts,
