@@ -188,7 +188,7 @@ __device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse, Part
     }
     if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();
     // Whoever passed the last turn on has somebody to take it.
-    if (consumer.group == 0) Turns::take(0);
+    if (consumer.group == 0) Order::wait(0);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(

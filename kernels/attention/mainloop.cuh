@@ -40,10 +40,10 @@ constexpr int kColumnsAtOnce = HEAD_DIM == 192 ? 96 : 64;
 // Whether the first scores of a tile are taken before the last sums of the tile before.
 constexpr bool kTilesOverlap = QUERY_BUFFERS > 1 && !kIsInOrder;
 
-using Turns = TurnsOf<CONSUMERS>;
+using Order = MmaOrder<CONSUMERS>;
 
 __device__ __forceinline__ void pass_turn(int group) {
-    Turns::pass_to(group == CONSUMERS - 1 ? 0 : group + 1);
+    Order::release(group == CONSUMERS - 1 ? 0 : group + 1);
 }
 
 // The warp has read what the barrier guards.
@@ -263,7 +263,7 @@ __device__ __forceinline__ void advance(
     Sums& sums,
     float (&rescale)[2]
 ) {
-    Turns::take(consumer.group);
+    Order::wait(consumer.group);
     if constexpr (kIsInOrder) consumer.add(sums, weights);
     consumer.issue_scores(scores);
     if constexpr (!kIsInOrder) consumer.issue_sums(sums, weights);

@@ -1,31 +1,34 @@
-// C[M, N] = A[M, K] B[K, N], summed in fp32, or of integers in int32; or a batch of them.
+// GEMM: C[M, N] = A[M, K] B[K, N], or a batch of them. A warp-specialised persistent kernel, after
+// CUTLASS's cooperative and ping-pong kernels. Accumulates in fp32, of integers in int32.
 //
-//   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K contiguous, or of bf16
-//                   and fp16 M/N. In front of the two sides a third, of 1, where the matrix is one
-//                   of a batch
+//   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K-major, or of bf16 and
+//                   fp16 M- or N-major. In a batch, a third side of 1 comes before the two
 //   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
-//                   that width; or, where its columns are contiguous, by all columns of a block.
-//                   Of rank 3 like the operands
-//   CONSUMERS       warpgroups that multiply
+//                   that width; or, where C is M-major, by all columns of a CTA tile. Of rank 3
+//                   like the operands
+//   CONSUMERS       consumer warpgroups
 //   ROWS            rows of each: 64 or 128
-//   BLOCK_N         columns of one CTA's tile
-//   STAGES          buffers in the operand ring
-//   CLUSTER         CTAs that share loads by multicast: one below the other those of B, or
-//   SIDE_BY_SIDE    side by side those of A
-//   SPLIT_K         CTAs of a cluster that each multiply a part of K: see split_k.cuh. A cluster
+//   BLOCK_N         columns of the CTA tile
+//   STAGES          pipeline stages
+//   CLUSTER         CTAs that share loads by multicast: along M those of B, or with
+//   SIDE_BY_SIDE    along N those of A
+//   SPLIT_K         CTAs of a cluster that each multiply a range of K: see split_k.cuh. A cluster
 //                   has CLUSTER times as many
-//   PING_PONG       whether each of two consumers has tiles of its own, and one multiplies while
-//                   the other stores; else they share every tile
-//   GROUP_M         clusters along M that are walked before the next column of tiles
+//   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one
+//                   overlaps the main loop of the other; else the kernel is cooperative: consumers
+//                   share every tile
+//   GROUP_M         clusters along M that are visited before the next column of tiles: L2 swizzle
 //   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
 //
-// Grid: clusters of CLUSTER * SPLIT_K CTAs, of 128 * (1 + CONSUMERS) threads; any number covers the
-// output, but where K is split, as many as there are tiles for.
-// Rows and columns beyond the arrays are TMA's zero fill on loads and its clipping on stores.
+// Grid: clusters of CLUSTER * SPLIT_K CTAs, of 128 * (1 + CONSUMERS) threads. Any number of them
+// covers the output; with split-K there are as many as tiles.
+// At the edges of the arrays TMA fills loads with zeros and clips stores.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "mainloop.cuh"
 #include "producer.cuh"
+#include "split_k.cuh"
 
 using namespace tmaasync;
 
@@ -40,11 +43,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int k,
     int batches
 ) {
-    const TileWalk walk(m, n, k, CTile::kRank == 3 ? batches : 1);
-    run_roles(
-        [&](SharedMemory& shared) { load_tiles(shared, a, b, walk, [](auto&, const auto&) {}); },
+    const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
+    run_warp_specialized(
+        [&](SharedMemory& shared) {
+            load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {});
+        },
         [&](SharedMemory& shared, int consumer) {
-            multiply_whole_or_split<Operands>(shared, c, walk, consumer, Untouched{});
+            multiply_tiles_or_split_k<Operands>(shared, c, scheduler, consumer, IdentityEpilogue{});
         },
         a, b, c
     );

@@ -1,6 +1,8 @@
 #pragma once
 
-// The consumers of kernels that multiply tiles out of a ring, and the roles of a CTA's warpgroups.
+// The main loop of a warp-specialised persistent GEMM (CUTLASS's cooperative and ping-pong
+// kernels): consumer warpgroups that multiply the tiles in the pipeline, and the roles of a CTA's
+// warpgroups.
 #include "../pingpong.cuh"
 #include "config.cuh"
 #include "epilogue.cuh"
@@ -9,9 +11,7 @@
 
 namespace tmaasync {
 
-using Turns = TurnsOf<CONSUMERS>;
-
-// How wgmma reads the tiles of a stage: each a WgmmaOperand.
+// How wgmma reads the operand tiles of a stage; each is a WgmmaOperand.
 template <typename OperandA, typename OperandB>
 struct OperandPair {
     using A = OperandA;
@@ -19,130 +19,146 @@ struct OperandPair {
     static_assert(A::kDepth == kBlockK && B::kDepth == kBlockK, "a stage is 128 bytes of K deep");
 };
 
-__device__ void fence_sums(Sums& sums) {
+__device__ void fence_accumulators(Accumulators& accumulators) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-        wgmma_fence_operands(sums[part]);
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+        wgmma_fence_operands(accumulators[row_block]);
     }
 }
 
-// `on_issued` is called when the tensor cores have all their work.
+// Multiplies one tile. Calls on_issued() when all its MMAs are issued.
 template <typename Operands, typename OnIssued>
 __device__ void multiply_tile(
     SharedMemory& shared,
-    Ring& place,
-    Sums& sums,
+    StageState& state,
+    Accumulators& accumulators,
     int consumer,
     int k_blocks,
     const OnIssued& on_issued
 ) {
     u32 previous = 0;
-    for (int block = 0; block < k_blocks; ++block, place.step()) {
-        auto& stage = shared.stages[place.index];
-        u64 a[kParts];
+    for (int block = 0; block < k_blocks; ++block, state.step()) {
+        auto& stage = shared.stages[state.index];
+        u64 a[kRowBlocks];
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-            const int row = group_row(consumer) + part * kInstructionRows;
-            a[part] = Operands::A::descriptor(stage.a, row);
+        for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+            const int row = consumer_row(consumer) + row_block * kMmaRows;
+            a[row_block] = Operands::A::descriptor(stage.a, row);
         }
         const u64 b = Operands::B::descriptor(stage.b, 0);
-        // The operands of this stage have landed.
-        shared.full[place.index].wait(place.phase);
-        fence_sums(sums);
+        // Wait until the operands of this stage have landed.
+        shared.full[state.index].wait(state.phase);
+        fence_accumulators(accumulators);
         ptx::wgmma_fence();
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
+        for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
             wgmma_tile<typename Operands::A, typename Operands::B>(
-                sums[part], a[part], b, block > 0
+                accumulators[row_block], a[row_block], b, block > 0
             );
         }
         ptx::wgmma_commit_group();
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
         ptx::wgmma_wait_group<1>();
-        fence_sums(sums);
+        fence_accumulators(accumulators);
         if (block > 0) release_stage(shared, previous);
-        previous = place.index;
+        previous = state.index;
     }
     on_issued();
     ptx::wgmma_wait_group<0>();
-    fence_sums(sums);
+    fence_accumulators(accumulators);
     release_stage(shared, previous);
 }
 
-// Each group has every second tile. It looks at the ring only in its turn: by then the other has
-// seen all stages before its own land, and no phase is taken for one two laps later.
-template <typename Operands, typename Walk, typename Finish>
-__device__ void multiply_tiles_in_turns(
-    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
+// The consumers of a ping-pong kernel: each has every second tile, and its epilogue overlaps the
+// other's main loop. A consumer first looks at the pipeline when its turn comes: by then the other
+// has waited for all of its stages, so that no barrier can complete two phases unseen, which their
+// parity would hide.
+template <typename Operands, typename Scheduler, typename Epilogue>
+__device__ void multiply_tiles_pingpong(
+    SharedMemory& shared,
+    const CTile& c,
+    Scheduler scheduler,
+    int consumer,
+    const Epilogue& epilogue
 ) {
-    auto place = Ring::for_consumer();
+    using Order = MmaOrder<CONSUMERS>;
+    auto state = StageState::for_consumer();
     u32 chunks = 0;
     bool has_turn = consumer == 0;
-    if (!has_turn && !walk.done()) {
-        walk.step();
-        place.advance(walk.k_blocks);
+    if (!has_turn && !scheduler.done()) {
+        scheduler.step();
+        state.advance(scheduler.k_blocks);
     }
-    while (!walk.done()) {
-        const auto start = walk.start();
-        walk.step();
-        const bool is_last = walk.done();
-        if (!has_turn) Turns::take(consumer);
+    while (!scheduler.done()) {
+        const auto tile = scheduler.tile();
+        scheduler.step();
+        const bool is_last = scheduler.done();
+        if (!has_turn) Order::wait(consumer);
         has_turn = false;
-        Sums sums;
-        multiply_tile<Operands>(shared, place, sums, consumer, walk.k_blocks, [&] {
-            if (!is_last) Turns::pass_to(1 - consumer);
+        Accumulators accumulators;
+        multiply_tile<Operands>(shared, state, accumulators, consumer, scheduler.k_blocks, [&] {
+            if (!is_last) Order::release(1 - consumer);
         });
-        finish.tile(sums, place, start);
-        store_sums(shared, chunks, sums, finish, c, consumer, start);
+        epilogue.apply(accumulators, state, tile);
+        store_tile(shared, chunks, accumulators, epilogue, c, consumer, tile);
         if (is_last) break;
-        walk.step();
-        place.advance(walk.k_blocks);
+        scheduler.step();
+        state.advance(scheduler.k_blocks);
     }
-    end_stores();
+    wait_for_stores();
 }
 
-// All groups share every tile.
-template <typename Operands, typename Walk, typename Finish>
-__device__ void multiply_tiles_together(
-    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
+// The consumers of a cooperative kernel: all share every tile.
+template <typename Operands, typename Scheduler, typename Epilogue>
+__device__ void multiply_tiles_cooperative(
+    SharedMemory& shared,
+    const CTile& c,
+    Scheduler scheduler,
+    int consumer,
+    const Epilogue& epilogue
 ) {
-    auto place = Ring::for_consumer();
+    auto state = StageState::for_consumer();
     u32 chunks = 0;
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        Sums sums;
-        multiply_tile<Operands>(shared, place, sums, consumer, walk.k_blocks, [] {});
-        finish.tile(sums, place, start);
-        store_sums(shared, chunks, sums, finish, c, consumer, start);
+    for (; !scheduler.done(); scheduler.step()) {
+        const auto tile = scheduler.tile();
+        Accumulators accumulators;
+        multiply_tile<Operands>(shared, state, accumulators, consumer, scheduler.k_blocks, [] {});
+        epilogue.apply(accumulators, state, tile);
+        store_tile(shared, chunks, accumulators, epilogue, c, consumer, tile);
     }
-    end_stores();
+    wait_for_stores();
 }
 
-// `walk` has the interface of TileWalk, `finish` that of Untouched.
-template <typename Operands, typename Walk, typename Finish>
+// Scheduler has the interface of TileScheduler, Epilogue that of IdentityEpilogue.
+template <typename Operands, typename Scheduler, typename Epilogue>
 __device__ void multiply_tiles(
-    SharedMemory& shared, const CTile& c, Walk walk, int consumer, const Finish& finish
+    SharedMemory& shared,
+    const CTile& c,
+    Scheduler scheduler,
+    int consumer,
+    const Epilogue& epilogue
 ) {
     if constexpr (PING_PONG) {
-        multiply_tiles_in_turns<Operands>(shared, c, walk, consumer, finish);
+        multiply_tiles_pingpong<Operands>(shared, c, scheduler, consumer, epilogue);
     } else {
-        multiply_tiles_together<Operands>(shared, c, walk, consumer, finish);
+        multiply_tiles_cooperative<Operands>(shared, c, scheduler, consumer, epilogue);
     }
 }
 
-// The roles of a CTA's warpgroups: `load(shared)` is that of one thread of the first, which puts
-// tiles into the ring; `multiply(shared, consumer)` that of every other group, which takes them
-// out. `tiles` are the parameters whose maps are fetched ahead.
-template <typename Shared = SharedMemory, typename Load, typename Multiply, typename... Tiles>
-__device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Tiles&... tiles) {
-    auto& shared = dynamic_shared<Shared>();
-    const int group = warpgroup_index();
+// Runs the roles of a CTA's warpgroups: one thread of the producer calls load(shared), every
+// consumer calls multiply(shared, consumer). The tensor maps of `tiles` are prefetched.
+template <typename Storage = SharedMemory, typename Load, typename Multiply, typename... Tiles>
+__device__ __forceinline__ void run_warp_specialized(
+    Load load, Multiply multiply, const Tiles&... tiles
+) {
+    auto& shared = dynamic_shared<Storage>();
+    const int warpgroup = warpgroup_index();
 
-    // The next grid may open its rings while this one multiplies.
+    // The next grid may initialise its barriers while this one multiplies.
     launch_dependent_grids();
     if (threadIdx.x == 0) {
         (tiles.prefetch_descriptor(), ...);
-        open_ring(shared);
+        init_barriers(shared);
     }
     if constexpr (CLUSTER == 1) {
         __syncthreads();
@@ -150,20 +166,20 @@ __device__ __forceinline__ void run_roles(Load load, Multiply multiply, const Ti
         cluster_sync();
     }
 
-    if (group == kProducer) {
+    if (warpgroup == kProducer) {
         release_registers<kProducerRegisters>();
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
             load(shared);
         }
-        // The consumers meet those of the other CTAs: see split_k.cuh.
+        // The consumers of all CTAs that split K synchronise twice: see split_k.cuh.
         if constexpr (SPLIT_K > 1) {
             cluster_sync();
             cluster_sync();
         }
     } else {
         claim_registers<kConsumerRegisters>();
-        multiply(shared, group - 1);
+        multiply(shared, warpgroup - 1);
     }
     // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
     if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();

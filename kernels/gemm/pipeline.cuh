@@ -1,18 +1,20 @@
 #pragma once
 
-// The ring that kernels multiply tiles out of: what a CTA has in shared memory, how a stage is
-// loaded and given back.
+// The pipeline between the producer and the consumers: a ring of STAGES buffers in shared memory,
+// each with a full and an empty barrier; how a stage is loaded and released.
 #include "config.cuh"
 
 namespace tmaasync {
 
-using Ring = PipelineState<STAGES>;
+using StageState = PipelineState<STAGES>;
 
-// What most kernels have beside the tiles of a stage.
-struct NoExtras {};
+// A stage of most kernels holds the operand tiles alone.
+struct NoScales {};
 
-template <typename StageExtras>
-struct SharedMemoryWith {
+// A CTA's shared memory. StageScales is what a stage of a block-scaled GEMM holds besides the
+// tiles.
+template <typename StageScales>
+struct SharedStorage {
     struct Stage {
         typename ATile::Shared a;
         typename BTile::Shared b;
@@ -20,26 +22,26 @@ struct SharedMemoryWith {
     typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
     SharedMemBarrier full[STAGES];
     SharedMemBarrier empty[STAGES];
-    StageExtras extras[STAGES];
+    StageScales scales[STAGES];
 };
 
-using SharedMemory = SharedMemoryWith<NoExtras>;
+using SharedMemory = SharedStorage<NoScales>;
 
 constexpr u32 kStageBytes = ATile::kBytes + BTile::kBytes;
 
-// The CTAs that share loads follow each other in their cluster; those that split K are CLUSTER
-// apart.
-__device__ int first_sharer() {
+// CTAs that share loads have neighbouring ranks in the cluster; CTAs that split K have ranks
+// CLUSTER apart.
+__device__ int first_multicast_rank() {
     if constexpr (SPLIT_K == 1) return 0;
     return block_rank_in_cluster() / CLUSTER * CLUSTER;
 }
 
-__device__ int rank_among_sharers() {
+__device__ int multicast_rank() {
     if constexpr (SPLIT_K == 1) return block_rank_in_cluster();
     return block_rank_in_cluster() % CLUSTER;
 }
 
-// A tile of an operand that so many CTAs share: each loads its part of it and sends it to all.
+// Loads an operand tile that kCtas CTAs share: each loads its part and multicasts it to all.
 template <int kCtas, typename Tile>
 __device__ void load_operand(
     typename Tile::Shared& shared,
@@ -50,37 +52,37 @@ __device__ void load_operand(
     if constexpr (kCtas > 1) {
         constexpr u16 kEveryCta = (1 << kCtas) - 1;
         tile.template async_multicast_load_partitioned<kCtas>(
-            shared, full, at, kEveryCta << first_sharer(), rank_among_sharers()
+            shared, full, at, kEveryCta << first_multicast_rank(), multicast_rank()
         );
     } else {
         tile.async_copy(shared, full, at);
     }
 }
 
-template <typename Shared>
-__device__ void open_ring(Shared& shared) {
+template <typename Storage>
+__device__ void init_barriers(Storage& shared) {
     for (int stage = 0; stage < STAGES; ++stage) {
         shared.full[stage].init(1);
         // One lane of every warp that reads a stage, in every CTA that our multicast writes into.
-        shared.empty[stage].init(kSharers * kWarps * CLUSTER);
+        shared.empty[stage].init(kConsumersPerTile * kWarps * CLUSTER);
     }
     fence_barrier_init();
 }
 
-// The warp has read the stage: tells the producer of every CTA that wrote into it.
-template <typename Shared>
-__device__ void release_stage(Shared& shared, u32 stage) {
+// Releases a stage that the warp has read, to the producer of every CTA that wrote into it.
+template <typename Storage>
+__device__ void release_stage(Storage& shared, u32 stage) {
     if constexpr (CLUSTER == 1) {
         if (lane_index() == 0) shared.empty[stage].arrive();
     } else {
         if (lane_index() < CLUSTER) {
-            shared.empty[stage].arrive_cluster_relaxed(first_sharer() + lane_index());
+            shared.empty[stage].arrive_cluster_relaxed(first_multicast_rank() + lane_index());
         }
     }
 }
 
-// Where the rows of a group begin in its tile.
-__device__ int group_row(int consumer) {
+// The first row of a consumer in its CTA's tile.
+__device__ int consumer_row(int consumer) {
     return PING_PONG ? 0 : consumer * ROWS;
 }
 

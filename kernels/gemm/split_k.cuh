@@ -1,173 +1,188 @@
 #pragma once
 
-// K split over SPLIT_K CTAs of a cluster: each multiplies its own blocks of K, all columns of the
-// tile; then each of the first kShares adds up a share of the columns and stores it. The grid has
-// SPLIT_K CTAs for every tile: what is sent lies in the ring, which no tile to come is loaded into.
+// Split-K reduced through distributed shared memory: each of SPLIT_K CTAs of a cluster multiplies
+// its own range of K for all columns of the tile. Then the first kOutputSlices of them reduce and
+// store a slice of the columns each. The grid has SPLIT_K CTAs for every tile: the partial sums lie
+// in the pipeline's stages, which no other tile is loaded into.
 #include "mainloop.cuh"
 
 namespace tmaasync {
 
 static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
-static_assert(SPLIT_K == 1 || !PING_PONG, "all groups share a tile that is split");
+static_assert(SPLIT_K == 1 || !PING_PONG, "consumers share a tile whose K is split");
 
-// Which part of K this CTA multiplies.
-__device__ int rank_in_split() {
+// This CTA's number among those that split K.
+__device__ int split_rank() {
     return block_rank_in_cluster() / CLUSTER;
 }
 
-// The blocks of K that this CTA multiplies: all, or a share of them, which may be none.
-struct KBlocks {
+// The blocks of K that this CTA multiplies: all, or its share of them, which may be none.
+struct KRange {
     int first;
     int count;
 
-    __device__ explicit KBlocks(int all) : first(0), count(all) {
+    __device__ explicit KRange(int all) : first(0), count(all) {
         if constexpr (SPLIT_K > 1) {
-            const int rank = rank_in_split();
+            const int rank = split_rank();
             first = all * rank / SPLIT_K;
             count = all * (rank + 1) / SPLIT_K - first;
         }
     }
 };
 
-// Four of a thread's sums.
+// Four of a thread's accumulators.
 struct alignas(16) Quad {
-    Sum values[4];
+    Accumulator values[4];
 };
 
-constexpr int kShareQuads = kShareColumns / 8;
+constexpr int kSliceQuads = kOutputSliceColumns / 8;
 
-// What one CTA sends another. Every thread reads what the thread of its number wrote: so a warp's
-// accesses are of one piece.
-struct Partials {
-    Quad quads[kParts][kShareQuads][CONSUMERS * kGroupThreads];
+// The partial sums of a slice that one CTA sends to another. Every thread reads what the thread of
+// its number wrote, so that a warp's accesses are contiguous.
+struct PartialSlice {
+    Quad quads[kRowBlocks][kSliceQuads][CONSUMERS * kWarpgroupThreads];
 };
 static_assert(
-    (SPLIT_K - 1) * sizeof(Partials) <= sizeof(SharedMemory::stages), "the ring holds what is sent"
+    (SPLIT_K - 1) * sizeof(PartialSlice) <= sizeof(SharedMemory::stages),
+    "the stages hold the partial sums of all peers"
 );
 
-// What the peer of this number sent: all parts but this CTA's own are numbered, in their order.
-__device__ Partials& partials_from(SharedMemory& shared, int peer) {
-    return reinterpret_cast<Partials*>(shared.stages)[peer];
+// The partial sums from a peer. A CTA numbers its peers in the order of their ranks.
+__device__ PartialSlice& received_slice(SharedMemory& shared, int peer) {
+    return reinterpret_cast<PartialSlice*>(shared.stages)[peer];
 }
 
-// The place for what this CTA sends to the one that stores a share.
-__device__ Partials& partials_at(SharedMemory& shared, int owner) {
-    const int rank = rank_in_split();
-    auto& partials = partials_from(shared, rank < owner ? rank : rank - 1);
-    return *map_shared_rank(&partials, owner * CLUSTER + rank_among_sharers());
+// Where this CTA's partial sums go, in the shared memory of the owner of a slice.
+__device__ PartialSlice& remote_slice(SharedMemory& shared, int owner) {
+    const int rank = split_rank();
+    auto& slice = received_slice(shared, rank < owner ? rank : rank - 1);
+    return *map_shared_rank(&slice, owner * CLUSTER + multicast_rank());
 }
 
 __device__ int consumer_thread() {
-    return static_cast<int>(threadIdx.x) - kGroupThreads;
+    return static_cast<int>(threadIdx.x) - kWarpgroupThreads;
 }
 
-__device__ void write_partials(Partials& partials, const Sums& sums, int first) {
+__device__ void write_slice(PartialSlice& slice, const Accumulators& accumulators, int first) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
 #pragma unroll
-        for (int i = 0; i < kShareQuads; ++i) {
-            const Sum* s = sums[part] + first + 4 * i;
-            partials.quads[part][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
+        for (int i = 0; i < kSliceQuads; ++i) {
+            const Accumulator* s = accumulators[row_block] + first + 4 * i;
+            slice.quads[row_block][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
         }
     }
 }
 
-__device__ void add_partials(Share& share, const Partials& partials) {
+__device__ void add_slice(OutputSlice& sum, const PartialSlice& slice) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
 #pragma unroll
-        for (int i = 0; i < kShareQuads; ++i) {
-            const Quad more = partials.quads[part][i][consumer_thread()];
+        for (int i = 0; i < kSliceQuads; ++i) {
+            const Quad quad = slice.quads[row_block][i][consumer_thread()];
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                share[part][4 * i + j] += more.values[j];
+                sum[row_block][4 * i + j] += quad.values[j];
             }
         }
     }
 }
 
-__device__ void copy_share(Share& share, const Sums& sums, int first) {
+__device__ void copy_slice(OutputSlice& slice, const Accumulators& accumulators, int first) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
 #pragma unroll
-        for (int i = 0; i < kShareColumns / 2; ++i) {
-            share[part][i] = sums[part][first + i];
+        for (int i = 0; i < kOutputSliceColumns / 2; ++i) {
+            slice[row_block][i] = accumulators[row_block][first + i];
         }
     }
 }
 
-// Each share goes to the CTA that stores it. The CTAs begin with different ones: what comes in
-// from all at once queues up.
-__device__ void send_shares(SharedMemory& shared, const Sums& sums) {
+// Sends every slice to its owner. The CTAs start with different owners, because the writes of all
+// to one would queue up.
+__device__ void send_slices(SharedMemory& shared, const Accumulators& accumulators) {
 #pragma unroll 1
     for (int step = 1; step < SPLIT_K; ++step) {
-        const int owner = (rank_in_split() + step) % SPLIT_K;
-        if (owner >= kShares) continue;
-        auto& partials = partials_at(shared, owner);
+        const int owner = (split_rank() + step) % SPLIT_K;
+        if (owner >= kOutputSlices) continue;
+        auto& remote = remote_slice(shared, owner);
         // Registers have no run-time index.
 #pragma unroll
-        for (int share = 0; share < kShares; ++share) {
-            if (share == owner) write_partials(partials, sums, share * (kShareColumns / 2));
+        for (int slice = 0; slice < kOutputSlices; ++slice) {
+            if (slice == owner)
+                write_slice(remote, accumulators, slice * (kOutputSliceColumns / 2));
         }
     }
 }
 
-__device__ void keep_share(Share& share, const Sums& sums) {
+__device__ void keep_own_slice(OutputSlice& slice, const Accumulators& accumulators) {
 #pragma unroll
-    for (int owner = 0; owner < kShares; ++owner) {
-        if (owner == rank_in_split()) copy_share(share, sums, owner * (kShareColumns / 2));
+    for (int owner = 0; owner < kOutputSlices; ++owner) {
+        if (owner == split_rank()) {
+            copy_slice(slice, accumulators, owner * (kOutputSliceColumns / 2));
+        }
     }
 }
 
-// In the order of the parts of K behind the CTA's own, the same in every run.
-__device__ void add_peers(SharedMemory& shared, Share& share) {
+// Adds the peers' partial sums to this CTA's own, in the order of their ranks: deterministic.
+__device__ void reduce_slice(SharedMemory& shared, OutputSlice& slice) {
     for (int peer = 0; peer < SPLIT_K - 1; ++peer) {
-        add_partials(share, partials_from(shared, peer));
+        add_slice(slice, received_slice(shared, peer));
     }
 }
 
-// The whole tile's sums of the columns that this CTA stores, if it stores any.
+// Leaves the sums over all of K in `slice`, if this CTA stores one.
 template <typename Operands>
-__device__ void multiply_share(
-    SharedMemory& shared, Ring& place, Share& share, int consumer, int k_blocks
+__device__ void multiply_slice(
+    SharedMemory& shared, StageState& state, OutputSlice& slice, int consumer, int k_blocks
 ) {
-    Sums sums = {};
-    if (k_blocks > 0) multiply_tile<Operands>(shared, place, sums, consumer, k_blocks, [] {});
-    // Every CTA has read its ring for the last time: sums may lie there.
+    Accumulators accumulators = {};
+    if (k_blocks > 0) {
+        multiply_tile<Operands>(shared, state, accumulators, consumer, k_blocks, [] {});
+    }
+    // Every CTA has read its stages for the last time: partial sums may overwrite them.
     cluster_sync();
-    send_shares(shared, sums);
-    keep_share(share, sums);
-    // They have arrived, and no CTA touches another one's memory any more.
+    send_slices(shared, accumulators);
+    keep_own_slice(slice, accumulators);
+    // All have arrived, and no CTA accesses another one's memory any more.
     cluster_sync();
-    if (rank_in_split() < kShares) add_peers(shared, share);
+    if (split_rank() < kOutputSlices) reduce_slice(shared, slice);
 }
 
-template <typename Operands, typename Finish>
+template <typename Operands, typename Epilogue>
 __device__ void multiply_split_tile(
-    SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
+    SharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& scheduler,
+    int consumer,
+    const Epilogue& epilogue
 ) {
-    auto place = Ring::for_consumer();
+    auto state = StageState::for_consumer();
     u32 chunks = 0;
-    const int rank = rank_in_split();
-    Share share;
-    multiply_share<Operands>(shared, place, share, consumer, KBlocks(walk.k_blocks).count);
-    if (rank >= kShares) return;
-    auto start = walk.start();
-    start.n += rank * kShareColumns;
-    finish.tile(share, place, start);
-    store_sums(shared, chunks, share, finish, c, consumer, start);
-    end_stores();
+    const int rank = split_rank();
+    OutputSlice slice;
+    multiply_slice<Operands>(shared, state, slice, consumer, KRange(scheduler.k_blocks).count);
+    if (rank >= kOutputSlices) return;
+    auto tile = scheduler.tile();
+    tile.n += rank * kOutputSliceColumns;
+    epilogue.apply(slice, state, tile);
+    store_tile(shared, chunks, slice, epilogue, c, consumer, tile);
+    wait_for_stores();
 }
 
-// The consumers of a kernel that may be built with K split.
-template <typename Operands, typename Finish>
-__device__ void multiply_whole_or_split(
-    SharedMemory& shared, const CTile& c, const TileWalk& walk, int consumer, const Finish& finish
+// The consumers of a kernel that supports split-K.
+template <typename Operands, typename Epilogue>
+__device__ void multiply_tiles_or_split_k(
+    SharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& scheduler,
+    int consumer,
+    const Epilogue& epilogue
 ) {
     if constexpr (SPLIT_K == 1) {
-        multiply_tiles<Operands>(shared, c, walk, consumer, finish);
+        multiply_tiles<Operands>(shared, c, scheduler, consumer, epilogue);
     } else {
-        multiply_split_tile<Operands>(shared, c, walk, consumer, finish);
+        multiply_split_tile<Operands>(shared, c, scheduler, consumer, epilogue);
     }
 }
 

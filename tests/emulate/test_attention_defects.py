@@ -46,8 +46,8 @@ DEFECTS = {
         "",
     ),
     "turns are not passed on": (
-        "NamedBarrier<kTwoGroupsThreads>{kFirstTurn + group}.arrive();",
-        "(void)group;",
+        "NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();",
+        "(void)consumer;",
     ),
 }
 # The same in two CTAs that share loads.

@@ -217,7 +217,7 @@ def tiled(text: str) -> Prepared:
 JOBS: dict[Job, Any] = {
     "product": product,
     "pair": functools.partial(product, cluster=2),
-    "turns": functools.partial(product, ping_pong=True),
+    "ping_pong": functools.partial(product, ping_pong=True),
     "split": split,
     "grouped": grouped,
     "bulk": bulk,
