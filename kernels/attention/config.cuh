@@ -1,21 +1,26 @@
 #pragma once
 
-// The host's constants, which attention.cu explains, and the numbers that follow from them.
+// The tile config of attention: numbers that follow from the constants that the host passes.
+// attention.cu explains those.
 #include <tmaasync/tmaasync.cuh>
+
+#include "pages.cuh"
 
 namespace tmaasync {
 
-constexpr int kGroupThreads = 128;
-constexpr int kGroupRows = 64;
-constexpr int kTileRows = CONSUMERS * kGroupRows;
+constexpr int kWarpgroupThreads = 128;
+constexpr int kConsumerRows = 64;  // of the tile, which a consumer warpgroup works on
+constexpr int kTileRows = CONSUMERS * kConsumerRows;
 constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
 constexpr int kSpanPositions = CLUSTER * kTilePositions;
-constexpr int kGroupPositions = kGroupRows / HEADS_PER_TILE;
+constexpr int kConsumerPositions = kConsumerRows / HEADS_PER_TILE;
 
 // Whether the tiles of a span differ in the last block that they see.
 constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
 
-static_assert(kGroupRows % HEADS_PER_TILE == 0, "a group's rows are whole positions");
+static_assert(kConsumerRows % HEADS_PER_TILE == 0, "a consumer's rows are whole positions");
+
+using Keys = typename KeysIn<PAGE_SIZE>::type;
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
     return (a + b - 1) / b;

@@ -1,18 +1,20 @@
 #pragma once
 
-// What a consumer of attention does with blocks of keys and values: scores, weights, sums.
+// The main loop of a consumer: scores S = Q K^T, probabilities P = softmax(S), output O += P V.
+// After FlashAttention-3: consumers alternate at the tensor cores (ping-pong), and within a
+// consumer the MMAs of a block overlap the softmax of its neighbour.
 #include <tmaasync/wgmma.cuh>
 
 #include "../pingpong.cuh"
-#include "producer.cuh"
+#include "pipeline.cuh"
 #include "softmax.cuh"
 
 namespace tmaasync {
 
-using OperandQ = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kGroupRows, HEAD_DIM>;
+using OperandQ = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kConsumerRows, HEAD_DIM>;
 using OperandK = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, BLOCK_N, HEAD_DIM>;
 
-// Of 8 bits the tensor cores take values with keys contiguous alone.
+// For FP8, wgmma accepts V only with the keys contiguous.
 template <bool kIsTransposed>
 struct ValuesOperand {
     using Type = WgmmaBuffer<Element, VTile::kSwizzle, Major::kMN, BLOCK_N, HEAD_DIM>;
@@ -23,35 +25,36 @@ struct ValuesOperand<true> {
 };
 using OperandV = typename ValuesOperand<kIsFp8>::Type;
 
-using Softmax = SoftmaxOf<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
+using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
 
-// What a thread holds of its group's rows.
+// What a thread holds of its consumer's rows: S, P as an A operand in registers, and O.
 using Scores = float[BLOCK_N / 2];
-using Weights = u32[BLOCK_N * sizeof(Element) / 32][4];
-using Sums = float[HEAD_DIM / 2];
+using Probabilities = u32[BLOCK_N * sizeof(Element) / 32][4];
+using Accumulators = float[HEAD_DIM / 2];
 
-// Sums of 8-bit products lose what is below about 14 bits in the tensor cores, always towards zero:
-// 16384 equal weights would come to three quarters of what they are (measured on an H200). So they
-// sum up one block alone, and blocks are added in fp32. There are registers for both while there
-// are no scores, for some columns at once: the products of a group are taken one after the other.
-constexpr bool kIsInOrder = kIsFp8;
+// Two-level accumulation of FP8 (as in DeepSeek-V3 and SageAttention2). The tensor cores' FP8
+// accumulators lose what is below about 14 bits, always towards zero: 16384 equal probabilities
+// would come to three quarters of their sum (measured on an H200). So the tensor cores accumulate
+// one block alone, and blocks are added in fp32. There are registers for both while there are no
+// scores, for some columns at once: the MMAs of a consumer follow one another.
+constexpr bool kAccumulatesInTwoLevels = kIsFp8;
 constexpr int kColumnsAtOnce = HEAD_DIM == 192 ? 96 : 64;
 
-// Whether the first scores of a tile are taken before the last sums of the tile before.
-constexpr bool kTilesOverlap = QUERY_BUFFERS > 1 && !kIsInOrder;
+// Whether the first S of a tile overlaps the last P V of the tile before.
+constexpr bool kTilesOverlap = QUERY_BUFFERS > 1 && !kAccumulatesInTwoLevels;
 
 using Order = MmaOrder<CONSUMERS>;
 
-__device__ __forceinline__ void pass_turn(int group) {
-    Order::release(group == CONSUMERS - 1 ? 0 : group + 1);
+__device__ __forceinline__ void release_next_consumer(int consumer) {
+    Order::release(consumer == CONSUMERS - 1 ? 0 : consumer + 1);
 }
 
-// The warp has read what the barrier guards.
+// Releases what the warp has read.
 __device__ __forceinline__ void release(SharedMemBarrier& empty) {
     if (lane_index() == 0) empty.arrive();
 }
 
-// The same of a block of keys or values: the producer of every CTA that wrote it is told.
+// Releases a block of keys or values, to the producer of every CTA that wrote it.
 __device__ __forceinline__ void release_block(SharedMemBarrier& empty) {
     if constexpr (CLUSTER == 1) {
         release(empty);
@@ -63,158 +66,167 @@ __device__ __forceinline__ void release_block(SharedMemBarrier& empty) {
 struct Consumer {
     SharedMemory& shared;
     const Problem& problem;
-    int group;
-    Ring k_place = Ring::for_consumer();
-    Ring v_place = Ring::for_consumer();
-    TaskPlace place;  // of the task that is taken next
+    int index;
+    StageState k_state = StageState::for_consumer();
+    StageState v_state = StageState::for_consumer();
+    TaskState task_state;  // of the task that is taken next
 
     // Waits for a task, and for its queries.
     __device__ __forceinline__ void take_task() {
-        shared.q_full[place.buffer()][group].wait(place.phase());
-        // One lane gives the queries back for its warp: none may be waiting for them still.
+        shared.q_full[task_state.buffer()][index].wait(task_state.phase());
+        // One lane releases the queries for its warp: no other may still be waiting for them.
         __syncwarp();
-        place.step();
+        task_state.step();
     }
 
     // The task that was taken last, or before that.
     __device__ __forceinline__ const Task& task(u32 before = 0) const {
-        return shared.tasks[place.before(1 + before).index];
+        return shared.tasks[task_state.before(1 + before).index];
     }
 
-    // Of a score before softcap's tanh, and in the exponent of 2.
+    // The scale of a score before softcap's tanh.
     __device__ __forceinline__ float scale() const {
-        return problem.scale * task().factors().scores;
+        return problem.scale * task().descale().scores;
     }
     __device__ __forceinline__ Softmax softmax() const {
-        const float factor = HAS_SOFTCAP ? 1 : task().factors().scores;
+        const float factor = HAS_SOFTCAP ? 1 : task().descale().scores;
         return {problem.scale_log2 * factor};
     }
 
-    // What the group walks for it.
+    // The blocks of the task that this consumer works on.
     __device__ __forceinline__ KeyBlocks blocks() const {
-        return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, group);
+        return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, index);
     }
 
-    // Blocks that the cluster walks before those of the task.
+    // How many blocks the cluster loads before those of the task.
     __device__ __forceinline__ i32 blocks_to_skip(const KeyBlocks& blocks) const {
         return task().is_last ? 0 : task().tile.blocks(problem).end - blocks.end;
     }
 
-    // Whether the task's first block is the next of the ring.
-    __device__ __forceinline__ bool comes_next(const KeyBlocks& blocks) const {
+    // Whether the task's first block is the next in the pipeline.
+    __device__ __forceinline__ bool is_next_in_pipeline(const KeyBlocks& blocks) const {
         if constexpr (kSkipsBlocks) {
             if (blocks_to_skip(blocks) > 0) return false;
         }
         return blocks.count() > 0;
     }
 
-    // Gives them back: they are for the peer alone.
+    // Releases blocks that only the peer CTA needs.
     __device__ __forceinline__ void skip_blocks(i32 count) {
         for (i32 skipped = 0; skipped < count; ++skipped) {
-            skip(shared.k_full, shared.k_empty, k_place);
-            skip(shared.v_full, shared.v_empty, v_place);
+            skip(shared.k_full, shared.k_empty, k_state);
+            skip(shared.v_full, shared.v_empty, v_state);
         }
     }
 
-    // All scores of the tile are taken.
+    // Releases the queries once all S of the tile are done, unless the output is staged there.
     __device__ __forceinline__ void release_queries() {
-        if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);
+        if constexpr (!O_OVER_Q) release(shared.q_empty[task_state.before(1).buffer()][index]);
     }
 
-    // scores = Q K^T, as one group of instructions.
-    __device__ __forceinline__ void issue_scores(Scores& scores) {
-        const u64 q = OperandQ::descriptor(shared.q[place.before(1).buffer()][group], 0);
-        const u64 k = OperandK::descriptor(shared.k[k_place.index], 0);
-        shared.k_full[k_place.index].wait(k_place.phase);
+    // Issues S = Q K^T as one wgmma group.
+    __device__ __forceinline__ void issue_qk(Scores& scores) {
+        const u64 q = OperandQ::descriptor(shared.q[task_state.before(1).buffer()][index], 0);
+        const u64 k = OperandK::descriptor(shared.k[k_state.index], 0);
+        shared.k_full[k_state.index].wait(k_state.phase);
         wgmma_fence_operands(scores);
         ptx::wgmma_fence();
         wgmma_tile<OperandQ, OperandK>(scores, q, k, false);
         ptx::wgmma_commit_group();
     }
 
-    // sums += weights V, as one group of instructions.
-    __device__ __forceinline__ void issue_sums(Sums& sums, Weights& weights) {
-        const u64 v = OperandV::descriptor(shared.v[v_place.index], 0);
-        shared.v_full[v_place.index].wait(v_place.phase);
-        wgmma_fence_operands(sums);
-        wgmma_fence_operands(weights);
+    // Issues O += P V as one wgmma group.
+    __device__ __forceinline__ void issue_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
+        const u64 v = OperandV::descriptor(shared.v[v_state.index], 0);
+        shared.v_full[v_state.index].wait(v_state.phase);
+        wgmma_fence_operands(accumulators);
+        wgmma_fence_operands(probabilities);
         ptx::wgmma_fence();
-        wgmma_tile_rs<OperandV>(sums, weights, v, true);
+        wgmma_tile_rs<OperandV>(accumulators, probabilities, v, true);
         ptx::wgmma_commit_group();
     }
 
-    // Waits until at most kPending of the groups run, the scores not among them.
+    // Waits for S, with at most kPending later groups in flight, and releases the keys.
     template <int kPending>
-    __device__ __forceinline__ void take_scores(Scores& scores) {
+    __device__ __forceinline__ void wait_for_qk(Scores& scores) {
         ptx::wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
-        release_block(shared.k_empty[k_place.index]);
-        k_place.step();
+        release_block(shared.k_empty[k_state.index]);
+        k_state.step();
     }
 
-    __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
+    // Waits for O, and releases the values.
+    __device__ __forceinline__ void wait_for_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
         ptx::wgmma_wait_group<0>();
-        wgmma_fence_operands(sums);
-        wgmma_fence_operands(weights);
-        release_block(shared.v_empty[v_place.index]);
-        v_place.step();
+        wgmma_fence_operands(accumulators);
+        wgmma_fence_operands(probabilities);
+        release_block(shared.v_empty[v_state.index]);
+        v_state.step();
     }
 
-    // sums += weights V, and waits for it.
-    __device__ __forceinline__ void add(Sums& sums, Weights& weights) {
-        if constexpr (kIsInOrder) {
-            shared.v_full[v_place.index].wait(v_place.phase);
+    // O += P V, to its end.
+    __device__ __forceinline__ void accumulate_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
+        if constexpr (kAccumulatesInTwoLevels) {
+            shared.v_full[v_state.index].wait(v_state.phase);
 #pragma unroll
             for (int first = 0; first < HEAD_DIM; first += kColumnsAtOnce) {
-                add_columns(sums, weights, first);
+                accumulate_columns(accumulators, probabilities, first);
             }
-            release_block(shared.v_empty[v_place.index]);
-            v_place.step();
+            release_block(shared.v_empty[v_state.index]);
+            v_state.step();
         } else {
-            issue_sums(sums, weights);
-            take_sums(sums, weights);
+            issue_pv(accumulators, probabilities);
+            wait_for_pv(accumulators, probabilities);
         }
     }
 
 private:
-    // Of the columns from this one on.
-    __device__ __forceinline__ void add_columns(Sums& sums, Weights& weights, int first) {
-        float of_block[kColumnsAtOnce / 2];
-        wgmma_fence_operands(of_block);
-        wgmma_fence_operands(weights);
+    // Adds P V of kColumnsAtOnce columns from `first` on.
+    __device__ __forceinline__ void accumulate_columns(
+        Accumulators& accumulators, Probabilities& probabilities, int first
+    ) {
+        float block[kColumnsAtOnce / 2];
+        wgmma_fence_operands(block);
+        wgmma_fence_operands(probabilities);
         ptx::wgmma_fence();
-        const u64 v = OperandV::descriptor(shared.v[v_place.index], first);
-        wgmma_tile_rs<OperandV>(of_block, weights, v, false);
-        finish_wgmma<0>(of_block);
-        wgmma_fence_operands(weights);
+        const u64 v = OperandV::descriptor(shared.v[v_state.index], first);
+        wgmma_tile_rs<OperandV>(block, probabilities, v, false);
+        finish_wgmma<0>(block);
+        wgmma_fence_operands(probabilities);
 #pragma unroll
-        for (int i = 0; i < kColumnsAtOnce / 2; ++i) sums[first / 2 + i] += of_block[i];
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) accumulators[first / 2 + i] += block[i];
     }
 
     __device__ __forceinline__ static void skip(
-        const SharedMemBarrier (&full)[STAGES], SharedMemBarrier (&empty)[STAGES], Ring& place
+        const SharedMemBarrier (&full)[STAGES], SharedMemBarrier (&empty)[STAGES], StageState& state
     ) {
-        full[place.index].wait(place.phase);
-        // None of the warp may be waiting for it still.
+        full[state.index].wait(state.phase);
+        // No other lane of the warp may still be waiting for it.
         __syncwarp();
-        release_block(empty[place.index]);
-        place.step();
+        release_block(empty[state.index]);
+        state.step();
     }
 };
 
-// Row of the tile of the first of a thread's two rows; the other is eight below.
-__device__ __forceinline__ int row_of_thread(int group) {
-    return group * kGroupRows + accumulator_row(thread_in_warpgroup(), 0);
+// The first of a thread's two rows, as a row of the tile; the other is eight further on.
+__device__ __forceinline__ int row_of_thread(int consumer) {
+    return consumer * kConsumerRows + accumulator_row(thread_in_warpgroup(), 0);
 }
 
 // What the thread's rows see of a block of keys.
-__device__ __forceinline__ Visible
-visible_in(const Problem& problem, const Tile& tile, int group, int block) {
+__device__ __forceinline__ VisibleColumns
+visible_columns(const Problem& problem, const Tile& tile, int consumer, int block) {
     const int first_column = block * BLOCK_N + accumulator_column(thread_in_warpgroup(), 0);
-    Visible visible;
+    VisibleColumns visible;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int row = row_of_thread(group) + 8 * half;
+        const int row = row_of_thread(consumer) + 8 * half;
         const int own = tile.position + row / HEADS_PER_TILE + tile.shift(problem);
         int end = tile.entry.keys.length;
         if constexpr (HAS_RIGHT) end = min(end, own + problem.right + 1);
@@ -224,8 +236,9 @@ visible_in(const Problem& problem, const Tile& tile, int group, int block) {
     return visible;
 }
 
-template <bool kMayBePartial>
-__device__ __forceinline__ void weigh_scores(
+// P = softmax(S), in place. kMayBeMasked: the block may need a mask.
+template <bool kMayBeMasked>
+__device__ __forceinline__ void apply_softmax(
     const Consumer& consumer,
     const KeyBlocks& blocks,
     int block,
@@ -234,106 +247,114 @@ __device__ __forceinline__ void weigh_scores(
     float (&rescale)[2]
 ) {
     if constexpr (HAS_SOFTCAP) cap_scores(scores, consumer.scale());
-    if constexpr (kMayBePartial) {
-        if (!blocks.is_whole(block)) {
+    if constexpr (kMayBeMasked) {
+        if (!blocks.is_unmasked(block)) {
             const Tile& tile = consumer.task().tile;
-            mask_scores<HAS_LEFT>(
-                scores, visible_in(consumer.problem, tile, consumer.group, block)
-            );
+            const auto visible = visible_columns(consumer.problem, tile, consumer.index, block);
+            mask_scores<HAS_LEFT>(scores, visible);
         }
     }
-    softmax.weigh<kMayBePartial>(scores, rescale);
+    softmax.update<kMayBeMasked>(scores, rescale);
 }
 
-__device__ __forceinline__ void scale_rows(Sums& sums, const float (&by)[2]) {
+__device__ __forceinline__ void scale_rows(Accumulators& accumulators, const float (&by)[2]) {
 #pragma unroll
-    for (int i = 0; i < HEAD_DIM / 2; ++i) sums[i] *= by[i / 2 % 2];
+    for (int i = 0; i < HEAD_DIM / 2; ++i) accumulators[i] *= by[i / 2 % 2];
 }
 
-// A block of keys: its scores are multiplied while the weights of the block before are summed up,
-// and weighed while that goes on; or, in order, behind it, while other groups' blocks are weighed.
-template <bool kMayBePartial>
-__device__ __forceinline__ void advance(
+// Computes P of a block and O += P V of the block before. Both MMAs are issued in this consumer's
+// turn, and the softmax overlaps P V. With two-level accumulation P V comes first, and the softmax
+// overlaps the MMAs of other consumers.
+template <bool kMayBeMasked>
+__device__ __forceinline__ void overlap_blocks(
     Consumer& consumer,
     const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
     Scores& scores,
-    Weights& weights,
-    Sums& sums,
+    Probabilities& probabilities,
+    Accumulators& accumulators,
     float (&rescale)[2]
 ) {
-    Order::wait(consumer.group);
-    if constexpr (kIsInOrder) consumer.add(sums, weights);
-    consumer.issue_scores(scores);
-    if constexpr (!kIsInOrder) consumer.issue_sums(sums, weights);
-    pass_turn(consumer.group);
-    consumer.take_scores<kIsInOrder ? 0 : 1>(scores);
-    weigh_scores<kMayBePartial>(consumer, blocks, block, softmax, scores, rescale);
-    if constexpr (!kIsInOrder) consumer.take_sums(sums, weights);
-    accumulators_to_a<Element>(weights, scores);
+    Order::wait(consumer.index);
+    if constexpr (kAccumulatesInTwoLevels) consumer.accumulate_pv(accumulators, probabilities);
+    consumer.issue_qk(scores);
+    if constexpr (!kAccumulatesInTwoLevels) consumer.issue_pv(accumulators, probabilities);
+    release_next_consumer(consumer.index);
+    consumer.wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
+    apply_softmax<kMayBeMasked>(consumer, blocks, block, softmax, scores, rescale);
+    if constexpr (!kAccumulatesInTwoLevels) consumer.wait_for_pv(accumulators, probabilities);
+    accumulators_to_a<Element>(probabilities, scores);
 }
 
 // Another block of the same tile.
-template <bool kMayBePartial>
+template <bool kMayBeMasked>
 __device__ __forceinline__ void step(
     Consumer& consumer,
     const KeyBlocks& blocks,
     int block,
     Softmax& softmax,
     Scores& scores,
-    Weights& weights,
-    Sums& sums
+    Probabilities& probabilities,
+    Accumulators& accumulators
 ) {
     float rescale[2];
-    advance<kMayBePartial>(consumer, blocks, block, softmax, scores, weights, sums, rescale);
-    if (changes(rescale)) scale_rows(sums, rescale);
+    overlap_blocks<kMayBeMasked>(
+        consumer, blocks, block, softmax, scores, probabilities, accumulators, rescale
+    );
+    if (any_rescale(rescale)) scale_rows(accumulators, rescale);
 }
 
-// The first block of a tile, where nothing else runs.
-__device__ __forceinline__ void begin(
-    Consumer& consumer, const KeyBlocks& blocks, Softmax& softmax, Scores& scores, Weights& weights
-) {
-    float rescale[2];
-    consumer.issue_scores(scores);
-    consumer.take_scores<0>(scores);
-    weigh_scores<true>(consumer, blocks, blocks.end - 1, softmax, scores, rescale);
-    accumulators_to_a<Element>(weights, scores);
-}
-
-// All blocks of a tile but the first. The weights of the last are left to be summed.
-__device__ __forceinline__ void go_on(
+// The first block of a tile, where no MMA is in flight.
+__device__ __forceinline__ void start_tile(
     Consumer& consumer,
     const KeyBlocks& blocks,
     Softmax& softmax,
     Scores& scores,
-    Weights& weights,
-    Sums& sums
+    Probabilities& probabilities
+) {
+    float rescale[2];
+    consumer.issue_qk(scores);
+    consumer.wait_for_qk<0>(scores);
+    apply_softmax<true>(consumer, blocks, blocks.end - 1, softmax, scores, rescale);
+    accumulators_to_a<Element>(probabilities, scores);
+}
+
+// All blocks of a tile but the first. P V of the last is left to the caller.
+__device__ __forceinline__ void continue_tile(
+    Consumer& consumer,
+    const KeyBlocks& blocks,
+    Softmax& softmax,
+    Scores& scores,
+    Probabilities& probabilities,
+    Accumulators& accumulators
 ) {
     int block = blocks.end - 2;
-    for (; block >= max(blocks.whole_end, blocks.first); --block) {
-        step<true>(consumer, blocks, block, softmax, scores, weights, sums);
+    for (; block >= max(blocks.unmasked_end, blocks.first); --block) {
+        step<true>(consumer, blocks, block, softmax, scores, probabilities, accumulators);
     }
-    for (; block >= blocks.whole_first; --block) {
-        step<false>(consumer, blocks, block, softmax, scores, weights, sums);
+    for (; block >= blocks.unmasked_first; --block) {
+        step<false>(consumer, blocks, block, softmax, scores, probabilities, accumulators);
     }
     for (; block >= blocks.first; --block) {
-        step<true>(consumer, blocks, block, softmax, scores, weights, sums);
+        step<true>(consumer, blocks, block, softmax, scores, probabilities, accumulators);
     }
     consumer.release_queries();
 }
 
-// The last sums of a tile, while the first block of the next is multiplied and weighed.
-__device__ __forceinline__ void change_over(
+// The last P V of a tile, overlapped with the first block of the next.
+__device__ __forceinline__ void overlap_tiles(
     Consumer& consumer,
     const KeyBlocks& blocks,
     Softmax& softmax,
     Scores& scores,
-    Weights& weights,
-    Sums& sums
+    Probabilities& probabilities,
+    Accumulators& accumulators
 ) {
     float rescale[2];
-    advance<true>(consumer, blocks, blocks.end - 1, softmax, scores, weights, sums, rescale);
+    overlap_blocks<true>(
+        consumer, blocks, blocks.end - 1, softmax, scores, probabilities, accumulators, rescale
+    );
 }
 
 }  // namespace tmaasync

@@ -1,7 +1,7 @@
 #pragma once
 
-// Softmax of scores that a warpgroup's threads hold as wgmma leaves them, block after block of
-// columns: a running maximum, and a sum that is reduced over the threads of a row once, at the end.
+// Online softmax of scores in a warpgroup's accumulators, block after block of keys: a running
+// row_max, and a row_sum that is reduced over the threads of a row once, at the end.
 #include <tmaasync/ptx/ex2.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -9,18 +9,18 @@ namespace tmaasync {
 
 constexpr u32 kWholeWarp = 0xffffffff;
 
-// The score of what is not seen: minus infinity.
-__device__ __forceinline__ float unseen() {
+// The score of a key that is masked: minus infinity.
+__device__ __forceinline__ float masked_score() {
     return __uint_as_float(0xff800000);
 }
 
-// Of the two rows of a thread: which columns of a block it sees, counted from the thread's first.
-struct Visible {
+// Which columns of a block a thread's two rows see, counted from the thread's first column.
+struct VisibleColumns {
     i32 first[2];
     i32 end[2];
 };
 
-// Each row has four threads, neighbours in a warp.
+// Four neighbouring lanes of a warp share a row.
 __device__ __forceinline__ float max_of_row(float value) {
     value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 1));
     return fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 2));
@@ -31,7 +31,6 @@ __device__ __forceinline__ float sum_of_row(float value) {
     return value + __shfl_xor_sync(kWholeWarp, value, 2);
 }
 
-// Of all lanes.
 __device__ __forceinline__ float max_of_warp(float value) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -49,16 +48,19 @@ __device__ __forceinline__ float sum_of_warp(float value) {
 }
 
 template <bool kHasLeft, int kScores>
-__device__ __forceinline__ void mask_scores(float (&scores)[kScores], const Visible& visible) {
+__device__ __forceinline__ void mask_scores(
+    float (&scores)[kScores], const VisibleColumns& visible
+) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
         const int column = accumulator_column(0, i), half = i / 2 % 2;
-        if (column >= visible.end[half]) scores[i] = unseen();
-        if (kHasLeft && column < visible.first[half]) scores[i] = unseen();
+        if (column >= visible.end[half]) scores[i] = masked_score();
+        if (kHasLeft && column < visible.first[half]) scores[i] = masked_score();
     }
 }
 
-// tanh(x * scale), by the exponential: the instruction for tanh has 11 bits.
+// Softcap without its cap: tanh(x * scale), by the exponential. The instruction for tanh has 11
+// bits.
 template <int kScores>
 __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale) {
     constexpr float kTwoLog2E = 2.8853900817779268f;
@@ -69,79 +71,81 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
     }
 }
 
-// The logarithm of the sum of the exponentials of scaled scores: of the weights relative to a
-// score, which is given in powers of 2, that is their sum.
-__device__ __forceinline__ float log_sum_exp(float relative_to, float sum) {
+// The log-sum-exp of a row's scaled scores. scaled_max is what the probabilities in row_sum are
+// relative to, as a power of 2.
+__device__ __forceinline__ float log_sum_exp(float scaled_max, float row_sum) {
     constexpr float kLn2 = 0.6931471805599453f;
-    return sum == 0 ? unseen() : relative_to * kLn2 + logf(sum);
+    return row_sum == 0 ? masked_score() : scaled_max * kLn2 + logf(row_sum);
 }
 
-// What sums of weighted values have to be multiplied by.
-__device__ __forceinline__ float share_of(float sum) {
-    return sum == 0 ? 0 : 1 / sum;
+// What normalises a row of the output.
+__device__ __forceinline__ float inverse_row_sum(float row_sum) {
+    return row_sum == 0 ? 0 : 1 / row_sum;
 }
 
-// Weights are relative to a maximum that may lag behind the greatest score by kSlack powers of two:
-// sums are then seldom scaled. They are 2^kLift times what they would be, so that small ones are
-// told apart in a type of few exponents. Together that is the greatest weight: all 16-bit types
-// hold 2^8, and sums of such, and e4m3 holds 448.
-template <int kSlack, int kLift>
-struct SoftmaxOf {
+// Online softmax with lazy rescaling (FlashAttention-4): row_max may lag behind the greatest score
+// by kRescaleThreshold powers of 2, so that accumulators are seldom rescaled. Probabilities are
+// 2^kShift times what they would be, so that small ones stay distinct in a type of few exponents.
+// The greatest probability is 2^(kRescaleThreshold + kShift): all 16-bit types hold 2^8, and sums
+// of it, and e4m3 holds 448.
+template <int kRescaleThreshold, int kShift>
+struct OnlineSoftmax {
     float scale_log2;
-    float max[2] = {unseen(), unseen()};
+    float row_max[2] = {masked_score(), masked_score()};
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
-    float sums[4] = {0, 0, 0, 0};
+    float partial_sums[4] = {0, 0, 0, 0};
 
-    // Makes weights of the scores of a block. What has been summed before is to be multiplied by
-    // `rescale`. Rows of which nothing is visible yet are told apart only where there may be any.
+    // Turns the scores S of a block into probabilities P. What has been accumulated before is to be
+    // multiplied by `rescale`. kMayBeEmpty: rows may have seen no key yet.
     template <bool kMayBeEmpty, int kScores>
-    __device__ __forceinline__ void weigh(float (&scores)[kScores], float (&rescale)[2]) {
-        float most[2], base[2];
-        find_max(scores, most);
+    __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
+        float new_max[2], base[2];
+        find_max(scores, new_max);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            // Never so where both are minus infinity, whose difference is not a number.
-            const bool is_far = (most[half] - max[half]) * scale_log2 > kSlack;
-            rescale[half] = is_far ? ptx::ex2_approx_ftz((max[half] - most[half]) * scale_log2) : 1;
-            if (is_far) max[half] = most[half];
-            const bool is_empty = kMayBeEmpty && max[half] == unseen();
-            base[half] = is_empty ? 0 : max[half] * scale_log2 - kLift;
-            sums[2 * half] *= rescale[half];
-            sums[2 * half + 1] *= rescale[half];
+            // False where both are minus infinity, whose difference is not a number.
+            const bool is_far = (new_max[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
+            rescale[half] =
+                is_far ? ptx::ex2_approx_ftz((row_max[half] - new_max[half]) * scale_log2) : 1;
+            if (is_far) row_max[half] = new_max[half];
+            const bool is_empty = kMayBeEmpty && row_max[half] == masked_score();
+            base[half] = is_empty ? 0 : row_max[half] * scale_log2 - kShift;
+            partial_sums[2 * half] *= rescale[half];
+            partial_sums[2 * half + 1] *= rescale[half];
         }
 #pragma unroll
         for (int i = 0; i < kScores; ++i) {
             scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
-            sums[i % 4] += scores[i];
+            partial_sums[i % 4] += scores[i];
         }
     }
 
-    // Of each row: the sum of all weights.
-    __device__ __forceinline__ float total(int half) const {
-        return sum_of_row(sums[2 * half] + sums[2 * half + 1]);
+    // The sum of a row's probabilities.
+    __device__ __forceinline__ float row_sum(int half) const {
+        return sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
     }
 
-    // What the weights are relative to, in powers of 2.
-    __device__ __forceinline__ float relative_to(int half) const {
-        return max[half] * scale_log2 - kLift;
+    // What a row's probabilities are relative to, as a power of 2.
+    __device__ __forceinline__ float scaled_max(int half) const {
+        return row_max[half] * scale_log2 - kShift;
     }
 
 private:
-    // The greatest score of either row so far.
+    // The greatest score of each row so far.
     template <int kScores>
     __device__ __forceinline__ void find_max(
-        const float (&scores)[kScores], float (&most)[2]
+        const float (&scores)[kScores], float (&new_max)[2]
     ) const {
-        float of[4] = {max[0], scores[1], max[1], scores[3]};
+        float chains[4] = {row_max[0], scores[1], row_max[1], scores[3]};
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) of[i % 4] = fmaxf(of[i % 4], scores[i]);
-        most[0] = max_of_row(fmaxf(of[0], of[1]));
-        most[1] = max_of_row(fmaxf(of[2], of[3]));
+        for (int i = 0; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
+        new_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
+        new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
     }
 };
 
-// Whether there is anything to scale, in any row of the warp.
-__device__ __forceinline__ bool changes(const float (&rescale)[2]) {
+// Whether any row of the warp has to be rescaled.
+__device__ __forceinline__ bool any_rescale(const float (&rescale)[2]) {
     return __any_sync(kWholeWarp, rescale[0] != 1 || rescale[1] != 1);
 }
 

@@ -1,46 +1,50 @@
 #pragma once
 
-// The sums of a tile's queries over a part of its keys, on their way from attention.cu to
-// attention_combine.cu.
+// Split-KV (flash-decoding): the partial outputs of a tile over splits of its keys, which
+// attention.cu writes to a workspace and attention_combine.cu combines.
+#include "abi.cuh"
 #include "epilogue.cuh"
 
 namespace tmaasync {
 
-// What a group leaves of a part of the keys, row by row. Rows that are no queries are not written.
-struct alignas(16) GroupPart {
-    float sums[kGroupRows][HEAD_DIM];
-    float most[kGroupRows];    // of each row the score that weights are relative to, in powers of 2
-    float totals[kGroupRows];  // and the sum of its weights
+using ConsumerPartial = PartialOutput<kConsumerRows, HEAD_DIM>;
+using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
 
-    // The sums of the thread's rows.
-    __device__ __forceinline__ void write(const Sums& from, const Tile& tile, int group) {
-        struct alignas(8) Pair {
-            float values[2];
-        };
+// The row_max of a row that saw no key: less than all scores, and finite, so that differences are
+// numbers.
+constexpr float kEmptyRowMax = -1e30f;
+
+// Writes the thread's accumulators.
+__device__ __forceinline__ void write_partial(
+    ConsumerPartial& partial, const Accumulators& accumulators, const Tile& tile, int consumer
+) {
+    struct alignas(8) Pair {
+        float values[2];
+    };
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = row_of_thread(0) + 8 * half;
-            if (!is_query(tile, row_of_thread(group) + 8 * half)) continue;
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(0) + 8 * half;
+        if (!is_query(tile, row_of_thread(consumer) + 8 * half)) continue;
 #pragma unroll
-            for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
-                auto& sum = sums[row][accumulator_column(thread_in_warpgroup(), i)];
-                reinterpret_cast<Pair&>(sum) = {from[i], from[i + 1]};
-            }
+        for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
+            auto& target = partial.accumulators[row][accumulator_column(thread_in_warpgroup(), i)];
+            reinterpret_cast<Pair&>(target) = {accumulators[i], accumulators[i + 1]};
         }
     }
-};
-
-struct Part {
-    GroupPart groups[CONSUMERS];
-};
-
-// Where parts start that lie behind the factors of all heads of keys.
-__device__ __forceinline__ Part* parts_behind(const Factors* factors, const Problem& problem) {
-    const i32 count = problem.batch * (problem.heads / problem.heads_per_kv_head);
-    return reinterpret_cast<Part*>(const_cast<Factors*>(factors + count + count % 2));
 }
 
-// Of a row that saw nothing: less than all scores, and a number that differences can be taken of.
-constexpr float kNothing = -1e30f;
+// Writes row_max and row_sum of the thread's rows.
+__device__ __forceinline__ void write_partial_softmax(
+    ConsumerPartial& partial, const Softmax& softmax
+) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(0) + 8 * half;
+        const float row_sum = softmax.row_sum(half);
+        if (lane_index() % 4 != 0) continue;
+        partial.row_max[row] = row_sum == 0 ? kEmptyRowMax : softmax.scaled_max(half);
+        partial.row_sum[row] = row_sum;
+    }
+}
 
 }  // namespace tmaasync
