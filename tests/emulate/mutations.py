@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "ping_pong", "split", "grouped", "bulk", "tiled"]
+Job = Literal["gemm", "pair", "ping_pong", "split", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ _BASE = (
 )
 
 MUTATIONS = (
-    # --- the product: bytes and arrivals ------------------------------------------------------
+    # --- GEMM: bytes and arrivals -----------------------------------------------------------------
     Mutation(
         "too many bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(kStageBytes + 1024);",
         "deadlock",
@@ -111,7 +111,7 @@ MUTATIONS = (
     ),
     Mutation(
         "too few bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(kStageBytes - 1024);",
         "deadlock",
@@ -119,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "only the bytes of A expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(ATile::kBytes);",
         "deadlock",
@@ -127,7 +127,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.arrive();",
         "either",
@@ -136,7 +136,7 @@ MUTATIONS = (
     ),
     Mutation(
         "bytes expected without arriving",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_tx(kStageBytes);",
         "deadlock",
@@ -144,7 +144,7 @@ MUTATIONS = (
     ),
     Mutation(
         "armed twice",
-        "product",
+        "gemm",
         _EXPECT,
         _EXPECT + _EXPECT,
         "fault",
@@ -152,7 +152,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B is never loaded",
-        "product",
+        "gemm",
         _LOAD_B,
         "",
         "deadlock",
@@ -160,7 +160,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B is loaded twice",
-        "product",
+        "gemm",
         _LOAD_B,
         _LOAD_B + _LOAD_B,
         "either",
@@ -169,7 +169,7 @@ MUTATIONS = (
     ),
     Mutation(
         "full waits for two arrivals",
-        "product",
+        "gemm",
         "shared.full[stage].init(1);",
         "shared.full[stage].init(2);",
         "deadlock",
@@ -177,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "empty waits for every thread",
-        "product",
+        "gemm",
         _EMPTY_COUNT,
         "CONSUMERS * kWarpgroupThreads * CLUSTER",
         "deadlock",
@@ -185,7 +185,7 @@ MUTATIONS = (
     ),
     Mutation(
         "empty waits for one group",
-        "product",
+        "gemm",
         _EMPTY_COUNT,
         "kWarps",
         "either",
@@ -193,7 +193,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp arrives twice",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() < 2) shared.empty[stage].arrive();",
         "either",
@@ -201,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp arrives with two at once",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, 3);",
         "fault",
@@ -209,7 +209,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one warp never arrives",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0 && threadIdx.x / 32 != 5) shared.empty[stage].arrive();",
         "deadlock",
@@ -217,7 +217,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a stage is released one block late",
-        "product",
+        "gemm",
         _RELEASE,
         "if (block > 1) release_stage(shared, previous);",
         "deadlock",
@@ -225,7 +225,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the last stage is not released",
-        "product",
+        "gemm",
         _LAST_RELEASE,
         "fence_accumulators(accumulators);",
         "deadlock",
@@ -233,16 +233,16 @@ MUTATIONS = (
     ),
     Mutation(
         "another stage is released",
-        "product",
+        "gemm",
         _RELEASE,
         "if (block > 0) release_stage(shared, state.index);",
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
-    # --- the product: waits -------------------------------------------------------------------
+    # --- GEMM: waits ------------------------------------------------------------------------------
     Mutation(
         "the producer starts with parity 0",
-        "product",
+        "gemm",
         "StageState::for_producer()",
         "StageState::for_consumer()",
         "deadlock",
@@ -250,7 +250,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer does not wait",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
         "",
         "either",
@@ -258,7 +258,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer waits on empty",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         _PRODUCER_WAIT,
         "deadlock",
@@ -266,7 +266,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer waits on the stage before",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         "shared.full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
         "deadlock",
@@ -274,7 +274,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer waits for parity 0 always",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         "shared.full[state.index].wait(0);",
         "either",
@@ -282,7 +282,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer does not step",
-        "product",
+        "gemm",
         _PRODUCER_LOOP,
         "for (int block = 0; block < scheduler.k_blocks; ++block) {",
         "fault",
@@ -290,7 +290,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer does not step",
-        "product",
+        "gemm",
         _CONSUMER_LOOP,
         "for (int block = 0; block < k_blocks; ++block) {",
         "either",
@@ -298,7 +298,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer's pipeline has one stage fewer",
-        "product",
+        "gemm",
         "StageState::for_producer()",
         "PipelineState<STAGES - 1>::for_producer()",
         "deadlock",
@@ -306,7 +306,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer's pipeline has one stage more",
-        "product",
+        "gemm",
         "StageState::for_producer()",
         "PipelineState<STAGES + 1>::for_producer()",
         "fault",
@@ -314,7 +314,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer leaves a block early",
-        "product",
+        "gemm",
         _PRODUCER_LOOP,
         "for (int block = 0; block + 1 < scheduler.k_blocks; ++block, state.step()) {",
         "deadlock",
@@ -322,7 +322,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer leaves a block early",
-        "product",
+        "gemm",
         _CONSUMER_LOOP,
         "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
         "fault",
@@ -330,16 +330,16 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer leaves after one tile",
-        "product",
+        "gemm",
         _TILE_IS_DONE,
         f"{_TILE_IS_DONE}\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
-    # --- the product: roles, warps and named barriers -----------------------------------------
+    # --- GEMM: roles, warps and named barriers ----------------------------------------------------
     Mutation(
         "a whole warp produces",
-        "product",
+        "gemm",
         _ELECTED,
         "if (warp_index() == 0) {",
         "fault",
@@ -347,7 +347,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody produces",
-        "product",
+        "gemm",
         _ELECTED,
         "if (warp_index() == 4 && elect()) {",
         "deadlock",
@@ -355,7 +355,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one warp does not multiply",
-        "product",
+        "gemm",
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
         "deadlock",
@@ -363,7 +363,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lanes give wgmma other rows",
-        "product",
+        "gemm",
         "Operands::A::descriptor(stage.a, row)",
         "Operands::A::descriptor(stage.a, row + lane_index() % 2 * 8)",
         "fault",
@@ -371,7 +371,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the named barrier counts two groups",
-        "product",
+        "gemm",
         _GROUP,
         "const NamedBarrier<2 * kWarpgroupThreads> warpgroup{1u + consumer};",
         "deadlock",
@@ -379,7 +379,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the named barrier counts half a group",
-        "product",
+        "gemm",
         _GROUP,
         "const NamedBarrier<kWarpgroupThreads / 2> warpgroup{1u + consumer};",
         "race",
@@ -387,7 +387,7 @@ MUTATIONS = (
     ),
     Mutation(
         "there is no such named barrier",
-        "product",
+        "gemm",
         _GROUP,
         "const NamedBarrier<kWarpgroupThreads> warpgroup{15u + consumer};",
         "fault",
@@ -395,7 +395,7 @@ MUTATIONS = (
     ),
     Mutation(
         "two sizes of one named barrier",
-        "product",
+        "gemm",
         _SECOND_SYNC,
         f"NamedBarrier<2 * kWarpgroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
         "fault",
@@ -404,7 +404,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp skips the named barrier",
-        "product",
+        "gemm",
         _FIRST_SYNC,
         "if (warp_index() % 4 != 3) warpgroup.sync();\n        epilogue.apply_chunk",
         "deadlock",
@@ -412,17 +412,17 @@ MUTATIONS = (
     ),
     Mutation(
         "a lane skips stmatrix's warp",
-        "product",
+        "gemm",
         "write_chunk(chunk, accumulators, index * kChunkColumns / 2);",
         "write_chunk(chunk, accumulators, index * kChunkColumns / 2);\n"
         "        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
     ),
-    # --- the product: init --------------------------------------------------------------------
+    # --- GEMM: init -------------------------------------------------------------------------------
     Mutation(
         "the first barriers are not initialised",
-        "product",
+        "gemm",
         _INIT_LOOP,
         "for (int stage = 1; stage < STAGES; ++stage) {",
         "fault",
@@ -430,7 +430,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the barriers are initialised for every tile",
-        "product",
+        "gemm",
         "const auto tile = scheduler.tile();\n        for (int block",
         "const auto tile = scheduler.tile();\n        init_barriers(shared);\n"
         "        for (int block",
@@ -439,7 +439,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody waits for init",
-        "product",
+        "gemm",
         "__syncthreads();",
         "",
         "fault",
@@ -447,7 +447,7 @@ MUTATIONS = (
     ),
     Mutation(
         "shared memory ends before the barriers",
-        "product",
+        "gemm",
         "gemm_shared_bytes = sizeof(SharedMemory)",
         "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
         "fault",
@@ -455,7 +455,7 @@ MUTATIONS = (
     ),
     Mutation(
         "shared memory starts at 16",
-        "product",
+        "gemm",
         _SHARED,
         _BASE.format("shared", "Storage"),
         "fault",
@@ -463,16 +463,16 @@ MUTATIONS = (
     ),
     Mutation(
         "a third epilogue buffer that is not there",
-        "product",
+        "gemm",
         "chunks % kEpilogueBuffers",
         "chunks % (kEpilogueBuffers + 1)",
         "fault",
         r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 .* to 114688",
     ),
-    # --- the product: coordinates and stores --------------------------------------------------
+    # --- GEMM: coordinates and stores -------------------------------------------------------------
     Mutation(
         "blocks instead of elements",
-        "product",
+        "gemm",
         "load_operand<kClusterN>(stage.a, full, a, a_at(tile, k));",
         "load_operand<kClusterN>(stage.a, full, a, a_at(tile, block));",
         "fault",
@@ -480,7 +480,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the output starts left of the matrix",
-        "product",
+        "gemm",
         "row, index * kChunkColumns);",
         "row, (index - 1) * kChunkColumns);",
         "fault",
@@ -488,7 +488,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the output starts above the matrix",
-        "product",
+        "gemm",
         "? m + row : n + column",
         "? m - row : n + column",
         "fault",
@@ -496,7 +496,7 @@ MUTATIONS = (
     ),
     Mutation(
         "stores are not committed",
-        "product",
+        "gemm",
         "commit_group();\n        }\n    }",
         "}\n    }",
         "fault",
@@ -504,7 +504,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the last stores are not waited for",
-        "product",
+        "gemm",
         _LAST_WAIT,
         "",
         "fault",
@@ -512,7 +512,7 @@ MUTATIONS = (
     ),
     Mutation(
         "every warp stores",
-        "product",
+        "gemm",
         "const bool leads = threadIdx.x % kWarpgroupThreads == 0;",
         "const bool leads = lane_index() == 0;",
         "fault",
@@ -791,7 +791,7 @@ MUTATIONS = (
     # --- for the race detector ----------------------------------------------------------------
     Mutation(
         "the consumer does not wait",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         "",
         "either",
@@ -799,7 +799,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer starts with parity 1",
-        "product",
+        "gemm",
         _FIRST_STATE,
         _FIRST_STATE.replace("for_consumer", "for_producer"),
         "race",
@@ -807,7 +807,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer waits on full",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
         _CONSUMER_WAIT,
         "race",
@@ -815,7 +815,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a stage is released while wgmma reads it",
-        "product",
+        "gemm",
         "ptx::wgmma_wait_group<1>();",
         "ptx::wgmma_wait_group<2>();",
         "race",
@@ -823,7 +823,7 @@ MUTATIONS = (
     ),
     Mutation(
         "wgmma is not committed",
-        "product",
+        "gemm",
         "ptx::wgmma_commit_group();",
         "",
         "race",
@@ -831,7 +831,7 @@ MUTATIONS = (
     ),
     Mutation(
         "sums are read before wgmma is done",
-        "product",
+        "gemm",
         "ptx::wgmma_wait_group<0>();",
         "",
         "race",
@@ -839,7 +839,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no wgmma fence",
-        "product",
+        "gemm",
         "ptx::wgmma_fence();",
         "",
         "race",
@@ -847,7 +847,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no proxy fence",
-        "product",
+        "gemm",
         "fence_async_view_proxy();",
         "",
         "race",
@@ -855,7 +855,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no fence after init",
-        "product",
+        "gemm",
         "fence_barrier_init();",
         "",
         "race",
@@ -863,7 +863,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an epilogue buffer is not waited for",
-        "product",
+        "gemm",
         "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
         "",
         "race",
@@ -871,7 +871,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one epilogue buffer in place of two",
-        "product",
+        "gemm",
         "chunks % kEpilogueBuffers",
         "0",
         "race",
@@ -879,7 +879,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no barrier before the epilogue's writes",
-        "product",
+        "gemm",
         _FIRST_SYNC,
         "epilogue.apply_chunk",
         "race",
@@ -887,7 +887,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no barrier before the store",
-        "product",
+        "gemm",
         _SECOND_SYNC,
         _STORE_BEGINS,
         "race",
@@ -895,7 +895,7 @@ MUTATIONS = (
     ),
     Mutation(
         "both groups meet at one named barrier",
-        "product",
+        "gemm",
         _GROUP,
         "const NamedBarrier<kWarpgroupThreads> warpgroup{1u};",
         "race",
@@ -904,7 +904,7 @@ MUTATIONS = (
     ),
     Mutation(
         "two threads initialise",
-        "product",
+        "gemm",
         "if (threadIdx.x == 0) {",
         "if (threadIdx.x < 2) {",
         "race",
@@ -1000,7 +1000,7 @@ MUTATIONS = (
     # --- what is told at the end, or by a policy that is unkind ---------------------------------
     Mutation(
         "try_wait's answer is taken for granted",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
         "shared.empty[state.index].try_wait(state.phase);",
         "either",
@@ -1009,7 +1009,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the barriers are initialised twice",
-        "product",
+        "gemm",
         "init_barriers(shared);\n    }",
         "init_barriers(shared);\n        init_barriers(shared);\n    }",
         "fault",
@@ -1017,7 +1017,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp arrives no times",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, block_rank_in_cluster());",
         "fault",
@@ -1025,7 +1025,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the empty barriers are invalidated early",
-        "product",
+        "gemm",
         _TILE_LOOP,
         "if (threadIdx.x == kWarpgroupThreads) shared.empty[0].invalidate();\n    " + _TILE_LOOP,
         "fault",
