@@ -21,10 +21,12 @@ using StageState = PipelineState<STAGES>;
 
 extern "C" __device__ const int copy_shared_bytes = sizeof(SharedMemory);
 
-// Tiles of the array along each dimension, innermost first; 1 beyond the rank.
+// Tiles of the array along each dimension, innermost first; 1 beyond the rank. A parameter that the
+// host packs.
 struct TileGrid {
     i32 tiles[5];
 };
+static_assert(sizeof(TileGrid) == 20);
 
 __device__ i64 count_tiles(const TileGrid& grid) {
     i64 count = 1;

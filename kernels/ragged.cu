@@ -30,10 +30,11 @@ using StageState = PipelineState<STAGES>;
 extern "C" __device__ const int ragged_store_shared_bytes = sizeof(SharedMemory);
 extern "C" __device__ const int ragged_load_shared_bytes = sizeof(SharedMemory);
 
-// Tiles along each dimension of a row, innermost first; 1 beyond.
+// Tiles along each dimension of a row, innermost first; 1 beyond. A parameter that the host packs.
 struct Columns {
     u32 tiles[3];
 };
+static_assert(sizeof(Columns) == 12);
 
 // --- which rows, which columns -----------------------------------------------------------------
 
