@@ -123,9 +123,9 @@ struct Consumer {
         const u64 k = OperandK::descriptor(shared.k[k_place.index], 0);
         shared.k_full[k_place.index].wait(k_place.phase);
         wgmma_fence_operands(scores);
-        ptx::wgmma_fence();
+        wgmma_fence();
         wgmma_tile<OperandQ, OperandK>(scores, q, k, false);
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
     }
 
     // sums += weights V, as one group of instructions.
@@ -134,22 +134,22 @@ struct Consumer {
         shared.v_full[v_place.index].wait(v_place.phase);
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
-        ptx::wgmma_fence();
+        wgmma_fence();
         wgmma_tile_rs<OperandV>(sums, weights, v, true);
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
     }
 
     // Waits until at most kPending of the groups run, the scores not among them.
     template <int kPending>
     __device__ __forceinline__ void take_scores(Scores& scores) {
-        ptx::wgmma_wait_group<kPending>();
+        wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
         release_block(shared.k_empty[k_place.index]);
         k_place.step();
     }
 
     __device__ __forceinline__ void take_sums(Sums& sums, Weights& weights) {
-        ptx::wgmma_wait_group<0>();
+        wgmma_wait_group<0>();
         wgmma_fence_operands(sums);
         wgmma_fence_operands(weights);
         release_block(shared.v_empty[v_place.index]);
@@ -178,7 +178,7 @@ private:
         float of_block[kColumnsAtOnce / 2];
         wgmma_fence_operands(of_block);
         wgmma_fence_operands(weights);
-        ptx::wgmma_fence();
+        wgmma_fence();
         const u64 v = OperandV::descriptor(shared.v[v_place.index], first);
         wgmma_tile_rs<OperandV>(of_block, weights, v, false);
         finish_wgmma<0>(of_block);

@@ -49,20 +49,20 @@ __device__ void multiply_tile(
         // The operands of this stage have landed.
         shared.full[place.index].wait(place.phase);
         fence_sums(sums);
-        ptx::wgmma_fence();
+        wgmma_fence();
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
             wgmma_tile<OperandA, OperandB>(sums[part], a[part], b, block > 0);
         }
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
-        ptx::wgmma_wait_group<1>();
+        wgmma_wait_group<1>();
         fence_sums(sums);
         if (block > 0) release_stage(shared, previous);
         previous = place.index;
     }
     on_issued();
-    ptx::wgmma_wait_group<0>();
+    wgmma_wait_group<0>();
     fence_sums(sums);
     release_stage(shared, previous);
 }

@@ -140,13 +140,13 @@ __device__ void add_scaled_columns(
 
 __device__ void begin_slice(float (&sums)[kSliceSums], u64 a, u64 b) {
     wgmma_fence_operands(sums);
-    ptx::wgmma_fence();
+    wgmma_fence();
     wgmma_tile<OperandA, OperandB>(sums, a, b, false);
-    ptx::wgmma_commit_group();
+    wgmma_commit_group();
 }
 
 __device__ void finish_slice(float (&sums)[kSliceSums]) {
-    ptx::wgmma_wait_group<0>();
+    wgmma_wait_group<0>();
     wgmma_fence_operands(sums);
 }
 

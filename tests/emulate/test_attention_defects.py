@@ -33,12 +33,12 @@ DEFECTS = {
         "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
     ),
     "sums are read before they are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
+        "wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
         "wgmma_fence_operands(sums);",
     ),
     "keys are given back before their product is done": (
-        "ptx::wgmma_wait_group<kPending>();",
-        "ptx::wgmma_wait_group<2>();",
+        "wgmma_wait_group<kPending>();",
+        "wgmma_wait_group<2>();",
     ),
     "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
     "queries are not given back": (

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
-#include <tmaasync/ptx/operands.cuh>
-#include <tmaasync/ptx/trap.cuh>
+#include <tmaasync/instrument/trap.cuh>
+#include <tmaasync/operands/copies.cuh>
 
 // What calls are given, looked at in debug builds: where the chip would hang, die without a reason
 // or write somewhere else, the kernel ends with a line that reads "<argument> is <value>; <rule>
@@ -20,7 +20,7 @@ __device__ __forceinline__ void check(
     bool holds, const char* argument, i64 value, const char* rule, i64 limit
 ) {
     if constexpr (kIsDebug) {
-        if (!holds) ptx::trap_with(argument, value, false, rule, limit);
+        if (!holds) instrument::trap_with(argument, value, false, rule, limit);
     }
 }
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ void check_multiple(const char* argument, i64 value, 
 __device__ __forceinline__ void check_address(const char* argument, u64 address, u32 granule) {
     if constexpr (kIsDebug) {
         if (address % granule == 0) return;
-        ptx::trap_with(
+        instrument::trap_with(
             argument, static_cast<i64>(address), true, "it must be a multiple of", granule
         );
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cluster.cuh>
 
@@ -17,7 +18,9 @@ __device__ __forceinline__ u32 blocks_in_cluster() {
 
 // All threads of all CTAs of the cluster meet; what they wrote before is visible after.
 __device__ __forceinline__ void cluster_sync() {
+    instrument::trace_warp(instrument::TraceKind::kClusterArrive);
     ptx::barrier_cluster_arrive();
+    const instrument::TracedWait traced(instrument::TraceKind::kClusterWait);
     ptx::barrier_cluster_wait();
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/instrument/trace.cuh>
+#include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cp_async.cuh>
 
@@ -87,6 +89,7 @@ __device__ __forceinline__ void mbarrier_cp_async_arrive(SharedMemBarrier& barri
 
 // The same, where init() counts the arrival: one per copying thread.
 __device__ __forceinline__ void mbarrier_cp_async_arrive_noinc(SharedMemBarrier& barrier) {
+    instrument::trace_arrive(barrier.address());
     ptx::cp_async_mbarrier_arrive_noinc(barrier.address());
 }
 

@@ -3,9 +3,11 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
@@ -143,9 +145,9 @@ struct TMATensorTileIm2col {
         check_cta_mask(cta_mask);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
-            ptx::cp_async_bulk_tensor_load_im2col_multicast<kMapRank>(
-                box_address(shared, box), &map, column.at, offsets(column).pixels,
-                barrier.address(), cta_mask, static_cast<u64>(policy)
+            tma::load_im2col_multicast<kMapRank>(
+                box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),
+                cta_mask, policy
             );
         }
     }
@@ -157,9 +159,7 @@ struct TMATensorTileIm2col {
         check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
-            ptx::cp_async_bulk_prefetch_tensor_im2col<kMapRank>(
-                &map, column.at, offsets(column).pixels, static_cast<u64>(policy)
-            );
+            tma::prefetch_im2col<kMapRank>(map, column.at, offsets(column).pixels, policy);
         }
     }
 
@@ -181,9 +181,9 @@ private:
     __device__ __forceinline__ void load_box(
         Shared& shared, SharedMemBarrier& barrier, const Column& column, int box, CachePolicy policy
     ) const {
-        ptx::cp_async_bulk_tensor_load_im2col<kMapRank>(
-            box_address(shared, box), &map, column.at, offsets(column).pixels, barrier.address(),
-            static_cast<u64>(policy)
+        tma::load_im2col<kMapRank>(
+            box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),
+            policy
         );
     }
 

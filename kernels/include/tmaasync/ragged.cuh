@@ -1,7 +1,10 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
@@ -58,10 +61,10 @@ struct OutlyingTile {
         return outside;
     }
 
-    __device__ __forceinline__ const ptx::TensorMap* map_for(
+    __device__ __forceinline__ const ptx::TensorMap& map_for(
         const Coordinates<kRank>& start
     ) const {
-        return is_outside(start) ? &blank : &tile.map;
+        return is_outside(start) ? blank : tile.map;
     }
 
     __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
@@ -73,9 +76,8 @@ struct OutlyingTile {
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
-            ptx::cp_async_bulk_tensor_load<kRank>(
-                Tile::box_address(shared, box), map_for(start), start, barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<kRank>(
+                Tile::box_address(shared, box), map_for(start), start, barrier.address(), policy
             );
         }
     }
@@ -89,9 +91,8 @@ struct OutlyingTile {
     ) const {
         Tile::check_load(shared, at);
         check_index("box", box, Tile::kBoxes);
-        ptx::cp_async_bulk_tensor_load<kRank>(
-            Tile::box_address(shared, box), map_for(at), at, barrier.address(),
-            static_cast<u64>(policy)
+        tma::load<kRank>(
+            Tile::box_address(shared, box), map_for(at), at, barrier.address(), policy
         );
     }
 
@@ -107,9 +108,9 @@ struct OutlyingTile {
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
-            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+            tma::load_multicast<kRank>(
                 Tile::box_address(shared, box), map_for(start), start, barrier.address(), cta_mask,
-                static_cast<u64>(policy)
+                policy
             );
         }
     }
@@ -120,7 +121,7 @@ struct OutlyingTile {
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
             if (is_outside(start)) continue;
-            ptx::cp_async_bulk_prefetch_tensor<kRank>(&tile.map, start, static_cast<u64>(policy));
+            tma::prefetch<kRank>(tile.map, start, policy);
         }
     }
 };
@@ -363,10 +364,10 @@ struct RaggedTMA3DTile {
             kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
         );
         check_index("chunk", chunk, kBoxes);
-        ptx::cp_async_bulk_tensor_store<kRank>(
-            &outlying.tile.map,
+        tma::store<kRank>(
+            outlying.tile.map,
             store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
-            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, static_cast<u64>(policy)
+            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, policy
         );
     }
 };

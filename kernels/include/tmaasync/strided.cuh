@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
 
 namespace tmaasync {
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/bulk_group.cuh>
 #include <tmaasync/cache_policy.cuh>
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/cp_async_bulk.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tensormap.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
@@ -124,9 +126,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_load(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_tensor_load<kRank>(
-                box_address(shared, box), &map, box_start(at, box), barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<kRank>(
+                box_address(shared, box), map, box_start(at, box), barrier.address(), policy
             );
         }
     }
@@ -142,9 +143,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     ) const {
         check_load(shared, at);
         check_index("box", box, kBoxes);
-        ptx::cp_async_bulk_tensor_load<kRank>(
-            box_address(shared, box), &map, at, barrier.address(), static_cast<u64>(policy)
-        );
+        tma::load<kRank>(box_address(shared, box), map, at, barrier.address(), policy);
     }
 
     // The same, into the same place of every CTA in the mask.
@@ -159,9 +158,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_load(shared, at);
         check_cta_mask(cta_mask);
         check_index("box", box, kBoxes);
-        ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-            box_address(shared, box), &map, at, barrier.address(), cta_mask,
-            static_cast<u64>(policy)
+        tma::load_multicast<kRank>(
+            box_address(shared, box), map, at, barrier.address(), cta_mask, policy
         );
     }
 
@@ -219,9 +217,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         for (int share = 0; share < kShare; ++share) {
             const int box = part * kShare + share;
             if (kBoxes % kParts != 0 && box >= kBoxes) return;
-            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-                box_address(shared, box), &map, box_start(at, box), barrier.address(), cta_mask,
-                static_cast<u64>(policy)
+            tma::load_multicast<kRank>(
+                box_address(shared, box), map, box_start(at, box), barrier.address(), cta_mask,
+                policy
             );
         }
     }
@@ -246,10 +244,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 #pragma unroll
         for (int box = 0; box < 4 * boxes(kRank - 1); ++box) {
             const int chunk = box / 4, row = box % 4;
-            ptx::cp_async_bulk_tensor_load<2>(
-                box_address(shared, chunk * boxes(0) + first + row), &map,
-                {column + chunk * box_step(kRank - 1), rows[row]}, barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<2>(
+                box_address(shared, chunk * boxes(0) + first + row), map,
+                {column + chunk * box_step(kRank - 1), rows[row]}, barrier.address(), policy
             );
         }
     }
@@ -277,9 +274,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_start<T>(at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_prefetch_tensor<kRank>(
-                &map, box_start(at, box), static_cast<u64>(policy)
-            );
+            tma::prefetch<kRank>(map, box_start(at, box), policy);
         }
     }
 
@@ -291,9 +286,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_tensor_store<kRank>(
-                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
-            );
+            tma::store<kRank>(map, box_start(at, box), box_address(shared, box), policy);
         }
     }
 
@@ -316,9 +309,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
-                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
-            );
+            tma::reduce<kOp, kRank>(map, box_start(at, box), box_address(shared, box), policy);
         }
     }
 
@@ -414,9 +405,9 @@ struct BulkTile {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_copy(shared, element);
-        ptx::cp_async_bulk_load(
+        tma::load_bulk(
             ptx::shared_address(shared.bytes), global + element, bytes_at(element),
-            barrier.address(), static_cast<u64>(policy)
+            barrier.address(), policy
         );
     }
 
@@ -425,9 +416,8 @@ struct BulkTile {
         const Shared& shared, i64 element, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_copy(shared, element);
-        ptx::cp_async_bulk_store(
-            global + element, ptx::shared_address(shared.bytes), bytes_at(element),
-            static_cast<u64>(policy)
+        tma::store_bulk(
+            global + element, ptx::shared_address(shared.bytes), bytes_at(element), policy
         );
     }
 
@@ -439,23 +429,5 @@ private:
         check_multiple("bytes_at(element)", bytes_at(element), kGranuleBytes);
     }
 };
-
-// Closes the group of the stores and reductions this thread issued since the last one.
-__device__ __forceinline__ void commit_group() {
-    ptx::cp_async_bulk_commit_group();
-}
-
-// Waits until at most kPending of this thread's groups are not yet written to global memory.
-template <int kPending = 0>
-__device__ __forceinline__ void wait_group() {
-    ptx::cp_async_bulk_wait_group<kPending>();
-}
-
-// Waits until at most kPending of this thread's groups still read their shared memory, which may be
-// written again then. Says nothing of global memory.
-template <int kPending = 0>
-__device__ __forceinline__ void wait_group_read() {
-    ptx::cp_async_bulk_wait_group_read<kPending>();
-}
 
 }  // namespace tmaasync

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 namespace tmaasync {

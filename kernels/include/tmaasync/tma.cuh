@@ -1,13 +1,12 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/bulk_group.cuh>
 #include <tmaasync/cache_policy.cuh>
+#include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/cp_async_bulk.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
-#include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 // TMA without tiles: one instruction a call, through a raw tensor map or between plain addresses.
 //
@@ -41,9 +40,7 @@ __device__ __forceinline__ void tma_load(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load<kRank>(
-        ptx::shared_address(shared), &map, at, barrier.address(), static_cast<u64>(policy)
-    );
+    tma::load<kRank>(ptx::shared_address(shared), map, at, barrier.address(), policy);
 }
 
 // Into the same place of every CTA in the mask. Each must expect the bytes.
@@ -56,8 +53,8 @@ __device__ __forceinline__ void tma_load_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-        ptx::shared_address(shared), &map, at, barrier.address(), cta_mask, static_cast<u64>(policy)
+    tma::load_multicast<kRank>(
+        ptx::shared_address(shared), map, at, barrier.address(), cta_mask, policy
     );
 }
 
@@ -71,8 +68,8 @@ __device__ __forceinline__ void tma_load_im2col(
     const u16 (&offsets)[kRank - 2],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_im2col<kRank>(
-        ptx::shared_address(shared), &map, at, offsets, barrier.address(), static_cast<u64>(policy)
+    tma::load_im2col<kRank>(
+        ptx::shared_address(shared), map, at, offsets, barrier.address(), policy
     );
 }
 
@@ -86,9 +83,8 @@ __device__ __forceinline__ void tma_load_im2col_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_im2col_multicast<kRank>(
-        ptx::shared_address(shared), &map, at, offsets, barrier.address(), cta_mask,
-        static_cast<u64>(policy)
+    tma::load_im2col_multicast<kRank>(
+        ptx::shared_address(shared), map, at, offsets, barrier.address(), cta_mask, policy
     );
 }
 
@@ -100,9 +96,7 @@ __device__ __forceinline__ void tma_store(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_store<kRank>(
-        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
-    );
+    tma::store<kRank>(map, at, ptx::shared_address(shared), policy);
 }
 
 template <ReduceOp kOp, int kRank>
@@ -112,9 +106,7 @@ __device__ __forceinline__ void tma_reduce(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
-        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
-    );
+    tma::reduce<kOp, kRank>(map, at, ptx::shared_address(shared), policy);
 }
 
 // Into L2.
@@ -122,7 +114,7 @@ template <int kRank>
 __device__ __forceinline__ void tma_prefetch(
     const TensorMap& map, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch_tensor<kRank>(&map, at, static_cast<u64>(policy));
+    tma::prefetch<kRank>(map, at, policy);
 }
 
 template <int kRank>
@@ -132,7 +124,7 @@ __device__ __forceinline__ void tma_prefetch_im2col(
     const u16 (&offsets)[kRank - 2],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch_tensor_im2col<kRank>(&map, at, offsets, static_cast<u64>(policy));
+    tma::prefetch_im2col<kRank>(map, at, offsets, policy);
 }
 
 // --- between plain addresses ---------------------------------------------------------------------
@@ -144,9 +136,7 @@ __device__ __forceinline__ void tma_load_1d(
     u32 bytes,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_load(
-        ptx::shared_address(shared), global, bytes, barrier.address(), static_cast<u64>(policy)
-    );
+    tma::load_bulk(ptx::shared_address(shared), global, bytes, barrier.address(), policy);
 }
 
 // Into the same place of every CTA in the mask. Each must expect the bytes.
@@ -158,16 +148,15 @@ __device__ __forceinline__ void tma_load_1d_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_load_multicast(
-        ptx::shared_address(shared), global, bytes, barrier.address(), cta_mask,
-        static_cast<u64>(policy)
+    tma::load_bulk_multicast(
+        ptx::shared_address(shared), global, bytes, barrier.address(), cta_mask, policy
     );
 }
 
 __device__ __forceinline__ void tma_store_1d(
     void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_store(global, ptx::shared_address(shared), bytes, static_cast<u64>(policy));
+    tma::store_bulk(global, ptx::shared_address(shared), bytes, policy);
 }
 
 // Without a map the call says what the elements are. What sm_90 lacks does not compile.
@@ -175,16 +164,14 @@ template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_1d(
     void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_reduce_async_bulk<kOp, kType>(
-        global, ptx::shared_address(shared), bytes, static_cast<u64>(policy)
-    );
+    tma::reduce_bulk<kOp, kType>(global, ptx::shared_address(shared), bytes, policy);
 }
 
 // Into L2.
 __device__ __forceinline__ void tma_prefetch_1d(
     const void* global, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch(global, bytes, static_cast<u64>(policy));
+    tma::prefetch_bulk(global, bytes, policy);
 }
 
 // --- from CTA to CTA -----------------------------------------------------------------------------
@@ -196,7 +183,7 @@ __device__ __forceinline__ void tma_prefetch_1d(
 __device__ __forceinline__ void tma_store_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {
-    ptx::cp_async_bulk_push(
+    tma::push(
         ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
         ptx::mapa(barrier.address(), cta_rank)
     );
@@ -207,7 +194,7 @@ template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {
-    ptx::cp_reduce_async_bulk_push<kOp, kType>(
+    tma::reduce_push<kOp, kType>(
         ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
         ptx::mapa(barrier.address(), cta_rank)
     );
@@ -217,7 +204,7 @@ __device__ __forceinline__ void tma_reduce_cluster(
 
 // Closes the group of what this thread has stored and reduced into global memory.
 __device__ __forceinline__ void tma_store_arrive() {
-    ptx::cp_async_bulk_commit_group();
+    commit_group();
 }
 
 // Waits until at most kPending of this thread's groups still read shared memory, which may be
@@ -225,9 +212,9 @@ __device__ __forceinline__ void tma_store_arrive() {
 template <int kPending = 0, bool kRead = true>
 __device__ __forceinline__ void tma_store_wait() {
     if constexpr (kRead) {
-        ptx::cp_async_bulk_wait_group_read<kPending>();
+        wait_group_read<kPending>();
     } else {
-        ptx::cp_async_bulk_wait_group<kPending>();
+        wait_group<kPending>();
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/ptx/setmaxnreg.cuh>
 #include <tmaasync/ptx/sync.cuh>
 
@@ -65,10 +66,12 @@ struct NamedBarrier {
 
     __device__ __forceinline__ void sync() const {
         check_index("id", id, 16);
+        const instrument::TracedWait traced(instrument::TraceKind::kNamedWait, id);
         ptx::barrier_sync(id, kThreads);
     }
     __device__ __forceinline__ void arrive() const {
         check_index("id", id, 16);
+        instrument::trace_warp(instrument::TraceKind::kNamedArrive, id);
         ptx::barrier_arrive(id, kThreads);
     }
 };

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/instrument/trace.cuh>
+#include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/wgmma.cuh>
 #include <tmaasync/ptx/wgmma_mma.cuh>
 #include <tmaasync/types.cuh>
@@ -10,6 +12,26 @@
 // columns are an array in each thread, the length of which chooses N: float or int [N / 2], or u32
 // [N / 4] for fp16 sums, two in each.
 namespace tmaasync {
+
+// --- groups of instructions ----------------------------------------------------------------------
+
+// Order earlier accesses to registers and shared memory before the wgmma that follow.
+__device__ __forceinline__ void wgmma_fence() {
+    ptx::wgmma_fence();
+}
+
+// Close the group of the wgmma issued since the last one.
+__device__ __forceinline__ void wgmma_commit_group() {
+    ptx::wgmma_commit_group();
+    instrument::trace_warp(instrument::TraceKind::kMmaCommit);
+}
+
+// Wait until at most kPending of the committed groups still run.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+    const instrument::TracedWait traced(instrument::TraceKind::kMmaWait, 0, kPending);
+    ptx::wgmma_wait_group<kPending>();
+}
 
 // --- one instruction -----------------------------------------------------------------------------
 
@@ -126,8 +148,8 @@ __device__ __forceinline__ void wgmma_fence_operands(Held (&held)[kCount]) {
 // Closes the group and waits until at most kPending of the groups still run; -1: does not wait.
 template <int kPending, typename Sums>
 __device__ __forceinline__ void finish_wgmma(Sums& sums) {
-    ptx::wgmma_commit_group();
-    if constexpr (kPending >= 0) ptx::wgmma_wait_group<kPending>();
+    wgmma_commit_group();
+    if constexpr (kPending >= 0) wgmma_wait_group<kPending>();
     wgmma_fence_operands(sums);
 }
 
@@ -158,7 +180,7 @@ __device__ __forceinline__ void wgmma(
 ) {
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
     wgmma_fence_operands(sums);
-    ptx::wgmma_fence();
+    wgmma_fence();
 #pragma unroll
     for (int n = 0; n < kAtomsN; ++n) {
 #pragma unroll
@@ -196,7 +218,7 @@ __device__ __forceinline__ void wgmma_rs(
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
     wgmma_fence_operands(sums);
     wgmma_fence_operands(a);
-    ptx::wgmma_fence();
+    wgmma_fence();
 #pragma unroll
     for (int n = 0; n < kAtomsN; ++n) {
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/wgmma_forms.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/types.cuh>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "ex2". One instruction of the unit for special functions, 16 a clock and SM. The error
 // is about 2^-22 of the result; what would be below 2^-126 is 0.

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <tmaasync/ptx/draining.cuh>
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "Parallel Synchronization and Communication Instructions: mbarrier".
 // Every address is a shared-memory address of an 8-byte aligned 64-bit word.
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
-    trace_init(barrier, count);
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
@@ -19,10 +16,6 @@ __device__ __forceinline__ void mbarrier_inval(u32 barrier) {
 
 // Returns the state token that mbarrier.test_wait accepts.
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_arrive(barrier);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1];"
                  : "=l"(state)
@@ -32,10 +25,6 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_arrive(barrier, count);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -46,8 +35,6 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
 
 // The barrier may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
-    if (is_draining()) return;
-    trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -57,8 +44,6 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 
 
 // The same without release: publishes nothing that the thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barrier, u32 count) {
-    if (is_draining()) return;
-    trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -68,8 +53,6 @@ __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barri
 
 // Adds to the bytes the phase waits for, and arrives once.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
-    if (is_draining()) return;
-    trace_expect(barrier, bytes);
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
         "r"(bytes)
@@ -78,10 +61,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u32 bytes) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_expect(barrier, bytes);
     u64 state;
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -91,8 +70,6 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u3
 }
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_barrier, u32 bytes) {
-    if (is_draining()) return;
-    trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -103,8 +80,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
     u32 remote_barrier, u32 bytes
 ) {
-    if (is_draining()) return;
-    trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -114,7 +89,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
 
 // Adds to the bytes the phase waits for. Does not arrive.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
-    if (is_draining()) return;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                  "r"(bytes)
                  : "memory");
@@ -122,7 +96,6 @@ __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
 
 // Credits bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
 __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier, u32 bytes) {
-    if (is_draining()) return;
     asm volatile(
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote_barrier),
         "r"(bytes)

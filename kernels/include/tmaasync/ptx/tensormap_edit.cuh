@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "tensormap.replace" (sm_90a), "tensormap.cp_fenceproxy" and the releasing half of
 // "fence.proxy.tensormap". Each edit has two forms: a map in global memory, by its pointer, and a

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/wgmma_forms.cuh>
+#include <tmaasync/operands/wgmma_forms.cuh>
 
 // Every function of the generated header, for any legal number of accumulators.
 namespace tmaasync::ptx {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // What instructions take besides addresses. No instruction is here, so that this header serves
 // every implementation of the others.

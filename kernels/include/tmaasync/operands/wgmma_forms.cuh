@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "wgmma.mma_async". Which products exist; tmaasync.wgmma.forms holds the same rules.
 namespace tmaasync::ptx {
