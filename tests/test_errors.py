@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tmaasync import errors
-from tmaasync.errors import TensorMapError, TMAError, Violation
+from tmaasync.errors import ArgumentError, LaunchError, TensorMapError, TMAError, Violation
 
 _CLASSES = [
     value
@@ -74,3 +74,20 @@ def test_a_tensor_map_error_survives_the_way_to_another_process() -> None:
 
 def test_a_compile_error_keeps_the_compilers_words() -> None:
     assert errors.CompileError("gemm.cu does not compile", "line 3").log == "line 3"
+
+
+@pytest.mark.parametrize("kind", [ArgumentError, LaunchError, TensorMapError])
+def test_an_error_of_violations_keeps_them(kind: type[ArgumentError]) -> None:
+    violations = [Violation("a", 1, "it must be 2", "Pass 2"), Violation("b", 3, "no", "Stop")]
+
+    error = pickle.loads(pickle.dumps(kind.of(violations)))
+
+    assert type(error) is kind
+    assert error.violations == tuple(violations)
+    assert str(error) == "a is 1; it must be 2. Pass 2.\nb is 3; no. Stop."
+
+
+def test_nothing_is_raised_for_no_violation() -> None:
+    ArgumentError.raise_for([])
+    with pytest.raises(ArgumentError, match="a is 1"):
+        ArgumentError.raise_for([Violation("a", 1, "it must be 2", "Pass 2")])

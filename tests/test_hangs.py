@@ -199,7 +199,7 @@ def test_a_hang_survives_the_way_to_another_process() -> None:
 
 def test_names_come_from_the_same_source_on_the_cpu() -> None:
     planted = PlantedHangs(Emulate(), debug=True)
-    names = barrier_names(planted.kernel._source, "hangs")
+    names = barrier_names(planted.kernel._recipe.source, "hangs")
 
     assert tuple(names(FULL + 8 * index) for index in range(6)) == BARRIERS
 
@@ -310,15 +310,15 @@ def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device
         pass
 
 
-def test_a_launch_that_is_aimed_once_and_called_often_is_watched_each_time(
+def test_a_launch_that_is_bound_once_and_called_often_is_watched_each_time(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched: list[tuple[Any, ...]] = []
     monkeypatch.setattr(_driver, "on_device", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(PreparedLaunch, "at", lambda _, *where: launched.append(where))
+    monkeypatch.setattr(PreparedLaunch, "launch_at", lambda _, *where: launched.append(where))
     launch = object.__new__(WatchedLaunch)
     launch._watch, launch._device = watching(), 0
-    again = launch.aimed((1, 2), 5)
+    again = launch.bind((1, 2), 5)
 
     again()
     device.hang()

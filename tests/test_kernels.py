@@ -11,6 +11,7 @@ import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
+from tmaasync._tile.window import window_of
 from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
@@ -19,7 +20,6 @@ from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 from tmaasync.ops.gemm.extras import ProductEpilogue
 from tmaasync.ops.scaled_gemm import ScaledBlocking, scaled_gemm_kernel, scaled_gemm_tiles
-from tmaasync.tile.window import window_of
 
 
 def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:

@@ -50,19 +50,19 @@ class Plan:
 
     def __init__(self) -> None:
         self.launched: list[tuple[str, tuple[int, ...], int]] = []
-        self.aimed_at: list[tuple[int, ...]] = []
+        self.bound_at: list[tuple[int, ...]] = []
 
     def aim(self, addresses: Sequence[int], *numbers: float) -> Any:
         if addresses[-1] in addresses[:-1]:
             return None
         return self, (*addresses, *numbers)
 
-    def at(self, addresses: tuple[int, ...], stream: int, how: str = "at") -> None:
+    def launch_at(self, addresses: tuple[int, ...], stream: int, how: str = "at") -> None:
         self.launched.append((how, addresses, stream))
 
-    def aimed(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
-        self.aimed_at.append(addresses)
-        return functools.partial(self.at, addresses, stream, "aimed")
+    def bind(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
+        self.bound_at.append(addresses)
+        return functools.partial(self.launch_at, addresses, stream, "bound")
 
     def taken(self) -> list[tuple[str, tuple[int, ...], int]]:
         taken, self.launched = self.launched, []
@@ -96,9 +96,9 @@ def test_a_place_has_a_launch_of_its_own_from_the_second_time_on(make: Make, cou
         assert cache.run(given, None, None) is given
 
     here, there = addresses(*arrays), addresses(*others)
-    hows = ["at", "aimed", "at", "aimed", "aimed", "aimed"]
+    hows = ["at", "bound", "at", "bound", "bound", "bound"]
     wheres = [here, here, there, here, there, there]
-    assert plan.aimed_at == [here, there]
+    assert plan.bound_at == [here, there]
     assert plan.taken() == [(how, where, stream) for how, where in zip(hows, wheres, strict=True)]
 
 
@@ -171,7 +171,7 @@ def test_a_tensor_that_was_changed_in_place_is_not_launched(
     assert cache.run(arrays, None, None) is None
     vars(arrays[which]).update(before)
     assert cache.run(arrays, None, None) is arrays
-    assert plan.taken() == [("aimed", addresses(*arrays), 5)]
+    assert plan.taken() == [("bound", addresses(*arrays), 5)]
 
 
 def test_an_object_in_the_place_of_another_is_looked_at(torch: Torch) -> None:
@@ -281,7 +281,7 @@ def test_numbers_go_along_and_have_launches_of_their_own(make: Make, count: int)
 
     taken = [launched for _, launched, _ in plan.taken()]
     assert taken == 3 * [(*where, 1.0, 0.0), (*where, 0.5, 0.0), where]
-    assert len(plan.aimed_at) == 3
+    assert len(plan.bound_at) == 3
 
 
 def test_no_array_is_kept_alive(make: Make) -> None:

@@ -129,11 +129,11 @@ class Launch:
     def __init__(self, name: str, launched: list[tuple[str, tuple[int, ...], int]]) -> None:
         self.name, self.launched = name, launched
 
-    def at(self, addresses: tuple[int, ...], stream: int) -> None:
+    def launch_at(self, addresses: tuple[int, ...], stream: int) -> None:
         self.launched.append((self.name, addresses, stream))
 
-    def aimed(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
-        return lambda: self.at(addresses, stream)
+    def bind(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
+        return lambda: self.launch_at(addresses, stream)
 
 
 @pytest.mark.parametrize("is_aimed", [False, True])
@@ -148,8 +148,8 @@ def test_sums_are_written_and_added_up_in_the_same_memory(
     addresses = (1, 2, 3, 4, 5, *memory)
 
     if is_aimed:
-        both.aimed(addresses, 7)()
+        both.bind(addresses, 7)()
     else:
-        both.at(addresses, 7)
+        both.launch_at(addresses, 7)
 
     assert launched == [("attend", (1, 2, 3, 4, 5, 9), 7), ("merge", (4, 5, parts), 7)]

@@ -76,10 +76,10 @@ def test_empty_batches_cost_nothing() -> None:
 
 
 class Launches:
-    """In place of the driver: where each launch was aimed, and on which stream."""
+    """In place of the driver: the addresses of each launch, and on which stream."""
 
     def __init__(self) -> None:
-        self.aimed: list[tuple[int, ...]] = []
+        self.addresses: list[tuple[int, ...]] = []
         self.streams: list[int] = []
         self.prepared = 0
 
@@ -87,8 +87,8 @@ class Launches:
         self.prepared += 1
         return self
 
-    def at(self, addresses: tuple[int, ...], stream: int) -> None:
-        self.aimed.append(tuple(addresses))
+    def launch_at(self, addresses: tuple[int, ...], stream: int) -> None:
+        self.addresses.append(tuple(addresses))
         self.streams.append(stream)
 
 
@@ -151,7 +151,7 @@ def test_a_call_like_an_earlier_one_looks_at_no_array(
     out = call(*again)
 
     padded, packed, sums = again
-    assert device.launches.aimed[-1] == (address(packed), address(padded), address(sums))
+    assert device.launches.addresses[-1] == (address(packed), address(padded), address(sums))
     assert device.launches.prepared == 1
     assert out is (packed if entry == "ragged_store" else padded)
 
@@ -201,7 +201,7 @@ def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
         for stream in (None, 9):
             for _ in range(2):
                 ops.ragged_store(padded, out=packed, cu_seqlens=given, stream=stream)
-    places = [places[2] for places in device.launches.aimed]
+    places = [places[2] for places in device.launches.addresses]
 
     assert places[1] == address(sums)
     assert address(wide) not in places

@@ -413,7 +413,7 @@ def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
 
 
 def test_a_ring_too_large_to_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmaasync.pipeline.check._MAX_STAGE_STATES", 1000)
+    monkeypatch.setattr("tmaasync._pipeline.check._MAX_STAGE_STATES", 1000)
     with pytest.raises(ProtocolError, match="Check the same protocol with fewer stages"):
         find_fault(RingProtocol.for_ring(16, consumers=4, load_bytes=(16,) * 6))
 

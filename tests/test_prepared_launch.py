@@ -93,9 +93,9 @@ def test_a_call_passes_the_arguments_as_they_were_packed(driver_of: Any) -> None
 def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_of: Any) -> None:
     driver = driver_of()
     launch = prepared()
-    launch.at((0x7F00_0000_1000, 0x7F00_0000_2000), 5)
-    launch.at([0x7F00_0000_3000], 9)
-    launch.at([0x7F00_0000_3000], 5)
+    launch.launch_at((0x7F00_0000_1000, 0x7F00_0000_2000), 5)
+    launch.launch_at([0x7F00_0000_3000], 9)
+    launch.launch_at([0x7F00_0000_3000], 5)
 
     first = at(MAPS[0], 0x7F00_0000_3000)
     second = at(MAPS[1], 0x7F00_0000_2000)
@@ -110,9 +110,9 @@ def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_o
 def test_what_is_aimed_keeps_its_addresses_and_stream_whatever_comes_after(driver_of: Any) -> None:
     driver = driver_of()
     launch = prepared()
-    first = launch.aimed((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
-    second = launch.aimed([0x7F00_0000_3000, 0x7F00_0000_4000], 5)
-    launch.at((0x5000, 0x6000), 7)
+    first = launch.bind((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
+    second = launch.bind([0x7F00_0000_3000, 0x7F00_0000_4000], 5)
+    launch.launch_at((0x5000, 0x6000), 7)
     del launch
     gc.collect()
     second()
@@ -138,7 +138,7 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
 
     def repeat(number: int) -> None:
         for _ in range(20):
-            launch.at((number, number), number)
+            launch.launch_at((number, number), number)
 
     threads = [threading.Thread(target=repeat, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -155,8 +155,8 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
     "again",
     [
         lambda launch: launch(),
-        lambda launch: launch.at((1, 2), 5),
-        lambda launch: launch.aimed((1, 2), 5)(),
+        lambda launch: launch.launch_at((1, 2), 5),
+        lambda launch: launch.bind((1, 2), 5)(),
     ],
 )
 def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any)
 
 @pytest.mark.parametrize(
     "launched",
-    [lambda launch: launch.at((1, 2), 5), lambda launch: launch.aimed((1, 2), 5)()],
+    [lambda launch: launch.launch_at((1, 2), 5), lambda launch: launch.bind((1, 2), 5)()],
 )
 def test_where_there_are_several_devices_the_right_one_is_made_current(
     driver_of: Any, launched: Any
@@ -188,9 +188,9 @@ def test_where_there_are_several_devices_what_is_aimed_still_has_arguments_of_it
 ) -> None:
     driver = driver_of(2)
     launch = prepared()
-    aimed = launch.aimed((0x1000, 0x2000), 9)
-    launch.at((0x3000, 0x4000), 7)
-    aimed()
+    bound = launch.bind((0x1000, 0x2000), 9)
+    launch.launch_at((0x3000, 0x4000), 7)
+    bound()
     assert driver.launched[-1] == (9, 0, [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]])
 
 
@@ -208,8 +208,8 @@ def test_a_refused_launch_is_an_error_and_the_next_one_is_not(
 ) -> None:
     driver = driver_of()
     launch = prepared()
-    aimed = launch.aimed((1, 2), 5)
-    for again in (functools.partial(launch.at, (1, 2), 5), aimed):
+    bound = launch.bind((1, 2), 5)
+    for again in (functools.partial(launch.launch_at, (1, 2), 5), bound):
         driver.statuses = list(statuses)
         driver.launched.clear()
         with pytest.raises(error, match="words"):
@@ -242,12 +242,12 @@ def test_while_traces_are_wanted_the_tracer_launches_with_the_same_arguments(
     launch()
     tracer.wanted = True
     launch()
-    launch.at([0x1000, 0x2000], 6)
-    aimed = launch.aimed([0x3000, 0x4000], 8)
-    aimed()
+    launch.launch_at([0x1000, 0x2000], 6)
+    bound = launch.bind([0x3000, 0x4000], 8)
+    bound()
     tracer.wanted = False
     launch()
-    aimed()
+    bound()
 
     moved = [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]]
     streams_and_arguments = [(native, said) for native, _, said in driver.launched]

@@ -197,7 +197,7 @@ def test_what_lies_outside_a_sequence_is_refused() -> None:
         map_.store_coordinates(0, 65, (0, 0, 0))
     with pytest.raises(ArgumentError, match="start is 140; with length 10 it leaves the packed"):
         map_.load_coordinates(140, 10, (0, 0, 0))
-    with pytest.raises(ArgumentError, match=r"at\[0\] is -1; the rows in front of a sequence"):
+    with pytest.raises(ArgumentError, match=r"at\[0\] is -1; the rows before a sequence"):
         map_.load_coordinates(0, 10, (-1, 0, 0))
     with pytest.raises(ArgumentError, match="the array has 3 dimensions and needs a number for"):
         map_.load_coordinates(0, 10, (0, 0))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tmaasync import _torch_internals
 from tmaasync.errors import ArrayTypeError, LaunchError
 
 __all__ = ["current_stream_of", "stream_of"]
@@ -43,24 +44,17 @@ def current_stream_of(frameworks: Iterable[str]) -> Callable[[int], int]:
     # JAX and other frameworks do not tell their stream: their work goes to CuPy's current one.
     if "torch" not in named:
         return _cupy_stream
-    return _common_stream if "cupy" in named else _torch_stream()
+    return _common_stream if "cupy" in named else _torch_internals.current_stream()
 
 
 def _common_stream(device: int) -> int:
-    torch, cupy = _torch_stream()(device), _cupy_stream(device)
+    torch, cupy = _torch_internals.current_stream()(device), _cupy_stream(device)
     if torch != cupy:
         raise LaunchError(
             f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
             f"{cupy:#x}); one launch runs on one stream. Pass stream=."
         )
     return torch
-
-
-def _torch_stream() -> Callable[[int], int]:
-    torch = sys.modules["torch"]
-    # What torch.compile's own launchers call: a tenth of the cost of making a Stream object.
-    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 def _cupy_stream(device: int) -> int:

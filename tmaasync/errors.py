@@ -25,7 +25,9 @@ rules, one exception reports them all. After any of these nothing half-made stay
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 __all__ = [
     "ArgumentError",
@@ -68,7 +70,27 @@ class TMAError(Exception):
 
 
 class ArgumentError(TMAError, ValueError):
-    """An argument breaks a rule. Nothing was created or launched."""
+    """An argument breaks a rule. Nothing was created or launched.
+
+    ``violations`` lists the broken rules, where they are known one by one.
+    """
+
+    violations: tuple[Violation, ...] = ()
+
+    @classmethod
+    def of(cls, violations: Iterable[Violation]) -> Self:
+        """Return the error that reports all these violations, a line each."""
+        found = tuple(violations)
+        error = cls("\n".join(map(str, found)))
+        error.violations = found
+        return error
+
+    @classmethod
+    def raise_for(cls, violations: Iterable[Violation]) -> None:
+        """Raise the error if there is any violation."""
+        found = tuple(violations)
+        if found:
+            raise cls.of(found)
 
 
 class TensorMapError(ArgumentError):
@@ -78,6 +100,11 @@ class TensorMapError(ArgumentError):
         """Join the violations into one message."""
         self.violations = violations
         super().__init__("\n".join(str(violation) for violation in violations))
+
+    @classmethod
+    def of(cls, violations: Iterable[Violation]) -> Self:
+        """Return the error that reports all these violations, a line each."""
+        return cls(tuple(violations))
 
     def __reduce__(self) -> tuple[type[TensorMapError], tuple[tuple[Violation, ...]]]:
         return type(self), (self.violations,)

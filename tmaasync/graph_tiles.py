@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
+from tmaasync._ragged.base import RaggedMap, array_address
+from tmaasync._tile.argument import MapTile
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -20,7 +22,6 @@ from tmaasync.errors import (
     TensorMapError,
     Violation,
 )
-from tmaasync.ragged.base import RaggedMap, array_address
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
@@ -29,7 +30,6 @@ from tmaasync.tile import (
     TMATensorTileArray,
     create_tma_tile,
 )
-from tmaasync.tile.argument import MapTile
 
 __all__ = ["GraphTiles"]
 

@@ -9,11 +9,11 @@ import pytest
 from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
+from tmaasync._tile.window import window_of
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.conv2d.kernel import RATE
-from tmaasync.tile.window import window_of
 
 EMULATED, ON_THE_CHIP = range(40), range(600)
 Array = np.ndarray[Any, Any]

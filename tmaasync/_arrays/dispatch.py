@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from tmaasync._arrays.frameworks import (
     refuse_tracer,
-    torch_guard,
     view_cupy,
     view_jax,
     view_numpy,
@@ -17,6 +16,7 @@ from tmaasync._arrays.frameworks import (
 )
 from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
+from tmaasync._torch_internals import tensor_guard
 
 __all__ = ["Guard", "fingerprint", "guard", "view"]
 
@@ -112,7 +112,7 @@ def guard(arrays: Sequence[object]) -> Guard | None:
     """
     if any(_FINGERPRINTS[type(array)] is not _torch_fingerprint for array in arrays):
         return None
-    check = torch_guard(arrays)
+    check = tensor_guard(arrays)
     return None if check is None else Guard(check, sys.modules["torch"].Tensor.data_ptr)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -16,7 +14,6 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "refuse_tracer",
-    "torch_guard",
     "view_cupy",
     "view_jax",
     "view_numpy",
@@ -116,24 +113,6 @@ def _require_plain_torch(tensor: Any, argument: str) -> None:
             "Pass tensor.resolve_neg().resolve_conj()",
             argument,
         )
-
-
-def torch_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """A test whether other tensors look like these, types to strides; None if torch has none.
-
-    It is what torch.compile's own code asks before it runs: one call for all tensors, at a quarter
-    of the cost of reading shape, strides and type of each. It keeps no tensor, and is stricter than
-    it needs to be: gradients, inference mode and autocast have to be as they were.
-    """
-    torch = sys.modules["torch"]
-    try:
-        guards = torch._C._dynamo.guards.TensorGuards
-        check: Callable[..., bool] = guards(
-            *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
-        ).check
-        return check if check(*tensors) is True else None
-    except (AttributeError, TypeError, RuntimeError):  # not public: another release may differ
-        return None
 
 
 def _torch_device(tensor: Any, argument: str) -> int | None:

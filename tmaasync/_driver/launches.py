@@ -19,6 +19,7 @@ __all__ = [
     "allow_large_clusters",
     "allow_shared_bytes",
     "function_handle",
+    "max_active_clusters",
     "parameter_sizes",
 ]
 
@@ -132,17 +133,17 @@ class PreparedLaunch:
         if result:
             self._launch_on_device(result, self._native, self._pointers)
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """What does as `at` with these arguments, again and again, at a fraction of its cost.
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what launches with these arguments again and again, cheaper than `launch_at`.
 
         It has its own copy of the packed arguments, which never changes: calling it writes nothing
-        and takes no lock. To make it costs about as much as three calls of `at`.
+        and takes no lock. To make it costs about as much as three calls of `launch_at`.
         """
         config = self._config
         if stream != config.stream:
             config = config._replace(stream=stream)
         arguments = self._arguments.copy()
-        arguments.aim(addresses)
+        arguments.write(addresses)
         native, pointers = _native(config), arguments.pointers
         collector_of, launch, function = self._collector_of, self._launch, self._function
 
@@ -156,14 +157,14 @@ class PreparedLaunch:
 
         return call if self._is_only_device else _on_its_device(self._device, call)
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
 
         Only their first eight bytes change, which hold the address. Raises what a call does; may be
         used from several threads.
         """
         with self._lock:
-            self._arguments.aim(addresses)
+            self._arguments.write(addresses)
             if stream != self._config.stream:
                 self._config = self._config._replace(stream=stream)
                 self._native = _native(self._config)
@@ -200,7 +201,7 @@ class PreparedLaunch:
             self._tracer.run(launch, config)
 
     def release(self) -> None:
-        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
 
 
@@ -233,7 +234,7 @@ class _Packed:
         """The same in memory of its own."""
         return _Packed(self._words[:], self._stride, len(self._table))
 
-    def aim(self, addresses: Iterable[int]) -> None:
+    def write(self, addresses: Iterable[int]) -> None:
         """Write addresses into the first eight bytes of the first arguments."""
         words, stride, place = self._words, self._stride, 0
         for address in addresses:
@@ -296,6 +297,11 @@ def allow_large_clusters(function: Any) -> None:
         driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
         1,
     )
+
+
+def max_active_clusters(function: Any, config: LaunchConfig) -> int:
+    """How many clusters of this launch run at once on the current context's device."""
+    return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:

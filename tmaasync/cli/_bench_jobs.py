@@ -93,21 +93,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What takes turns, by name, ours first; and why others do not take part."""
+    """The candidates by name, ours first, and why others are absent."""
 
-    contestants: dict[str, Callable[[], Any]]
+    candidates: dict[str, Callable[[], Any]]
     absent: dict[str, str] = field(default_factory=dict)
 
 
 def prepare(request: Request) -> Job:
-    """Make the arrays on CuPy's current device, and run every contestant once.
+    """Make the arrays on CuPy's current device, and run every candidate once.
 
     Raises:
         ArgumentError: The arrays do not fit into the device's memory.
     """
     try:
         job = _PREPARE[request.operation](request)
-        for run in job.contestants.values():
+        for run in job.candidates.values():
             run()
     except _cupy().cuda.memory.OutOfMemoryError:
         raise ArgumentError(
@@ -123,13 +123,13 @@ def _copy(request: Request) -> Job:
     bits = whole.view(f"u{request.element.itemsize}")
     source = bits[: math.prod(request.sides)].reshape(request.sides)
     target = _cupy().empty_like(source)
-    contestants = {"tmaasync": lambda: ops.copy(source, target)}
+    candidates = {"tmaasync": lambda: ops.copy(source, target)}
     torch, absent = _torch()
     if torch is not None:
         theirs = [torch.from_dlpack(array.view(np.uint8)) for array in (target, source)]
-        contestants["torch"] = lambda: theirs[0].copy_(theirs[1])
-    contestants["cupy"] = lambda: _cupy().copyto(target, source)
-    return Job(contestants, absent)
+        candidates["torch"] = lambda: theirs[0].copy_(theirs[1])
+    candidates["cupy"] = lambda: _cupy().copyto(target, source)
+    return Job(candidates, absent)
 
 
 def _matmul(request: Request) -> Job:
@@ -138,16 +138,16 @@ def _matmul(request: Request) -> Job:
     kind = request.element.dtype
     a, b = _normal((m, k)).astype(kind), _normal((n, k), seed=1).astype(kind)
     out = _cupy().empty((m, n), kind)
-    contestants = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
+    candidates = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
     torch, absent = _torch()
     if torch is not None:
         left, right, theirs = (_as_torch(torch, array, request) for array in (a, b, out))
-        contestants["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
+        candidates["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
     if _runs(lambda: _cupy().matmul(a, b.T, out=out)):
-        contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=out)
+        candidates["cupy"] = lambda: _cupy().matmul(a, b.T, out=out)
     else:
         absent["cupy"] = f"it has no product of {request.element.name}"
-    return Job(contestants, absent)
+    return Job(candidates, absent)
 
 
 def _attention(request: Request) -> Job:
@@ -155,13 +155,13 @@ def _attention(request: Request) -> Job:
     q, k, v = (_normal(request.sides, seed).astype(kind) for seed in range(3))
     out = _cupy().empty_like(q)
     is_causal = request.is_causal
-    contestants = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
+    candidates = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
     torch, absent = _torch()
     if torch is not None:
         theirs = [_as_torch(torch, array, request).transpose(1, 2) for array in (q, k, v)]
         attend = torch.nn.functional.scaled_dot_product_attention
-        contestants["torch"] = lambda: attend(*theirs, is_causal=is_causal)
-    return Job(contestants, absent | {"cupy": "it has no attention"})
+        candidates["torch"] = lambda: attend(*theirs, is_causal=is_causal)
+    return Job(candidates, absent | {"cupy": "it has no attention"})
 
 
 _PREPARE = {

@@ -9,9 +9,9 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._tile.cut import default_box
 from tmaasync.modes import Swizzle
 from tmaasync.swizzle import bank_words, tile_offset
-from tmaasync.tile.cut import default_box
 
 __all__ = ["CHUNKS_PER_LINE", "CHUNK_BYTES", "Access", "Chunk", "Cost", "Layout"]
 

@@ -10,11 +10,16 @@ from rich.console import Console
 
 from tmaasync import _driver
 from tmaasync._elements import element
+from tmaasync._timing import (
+    Timings,
+    calls_per_slice,
+    clocks_recorded,
+    device_microseconds,
+    time_interleaved,
+)
 from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
-from tmaasync.ops._clocks import clocks_recorded
-from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 
 __all__ = ["bench"]
 
@@ -31,28 +36,32 @@ def bench(
     causal: Annotated[
         bool, typer.Option("--causal", help="Of attention: see no later keys.")
     ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each has its turn.")] = 7,
-    seconds: Annotated[float, typer.Option(min=0.001, help="How long a turn lasts.")] = 0.05,
+    rounds: Annotated[int, typer.Option(min=1, help="How many interleaved rounds.")] = 7,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="How long each is timed in a round.")
+    ] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Time an operation on this GPU, in turns with torch and CuPy on the same arrays."""
+    """Time an operation on this GPU, interleaved with torch and CuPy on the same arrays."""
     request = Request.of(operation, sides or (), element(dtype), causal)
     if (reason := why_not()) is not None:
         typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
         raise typer.Exit(2)
     job = prepare(request)
-    calls = calls_per_turn(job.contestants, seconds, device_microseconds)
+    calls = calls_per_slice(job.candidates, seconds, device_microseconds)
     with clocks_recorded() as clocks:
-        turns = take_turns(job.contestants, calls, rounds=rounds, microseconds=device_microseconds)
-    told = _facts(request, job, turns) | {"rounds": rounds, "clocks": clocks.summary()}
+        timings = time_interleaved(
+            job.candidates, calls, rounds=rounds, microseconds=device_microseconds
+        )
+    told = _facts(request, job, timings) | {"rounds": rounds, "clocks": clocks.summary()}
     if as_json:
         print_json(told)
     else:
         _show(told)
 
 
-def _facts(request: Request, job: Job, turns: Turns[str]) -> dict[str, Any]:
-    medians = turns.medians()
+def _facts(request: Request, job: Job, timings: Timings[str]) -> dict[str, Any]:
+    medians = timings.medians()
     return {
         "operation": request.operation,
         "sides": request.sides,
@@ -64,10 +73,10 @@ def _facts(request: Request, job: Job, turns: Turns[str]) -> dict[str, Any]:
             name: {
                 "microseconds": round(medians[name], 3),
                 "rate": round(request.work / medians[name] / 1e6, 3),
-                "calls_per_turn": turns.calls[name],
-                "tmaasync_is_faster": _spread(turns.speeds(_OURS, name)),
+                "calls_per_turn": timings.calls[name],
+                "tmaasync_is_faster": _spread(timings.speeds(_OURS, name)),
             }
-            for name in job.contestants
+            for name in job.candidates
         },
         "absent": job.absent,
     }
@@ -96,7 +105,7 @@ def _show(told: dict[str, Any]) -> None:
     console.print(shown)
     for name, reason in told["absent"].items():
         console.print(f"Without {name}: {reason}.")
-    console.print(f"Medians of {told['rounds']} rounds in which each had its turn.")
+    console.print(f"Medians of {told['rounds']} interleaved rounds.")
     if told["clocks"]:
         clocks = told["clocks"]
         console.print(

@@ -87,8 +87,8 @@ def _show_gpu(console: Console, report: GpuReport) -> None:
         shown.add_row(*_cells(case))
     console.print(shown)
     console.print(
-        "x CuPy: speed over CuPy's own copy or product of the same arrays, timed in turns; "
-        "-: it has none."
+        "x CuPy: speed over CuPy's own copy or product of the same arrays, timed in interleaved "
+        "rounds; -: it has none."
     )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._tile.cut import layout_violations
 from tmaasync.cli._arguments import SWIZZLES, integers, mode
 from tmaasync.cli._arguments import address as read_address
 from tmaasync.cli._maps import field_facts, map_facts, rule_facts, rules_table
@@ -19,7 +20,6 @@ from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import Explanation, TensorMapSpec
-from tmaasync.tile.cut import layout_violations
 
 __all__ = ["explain"]
 

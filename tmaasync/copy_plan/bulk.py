@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tmaasync._tile.strided import strided_violations
 from tmaasync.copy_plan import starts
 from tmaasync.copy_plan.mechanism import ASKED, KERNEL, Chosen, Mechanism, Refusal, tma
 from tmaasync.copy_plan.request import Request, is_row_major
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tile import BulkTile, StridedTensor
-from tmaasync.tile.strided import strided_violations
 
 __all__ = ["bulk"]
 

@@ -8,6 +8,12 @@ from typing import Literal, overload
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._tile.cut import (
+    argument_violations,
+    covering_tile,
+    is_positive_integer,
+    raise_if,
+)
 from tmaasync.copy_plan import starts as starts_
 from tmaasync.copy_plan.bulk import bulk
 from tmaasync.copy_plan.mechanism import Chosen, Mechanism, Refusal
@@ -26,12 +32,6 @@ from tmaasync.copy_plan.tensor import tensor
 from tmaasync.copy_plan.threads import cp_async, loop
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import CachePolicy, Swizzle
-from tmaasync.tile.cut import (
-    argument_violations,
-    covering_tile,
-    is_positive_integer,
-    raise_if,
-)
 
 __all__ = ["plan_copy"]
 

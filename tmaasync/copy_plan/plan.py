@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.argument import CutSizes, KernelArgument
+from tmaasync._tile.cut import Cut
 from tmaasync.copy_plan.mechanism import Chosen, Mechanism, Refusal
 from tmaasync.copy_plan.request import Request
 from tmaasync.copy_plan.threads import elements_of
 from tmaasync.modes import CachePolicy, Swizzle
-from tmaasync.tile.argument import CutSizes, KernelArgument
-from tmaasync.tile.cut import Cut
 
 __all__ = ["CopyPair", "CopyPlan"]
 

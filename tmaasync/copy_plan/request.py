@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync._tile.cut import Cut, cut_violations, default_box
 from tmaasync.errors import Violation
 from tmaasync.modes import CachePolicy, Swizzle
 from tmaasync.tensormap import TensorMapSpec
-from tmaasync.tile.cut import Cut, cut_violations, default_box
 
 __all__ = [
     "Options",

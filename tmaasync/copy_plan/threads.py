@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tmaasync._tile.strided import strided_violations
 from tmaasync.copy_plan import starts
 from tmaasync.copy_plan.mechanism import ASKED, KERNEL, Chosen, Mechanism, Refusal, bits_only
 from tmaasync.copy_plan.request import Request
 from tmaasync.errors import Violation
 from tmaasync.tile import StridedTensor
-from tmaasync.tile.strided import strided_violations
 
 __all__ = ["cp_async", "elements_of", "loop"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import functools
 import os
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ __all__ = [
     "Extent",
     "Schedule",
     "current_schedule",
+    "max_active_clusters",
     "scheduled",
 ]
 
@@ -40,6 +42,17 @@ LIMITS = DeviceLimits(
     threads_per_block=1024,
 )
 """What the emulated device allows: what an H200 does."""
+
+_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
+
+
+def max_active_clusters(size: int) -> int:
+    """How many clusters of ``size`` blocks the emulated device runs at once, one block per SM.
+
+    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
+    """
+    return _ACTIVE_CLUSTERS.get(size, LIMITS.multiprocessors // size)
+
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
@@ -210,20 +223,24 @@ class EmulatedLaunch:
         return size
 
     def release(self) -> None:
-        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what does as `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Run with the first arguments (tiles or pointers) at other addresses; no streams here.
 
         May be used from several threads.
         """
         del stream
         with self._lock:
-            self._aim(addresses)
+            self._write(addresses)
             self()
 
-    def _aim(self, addresses: Sequence[int]) -> None:
+    def _write(self, addresses: Sequence[int]) -> None:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)

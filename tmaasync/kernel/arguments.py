@@ -11,11 +11,11 @@ import numpy as np
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter
+from tmaasync._ragged.base import RaggedMap
+from tmaasync._tile.argument import MapTile
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
-from tmaasync.ragged.base import RaggedMap
 from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
-from tmaasync.tile.argument import MapTile
 
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 

@@ -162,11 +162,11 @@ class WatchedLaunch(PreparedLaunch):
         with _driver.on_device(self._device), self._watch.watching(self._config.stream):
             super().__call__()
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """What does as `at` with these arguments."""
-        return functools.partial(self.at, addresses, stream)
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what does as `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""
         with _driver.on_device(self._device), self._watch.watching(stream):
-            super().at(addresses, stream)
+            super().launch_at(addresses, stream)

@@ -16,10 +16,10 @@ __all__ = ["Aim", "LaunchCache", "Repeatable", "one_array", "several_arrays"]
 class Launch(Protocol):
     """What a `PreparedLaunch` does."""
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch with the first arguments at these addresses."""
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """What does that again and again."""
 
 
@@ -152,9 +152,9 @@ class LaunchCache(PlanCache[Repeatable]):
             return None
         launch, arguments = aim
         if place in self._launches:
-            own = self._launches[place] = launch.aimed(arguments, stream)
+            own = self._launches[place] = launch.bind(arguments, stream)
             return own
         if len(self._launches) >= _MAX_LAUNCHES:
             self._launches.clear()
         self._launches[place] = None
-        return functools.partial(launch.at, arguments, stream)
+        return functools.partial(launch.launch_at, arguments, stream)

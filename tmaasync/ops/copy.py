@@ -15,13 +15,13 @@ from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import stream_of
+from tmaasync._tile.cut import covering_tile
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Kernel, wait_for_producers
 from tmaasync.ops._plans import Layout, PlanCache, are_apart
 from tmaasync.ops._results import copy_bytes, empty
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
-from tmaasync.tile.cut import covering_tile
 
 __all__ = ["BULK_RING", "TILED_RING", "Ring", "copy", "copy_kernel", "merged"]
 
@@ -134,7 +134,7 @@ class _Plan:
     def start(self, addresses: Sequence[int], stream: int) -> None:
         """Copy between arrays that look like those of the last `run`."""
         if self._launch is not None:
-            self._launch.at(addresses, stream)
+            self._launch.launch_at(addresses, stream)
         if self._tail_bytes:
             # Fewer than 16 bytes, which TMA cannot store without writing beyond them.
             source, target = (a + self._size_bytes - self._tail_bytes for a in addresses)

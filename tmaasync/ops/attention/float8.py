@@ -198,17 +198,17 @@ class Float8Launch:
         )
         self._transpose.release()
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch both."""
         to_transpose, to_attend = self._of_both(addresses)
-        self._transpose.at(to_transpose, stream)
-        self._attend.at(to_attend, stream)
+        self._transpose.launch_at(to_transpose, stream)
+        self._attend.launch_at(to_attend, stream)
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """What does that again and again at a fraction of the cost; on a device."""
         to_transpose, to_attend = self._of_both(addresses)
-        transpose = cast("PreparedLaunch", self._transpose).aimed(to_transpose, stream)
-        attend = cast("PreparedLaunch | SplitLaunch", self._attend).aimed(to_attend, stream)
+        transpose = cast("PreparedLaunch", self._transpose).bind(to_transpose, stream)
+        attend = cast("PreparedLaunch | SplitLaunch", self._attend).bind(to_attend, stream)
 
         def both() -> None:
             transpose()

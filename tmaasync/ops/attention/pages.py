@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._ragged.batch import on_host
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops.attention.arguments import Views, reachable, refuse
-from tmaasync.ragged.batch import on_host
 
 __all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
 

@@ -131,11 +131,11 @@ class Plan:
                 self._launch = self._prepare(views, out, lse)
         makers = self.makers_of_memory(views)
         if not makers:
-            self._launch.at(addresses, handle)
+            self._launch.launch_at(addresses, handle)
             return
         with _driver.on_device(self._device), in_order(views.q.framework, self._device, handle):
             memory = [make() for make in makers]
-            self._launch.at(self._arguments([*addresses, *map(address_of, memory)]), handle)
+            self._launch.launch_at(self._arguments([*addresses, *map(address_of, memory)]), handle)
 
     def aim(self, addresses: Sequence[int]) -> Aim | None:
         """Attention over arrays there that look like those of the last `run`.

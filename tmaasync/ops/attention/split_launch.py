@@ -61,15 +61,15 @@ class SplitLaunch:
         """What makes the memory for the parts, of the framework of ``like``."""
         return maker_of_parts(like, self._parts, self._blocking)
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch both."""
-        self._attend.at(_to_attend(addresses), stream)
-        self._merge.at(_to_merge(addresses), stream)
+        self._attend.launch_at(_to_attend(addresses), stream)
+        self._merge.launch_at(_to_merge(addresses), stream)
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
         """What does that again and again at a fraction of the cost; on a device."""
-        attend = cast("PreparedLaunch", self._attend).aimed(_to_attend(addresses), stream)
-        merge = cast("PreparedLaunch", self._merge).aimed(_to_merge(addresses), stream)
+        attend = cast("PreparedLaunch", self._attend).bind(_to_attend(addresses), stream)
+        merge = cast("PreparedLaunch", self._merge).bind(_to_merge(addresses), stream)
 
         def both() -> None:
             attend()

@@ -10,6 +10,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._plans import Layout, PlanCache
 from tmaasync.ops._results import address_of, empty, maker
@@ -18,7 +19,6 @@ from tmaasync.ops.attention.pages import PageTable, check_pages
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan, varlen_plan_for
 from tmaasync.ops.ragged.lengths import Limits, Sums
-from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["varlen_attention"]
 

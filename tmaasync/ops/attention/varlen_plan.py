@@ -15,6 +15,7 @@ from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._elements import element
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError
@@ -39,7 +40,6 @@ from tmaasync.ops.attention.plan import problem, variant_of
 from tmaasync.ops.attention.scores import Scores
 from tmaasync.ops.attention.split_launch import maker_of_parts, prepared_merge
 from tmaasync.ops.ragged.lengths import Sums
-from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["Batch", "VarlenPlan", "varlen_plan_for"]
 
@@ -141,7 +141,7 @@ class VarlenPlan:
             self._refuse_broken("an earlier call")
             tiles = new_list()
             place = address_of(tiles)
-            cut.at((*sums, place, table), stream)
+            cut.launch_at((*sums, place, table), stream)
             self._start(attend, arrays, lse, place, stream)
             self._kept = (None, tiles)
 
@@ -186,12 +186,12 @@ class VarlenPlan:
         """Work a list of tiles off; the maps start below their arrays."""
         starts = [*map(operator.sub, arrays, self._below_bytes)]
         if self._merge is None or self._new_parts is None:
-            attend.at((*starts, lse, 0, tiles), stream)
+            attend.launch_at((*starts, lse, 0, tiles), stream)
             return
         memory = self._new_parts()  # given back at once: in the order of the stream it is in use
         parts = address_of(memory)
-        attend.at((*starts, lse, parts, tiles), stream)
-        self._merge.at((starts[_OUT], lse, parts, tiles), stream)
+        attend.launch_at((*starts, lse, parts, tiles), stream)
+        self._merge.launch_at((starts[_OUT], lse, parts, tiles), stream)
 
     def _tiles(
         self,
@@ -217,7 +217,7 @@ class VarlenPlan:
         if self._cut is None:
             self._cut = self._prepare_cut(given, page_table)
         table_address = 0 if page_table is None else page_table.address
-        self._cut.at([*(view.address for view in given), table_address], handle)
+        self._cut.launch_at([*(view.address for view in given), table_address], handle)
         if self._device is None:
             self._refuse_broken("this call")
         self._kept = (key, tiles)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
 from tmaasync.ops._overlap import refuse_overlap
 from tmaasync.ops._plans import Layout
-from tmaasync.tile.window import Padding, PerSide, Window, window_of
 
 __all__ = ["GRANULE_BYTES", "OUTPUTS", "Place", "Views", "check_output", "window_over"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, of_least_time, output_tile
@@ -15,7 +16,6 @@ from tmaasync.tile import (
     create_tma_tile,
     create_tma_tile_im2col,
 )
-from tmaasync.tile.window import Window
 
 __all__ = ["RATE", "choose_blocking", "conv2d_kernel", "conv2d_tiles"]
 

@@ -7,13 +7,13 @@ from typing import Any
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._tile.window import Padding, PerSide
 from tmaasync.errors import ArrayTypeError
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._launches import LaunchCache, Repeatable, one_array
 from tmaasync.ops._results import empty_rows, rows_maker
 from tmaasync.ops.conv2d.arguments import OUTPUTS, Place, Views, check_output, window_over
 from tmaasync.ops.conv2d.plan import plan_for
-from tmaasync.tile.window import Padding, PerSide
 
 __all__ = ["conv2d"]
 

@@ -12,6 +12,7 @@ from tmaasync import _arrays, _driver, emulate
 from tmaasync._arrays import ArrayView
 from tmaasync._driver import PreparedLaunch
 from tmaasync._streams import stream_of
+from tmaasync._tile.window import Window
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
 from tmaasync.ops._copies import contiguous_copy, in_order
@@ -22,7 +23,6 @@ from tmaasync.ops._results import empty_rows, padded_row_bytes
 from tmaasync.ops.conv2d.arguments import GRANULE_BYTES, Place, Views
 from tmaasync.ops.conv2d.kernel import choose_blocking, conv2d_kernel, conv2d_tiles
 from tmaasync.ops.copy import merged
-from tmaasync.tile.window import Window
 
 __all__ = ["Plan", "plan_for"]
 
@@ -111,7 +111,7 @@ class Plan:
             if self._launch is None:
                 self._launch = self._prepare(views, out)
         operands = (views.images, views.filters, out, views.bias)
-        self._launch.at([view.address for view in operands if view is not None], handle)
+        self._launch.launch_at([view.address for view in operands if view is not None], handle)
 
     def _prepare(self, views: Views, out: ArrayView) -> PreparedLaunch | EmulatedLaunch:
         m, k = out.shape

@@ -186,7 +186,7 @@ class Plan:
         The addresses are those of a, b and out.
         """
         if self._launch is not None:
-            self._launch.at(self._words(addresses), stream)
+            self._launch.launch_at(self._words(addresses), stream)
 
     def aim(self, addresses: Sequence[int], alpha: float = 1.0, beta: float = 0.0) -> Aim | None:
         """The product of arrays there that look like those of the last `run`.
@@ -268,7 +268,7 @@ class Plan:
         beside = (view.address for view in more.given.values())
         target = out.address
         words = (a.address, b.address, target, *self._beside(target, beside, *extras.numbers))
-        self._launch.at(words, handle)
+        self._launch.launch_at(words, handle)
 
     def blocking_on(self, gpu: str | None, multiprocessors: int) -> Blocking:
         """The blocking that it gets on a GPU of this name; None is the emulator.

@@ -10,10 +10,10 @@ from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._streams import stream_of
+from tmaasync._timing import Timings, calls_per_slice, device_microseconds, time_interleaved
 from tmaasync.errors import ArgumentError, TMAError
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._results import empty_rows
-from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 from tmaasync.ops.gemm.arguments import check_operands
 from tmaasync.ops.gemm.candidates import candidates
 from tmaasync.ops.gemm.choice import default_blocking
@@ -28,7 +28,7 @@ _LAYOUTS = ("nn", "nt", "tn", "tt")
 _ROUGH_ROUNDS = 2
 _ROUNDS = 9
 _FINALISTS = 6
-_SECONDS_PER_TURN = 0.01
+_SECONDS_PER_SLICE = 0.01
 _LEAST_GAIN = 1.01  # what the model's choice must be beaten by: less is noise
 # Of one rounding to the output type, relative to the Frobenius norm, with room.
 _TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}
@@ -126,13 +126,13 @@ def _race(
     runs: Mapping[Blocking, Callable[[], object]],
     rounds: int,
     on_step: Callable[[], object],
-) -> Turns[Blocking]:
+) -> Timings[Blocking]:
     clock = product.microseconds
-    calls = calls_per_turn(runs, _SECONDS_PER_TURN, clock)
-    return take_turns(runs, calls, rounds=rounds, microseconds=clock, on_round=on_step)
+    calls = calls_per_slice(runs, _SECONDS_PER_SLICE, clock)
+    return time_interleaved(runs, calls, rounds=rounds, microseconds=clock, on_round=on_step)
 
 
-def _winner(product: Product, turns: Turns[Blocking]) -> Winner:
+def _winner(product: Product, turns: Timings[Blocking]) -> Winner:
     def gain(blocking: Blocking) -> float:
         return turns.speed(blocking, product.default)
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._ragged.batch import on_host, refuse
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._copies import in_order
-from tmaasync.ragged.batch import on_host, refuse
 
 __all__ = ["Offsets"]
 

@@ -95,7 +95,7 @@ class Plan:
         with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(a, b, c, ends)
-        self._launch.at(self._words((a.address, b.address, c.address, ends.address)), stream)
+        self._launch.launch_at(self._words((a.address, b.address, c.address, ends.address)), stream)
 
     def aim(self, addresses: Sequence[int]) -> Aim | None:
         """The product of arrays there that look like those of the last `run`.

@@ -8,10 +8,10 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._ragged.batch import MAX_ROWS, one_of, refuse
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._copies import in_order
 from tmaasync.ragged import running_sums
-from tmaasync.ragged.batch import MAX_ROWS, one_of, refuse
 
 __all__ = ["Limits", "Sums"]
 

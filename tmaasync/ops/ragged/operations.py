@@ -6,11 +6,11 @@ from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._results import empty
 from tmaasync.ops.ragged.lengths import Limits, Sums
 from tmaasync.ops.ragged.plans import launch, launch_again
-from tmaasync.ragged.batch import MAX_ROWS
 
 __all__ = ["ragged_load", "ragged_store"]
 

@@ -13,6 +13,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._driver import PreparedLaunch
+from tmaasync._ragged.batch import on_host
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel import wait_for_producers
@@ -26,7 +27,6 @@ from tmaasync.ops.ragged.tiles import (
     ragged_kernel,
     ragged_tiles,
 )
-from tmaasync.ragged.batch import on_host
 
 __all__ = ["Plan", "launch", "launch_again"]
 
@@ -136,7 +136,7 @@ class Plan:
             # Alive until the launch is in the stream, which whoever has the memory next is too.
             array = self._placed(sums, stream)
             place = _arrays.view(array).address
-        self._launch.at((packed - self._below_bytes, padded, place), stream)
+        self._launch.launch_at((packed - self._below_bytes, padded, place), stream)
 
     def checked(self, name: str, values: object) -> Sums:
         """Sums in host memory, checked anew where they differ from the last ones.

@@ -113,7 +113,7 @@ class Plan:
         with self._lock:
             if self._launch is None:
                 self._launch = self._prepare(views)
-        self._launch.at([view.address for view in views], handle)
+        self._launch.launch_at([view.address for view in views], handle)
 
     def _prepare(self, views: Sequence[ArrayView]) -> PreparedLaunch | EmulatedLaunch:
         a, b, scale_a, scale_b, c = views
