@@ -1,8 +1,8 @@
 """Write ``kernels/include/tmaasync/ptx/wgmma_mma.cuh`` from the rules in ``tmaasync.wgmma``.
 
 Run it after changing a rule; a test compares the committed header with what this prints. There is
-one function per shape, per type of the sums, and per place of A; the operands' types and the
-modifiers are templates, which the constraint "C" turns into the instruction's text.
+one function per shape, per type of the accumulators, and per place of A; the operands' types and
+the modifiers are templates, which the constraint "C" turns into the instruction's text.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _OPENING = """\
 
 #include <tmaasync/operands/wgmma_forms.cuh>
 
-// PTX ISA: "wgmma.mma_async". The accumulators d choose the shape, m64nNkK, and the type of the
-// sums: float, u32 (fp16, two in each), int. scale_d = 0 starts a new sum. An operand in shared
-// memory is given by its matrix descriptor; kTransposeA and kTransposeB say that it lies with its
-// M or N side contiguous (16-bit types). kScaleA and kScaleB are 1, or -1 to negate (not integers).
+// PTX ISA: "wgmma.mma_async". The array d of accumulators determines the shape, m64nNkK, and their
+// type: float, u32 (fp16, two in each), int. scale_d = 0 ignores their old values. An operand in
+// shared memory is given by its matrix descriptor; kTransposeA and kTransposeB are 1 where its M or
+// N side is contiguous (16-bit types). kScaleA and kScaleB are 1, or -1 to negate (not integers).
 namespace tmaasync::ptx {
 """
 _CLOSING = "\n}  // namespace tmaasync::ptx\n"
 
 
 @dataclass(frozen=True)
-class _Sums:
-    """A type of sums: as C++ holds it, as asm constrains it, and as the instruction names it."""
+class _Accumulators:
+    """A type of accumulators: in C++, as a constraint of asm, and in the instruction."""
 
     register: str
     constraint: str
@@ -42,8 +42,8 @@ class _Sums:
     form: MmaForm
 
 
-_SUMS = tuple(
-    _Sums(register, constraint, form.ptx_types.split(".")[0], form)
+_ACCUMULATORS = tuple(
+    _Accumulators(register, constraint, form.ptx_types.split(".")[0], form)
     for register, constraint, accumulator in (
         ("float", "f", "float32"),
         ("u32", "r", "float16"),
@@ -63,31 +63,31 @@ def _registers(first: int, count: int) -> str:
     return ", ".join(f"%{register}" for register in range(first, first + count))
 
 
-def _function(sums: _Sums, n: int, *, a_in_registers: bool) -> str:
-    count = sums.form.registers(n)
+def _function(accumulators: _Accumulators, n: int, *, a_in_registers: bool) -> str:
+    count = accumulators.form.registers(n)
     place = "rs" if a_in_registers else "ss"
     a = ["a[0]", "a[1]", "a[2]", "a[3]"] if a_in_registers else ["a"]
     inputs = [f'"{"r" if a_in_registers else "l"}"({register})' for register in a]
     inputs += ['"l"(b)', '"r"(scale_d)']
     names = ["Depth", "NameA", "NameB"]
-    if sums.form.has_scales:
+    if accumulators.form.has_scales:
         inputs += ['"n"(kScaleA)', '"n"(kScaleB)']
         names += ["TransposeB"] if a_in_registers else ["TransposeA", "TransposeB"]
     b = count + len(a)
-    scales = f", %{b + 2}, %{b + 3}" if sums.form.has_scales else ""
+    scales = f", %{b + 2}, %{b + 3}" if accumulators.form.has_scales else ""
     depth, a_type, b_type, *transposes = (f"%{count + len(inputs) + i}" for i in range(len(names)))
     inputs += [f'"C"(Form::{name}::letters)' for name in names]
     a_text = f"{{{_registers(count, 4)}}}" if a_in_registers else f"%{count}"
-    outputs = ", ".join(f'"+{sums.constraint}"(d[{i}])' for i in range(count))
+    outputs = ", ".join(f'"+{accumulators.constraint}"(d[{i}])' for i in range(count))
     return f"""
 template <MmaType kA, MmaType kB, {_TRANSPOSES[place]}, int kScaleA = 1, int kScaleB = 1>
 __device__ __forceinline__ void wgmma_mma_async_{place}(
-    {sums.register} (&d)[{count}], {_A[place]}, u64 b, u32 scale_d
+    {accumulators.register} (&d)[{count}], {_A[place]}, u64 b, u32 scale_d
 ) {{
-    using Form = MmaForm<{sums.register}, kA, kB, {_TRANSPOSED[place]}, kScaleA, kScaleB>;
+    using Form = MmaForm<{accumulators.register}, kA, kB, {_TRANSPOSED[place]}, kScaleA, kScaleB>;
     asm volatile(
         "{{\\n\\t.reg .pred p;\\n\\tsetp.ne.b32 p, %{b + 1}, 0;\\n\\t"
-        "wgmma.mma_async.sync.aligned.m64n{n}{depth}.{sums.ptx_type}{a_type}{b_type} "
+        "wgmma.mma_async.sync.aligned.m64n{n}{depth}.{accumulators.ptx_type}{a_type}{b_type} "
         "{{{_registers(0, count)}}}, "
         "{a_text}, %{b}, p{scales}{"".join(transposes)};\\n\\t}}"
         : {outputs}
@@ -101,10 +101,10 @@ __device__ __forceinline__ void wgmma_mma_async_{place}(
 def generate() -> str:
     """The text of the header."""
     functions = (
-        _function(sums, n, a_in_registers=a_in_registers)
-        for sums in _SUMS
+        _function(accumulators, n, a_in_registers=a_in_registers)
+        for accumulators in _ACCUMULATORS
         for a_in_registers in (False, True)
-        for n in sums.form.columns
+        for n in accumulators.form.columns
     )
     return _OPENING + "".join(functions) + _CLOSING
 

@@ -104,4 +104,4 @@ def test_an_operand_that_the_chip_does_not_have_is_refused_on_the_cpu_too() -> N
     with pytest.raises(CompileError) as caught:
         Kernel(source, "misuse")(1, 128, (0, 0, np.zeros(512, np.float32)))
 
-    assert "sums are float, u32 (pairs of fp16)" in caught.value.log
+    assert "accumulators are float, u32 (pairs of fp16)" in caught.value.log

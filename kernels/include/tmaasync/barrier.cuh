@@ -14,7 +14,7 @@ namespace tmaasync {
 // The source location of a wait. Callers leave it out, and get their own line.
 using instrument::WaitPlace;
 
-// Who the acquire of a wait synchronises with.
+// The threads with which the acquire of a wait synchronises: of the CTA or of the cluster.
 enum class Scope { kCta, kCluster };
 
 // An mbarrier. A phase completes when `count` arrivals and all expected bytes are in; then the next

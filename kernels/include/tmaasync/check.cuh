@@ -4,9 +4,9 @@
 #include <tmaasync/instrument/trap.cuh>
 #include <tmaasync/operands/copies.cuh>
 
-// What calls are given, looked at in debug builds: where the chip would hang, die without a reason
-// or write somewhere else, the kernel ends with a line that reads "<argument> is <value>; <rule>
-// <limit>." In other builds every function here is nothing.
+// Argument checks of debug builds: where the chip would hang, fault without a reason or write to
+// another place, the kernel ends with a line that reads "<argument> is <value>; <rule> <limit>." In
+// other builds every function here is nothing.
 namespace tmaasync {
 
 // Kernel(debug=True) on the host, or TMAASYNC_DEBUG=1 in its environment.
@@ -64,7 +64,7 @@ __device__ __forceinline__ void check_cta_mask(u32 cta_mask) {
     }
 }
 
-// Where a copy of elements T starts, innermost first.
+// Check the start of a copy of elements T, innermost first.
 template <typename T, int kRank>
 __device__ __forceinline__ void check_start(const ptx::Coordinates<kRank>& at) {
     constexpr int kElements = sizeof(T) < kGranuleBytes ? kGranuleBytes / sizeof(T) : 1;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void check_start(const ptx::Coordinates<kRank>& at) {
     check(at.values[0] % kElements == 0, "at[0]", at.values[0], rule, kElements);
 }
 
-// The same of a store or reduction.
+// Check the start of a store or reduction.
 template <typename T, int kRank>
 __device__ __forceinline__ void check_store_start(const ptx::Coordinates<kRank>& at) {
     if constexpr (kIsDebug) {

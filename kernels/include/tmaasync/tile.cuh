@@ -27,7 +27,7 @@ struct Shape {
     }
 };
 
-// What one TMA instruction moves.
+// The box that one TMA instruction moves.
 template <int... kSides>
 using Box = Shape<kSides...>;
 
@@ -82,7 +82,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     static constexpr int kElements = TileShape::kElements;
     static constexpr int kBoxElements = BoxShape::kElements;
     static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
-    // What a barrier is credited for one tile, out-of-bounds elements included.
+    // The bytes that a barrier is credited for one tile, out-of-bounds elements included.
     static constexpr int kBytes = kBoxes * kBoxBytes;
     static constexpr int kAlignment = alignment_bytes(kSwizzle);
     static_assert(
@@ -93,7 +93,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
     __device__ static constexpr int box_side(int dim) { return BoxShape::side(dim); }
 
-    // How far apart, in the array, the boxes and the tiles along side `dim` are.
+    // The distance in the array between boxes, and between tiles, along side `dim`.
     __device__ static constexpr int box_step(int dim) {
         return BoxShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
@@ -114,7 +114,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     // Bytes of the tile that starts here: the same everywhere, edges included.
     __device__ static constexpr u32 bytes_at(Coordinates<kRank>) { return kBytes; }
 
-    // Loads the tile that starts at these coordinates. The barrier must expect kBytes.
+    // Load the tile that starts at these coordinates. The barrier must expect kBytes.
     template <int kCtaGroup = 1>
     __device__ __forceinline__ void async_copy(
         Shared& shared,
@@ -132,7 +132,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Loads one box of the tile, box `box` in shared memory's order, from these coordinates, which
+    // Load one box of the tile, box `box` in shared memory's order, from these coordinates, which
     // need not be where box_start() has it. The barrier must expect kBoxBytes.
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
@@ -146,7 +146,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         tma::load<kRank>(box_address(shared, box), map, at, barrier.address(), policy);
     }
 
-    // The same, into the same place of every CTA in the mask.
+    // Load one box into the same place of every CTA in the mask.
     __device__ __forceinline__ void async_multicast_load_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -163,8 +163,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         );
     }
 
-    // The same as async_copy, called by all lanes of a warp: those for which `elect` holds issue
-    // it. One does.
+    // Load the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
     __device__ __forceinline__ void async_copy_elect(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -175,7 +174,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -197,9 +196,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
     }
 
-    // The part-th of kParts shares of the same: each of kParts CTAs loads its share of the boxes
-    // and sends it to all. Each CTA must still expect kBytes. Shares are equal where kParts divides
-    // kBoxes; else the last CTAs load less, or nothing.
+    // Load share `part` of kParts of the tile for every CTA in the mask: each of kParts CTAs loads
+    // its share of the boxes and multicasts it to the cluster. Each CTA must still expect kBytes.
+    // Shares are equal where kParts divides kBoxes; else the last CTAs load less, or nothing.
     template <int kParts>
     __device__ __forceinline__ void async_multicast_load_partitioned(
         Shared& shared,
@@ -227,9 +226,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     // Bytes of four rows, which async_copy_gather4 credits to its barrier.
     static constexpr int kGather4Bytes = 4 * kBytes / TileShape::side(0);
 
-    // Loads four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
+    // Load four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
     // tile. A row that the matrix does not have, such as -1, becomes fill. The boxes are single
-    // rows: what one instruction of sm_100 does takes four per chunk here.
+    // rows: one instruction of sm_100 is four per chunk here.
     __device__ __forceinline__ void async_copy_gather4(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -251,7 +250,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Loads a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
+    // Load a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
     // expect kBytes.
     __device__ __forceinline__ void async_copy_gather4_tile(
         Shared& shared,
@@ -267,7 +266,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Brings the tile into L2.
+    // Bring the tile into L2.
     __device__ __forceinline__ void prefetch(
         Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
@@ -278,7 +277,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Stores the tile; what lies beyond the array is dropped. No coordinate may be negative.
+    // Store the tile; elements beyond the array are dropped. No coordinate may be negative.
     // Follow with commit_group(). Ordinary writes to `shared` need fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -290,8 +289,8 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // The same, called by all lanes of a warp, of which those that `elect` names issue it. Groups
-    // belong to the thread that issued: let the same one commit and wait.
+    // Store the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
+    // Groups belong to the thread that issued: let the same thread commit and wait.
     __device__ __forceinline__ void async_store_elect(
         const Shared& shared,
         Coordinates<kRank> at,
@@ -301,7 +300,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_store(shared, at, policy);
     }
 
-    // Combines the tile with what is in global memory, in the arithmetic of the map's type.
+    // Reduce the tile into global memory, in the arithmetic of the map's type.
     template <ReduceOp kOp>
     __device__ __forceinline__ void async_reduce(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -323,7 +322,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_reduce<kOp>(shared, at, policy);
     }
 
-    // Where an element of the tile lies in shared memory, in bytes from the start of the tile,
+    // The offset of an element of the tile in shared memory, in bytes from the start of the tile,
     // which is aligned; the host's tile_offset. Its place in the tile is given innermost first.
     __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> place) {
         u32 box = static_cast<u32>(place.values[0]) / box_side(kRank - 1);
@@ -338,13 +337,13 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         return swizzled<kSwizzle>((box * kBoxElements + within) * static_cast<u32>(sizeof(T)));
     }
 
-    // Where box `box` of the tile lies in shared memory.
+    // The shared address of box `box` of the tile.
     __device__ __forceinline__ static u32 box_address(const Shared& shared, int box) {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
     }
 
-    // Where it lies in the array. The box grid is walked with the last side slowest and the sides
-    // before it in row-major order.
+    // The coordinates of box `box` in the array. Boxes are numbered with the last side slowest and
+    // the sides before it in row-major order.
     __device__ __forceinline__ static Coordinates<kRank> box_start(Coordinates<kRank> at, int box) {
 #pragma unroll
         for (int dim = kRank - 2; dim >= 0; --dim) {
@@ -388,7 +387,7 @@ struct BulkTile {
     T* global;
     i64 elements;
 
-    // There is none; here so that either kind of tile serves one kernel.
+    // Nothing to prefetch; both kinds of tile have it, so that one kernel serves both.
     __device__ __forceinline__ void prefetch_descriptor() const {}
 
     // Bytes of the tile that starts here.
@@ -397,7 +396,7 @@ struct BulkTile {
         return static_cast<u32>(left < kBytes ? left : kBytes);
     }
 
-    // Loads the tile that starts at this element. The barrier must expect bytes_at(element).
+    // Load the tile that starts at this element. The barrier must expect bytes_at(element).
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -411,7 +410,7 @@ struct BulkTile {
         );
     }
 
-    // Stores the tile. Follow with commit_group().
+    // Store the tile. Follow with commit_group().
     __device__ __forceinline__ void async_store(
         const Shared& shared, i64 element, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {

@@ -27,7 +27,7 @@ using ptx::TensorMap;
 
 // --- through a tensor map ------------------------------------------------------------------------
 
-// Fetches the map itself, so that the first copy does not wait for it. Once, at the start.
+// Prefetch the map itself, so that the first copy does not wait for it. Once, at the start.
 __device__ __forceinline__ void prefetch_tma_descriptor(const TensorMap& map) {
     ptx::prefetch_tensormap(&map);
 }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void tma_load(
     tma::load<kRank>(ptx::shared_address(shared), map, at, barrier.address(), policy);
 }
 
-// Into the same place of every CTA in the mask. Each must expect the bytes.
+// Load into the same place of every CTA in the mask. Each must expect the bytes.
 template <int kRank>
 __device__ __forceinline__ void tma_load_multicast(
     const TensorMap& map,
@@ -58,7 +58,7 @@ __device__ __forceinline__ void tma_load_multicast(
     );
 }
 
-// Through an im2col map: the pixels from these coordinates on, each moved by the offsets.
+// Load through an im2col map: the pixels from these coordinates on, each moved by the offsets.
 template <int kRank>
 __device__ __forceinline__ void tma_load_im2col(
     const TensorMap& map,
@@ -88,7 +88,7 @@ __device__ __forceinline__ void tma_load_im2col_multicast(
     );
 }
 
-// What lies beyond the array is dropped; no coordinate may be negative.
+// Store; elements beyond the array are dropped, and no coordinate may be negative.
 template <int kRank>
 __device__ __forceinline__ void tma_store(
     const TensorMap& map,
@@ -109,7 +109,7 @@ __device__ __forceinline__ void tma_reduce(
     tma::reduce<kOp, kRank>(map, at, ptx::shared_address(shared), policy);
 }
 
-// Into L2.
+// Bring a box into L2.
 template <int kRank>
 __device__ __forceinline__ void tma_prefetch(
     const TensorMap& map, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -139,7 +139,7 @@ __device__ __forceinline__ void tma_load_1d(
     tma::load_bulk(ptx::shared_address(shared), global, bytes, barrier.address(), policy);
 }
 
-// Into the same place of every CTA in the mask. Each must expect the bytes.
+// Load into the same place of every CTA in the mask. Each must expect the bytes.
 __device__ __forceinline__ void tma_load_1d_multicast(
     const void* global,
     SharedMemBarrier& barrier,
@@ -159,7 +159,8 @@ __device__ __forceinline__ void tma_store_1d(
     tma::store_bulk(global, ptx::shared_address(shared), bytes, policy);
 }
 
-// Without a map the call says what the elements are. What sm_90 lacks does not compile.
+// Reduce into global memory. Without a map the call names the element type; a reduction that sm_90
+// lacks does not compile.
 template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_1d(
     void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
@@ -167,7 +168,7 @@ __device__ __forceinline__ void tma_reduce_1d(
     tma::reduce_bulk<kOp, kType>(global, ptx::shared_address(shared), bytes, policy);
 }
 
-// Into L2.
+// Bring a box into L2.
 __device__ __forceinline__ void tma_prefetch_1d(
     const void* global, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
@@ -176,10 +177,11 @@ __device__ __forceinline__ void tma_prefetch_1d(
 
 // --- from CTA to CTA -----------------------------------------------------------------------------
 
-// Pushes this CTA's shared memory into that of the CTA of this rank, where `barrier` and `target`
-// lie at the same place as here, and credits that barrier. It must expect the bytes: let the pusher
-// say so with arrive_and_expect_bytes(bytes, rank), or the receiver itself. Only the receiver
-// learns that `source` has been read: it tells, before `source` is written again or its CTA leaves.
+// Push this CTA's shared memory into the shared memory of the CTA of this rank (distributed shared
+// memory), where `barrier` and `target` lie at the same place as here, and credit that barrier. It
+// must expect the bytes: by arrive_and_expect_bytes(bytes, rank) of the pusher, or by the receiver
+// itself. Only the receiver can observe that `source` has been read: it reports so before `source`
+// is written again or the pusher's CTA leaves.
 __device__ __forceinline__ void tma_store_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {
@@ -189,7 +191,7 @@ __device__ __forceinline__ void tma_store_cluster(
     );
 }
 
-// The same, combining with what lies there. What sm_90 lacks does not compile.
+// Push and reduce into the shared memory there. A reduction that sm_90 lacks does not compile.
 template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
@@ -202,12 +204,12 @@ __device__ __forceinline__ void tma_reduce_cluster(
 
 // --- the end of stores and reductions ------------------------------------------------------------
 
-// Closes the group of what this thread has stored and reduced into global memory.
+// Close the group of this thread's stores and reductions into global memory.
 __device__ __forceinline__ void tma_store_arrive() {
     commit_group();
 }
 
-// Waits until at most kPending of this thread's groups still read shared memory, which may be
+// Wait until at most kPending of this thread's groups still read shared memory, which may be
 // written again then; without kRead, until they are written to global memory.
 template <int kPending = 0, bool kRead = true>
 __device__ __forceinline__ void tma_store_wait() {

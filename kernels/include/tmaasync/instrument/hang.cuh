@@ -29,8 +29,8 @@ struct WaitPlace {
 };
 
 constexpr u32 kLookEveryNs = 100;
-// How long a draining kernel holds each wait before it returns: copies in flight land meanwhile,
-// and every thread sees that the kernel drains.
+// The time that a draining kernel holds each wait before it returns: copies in flight land
+// meanwhile, and every thread sees that the kernel drains.
 constexpr u64 kSettleNs = 2'000'000;
 // A thread that still comes to waits after this time loops without end, and is ended.
 constexpr u64 kDrainNs = 1'000'000'000;

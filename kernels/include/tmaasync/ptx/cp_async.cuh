@@ -5,8 +5,8 @@
 #include <tmaasync/operands/names.cuh>
 
 // PTX ISA: "cp.async", without bulk. Every thread copies for itself. It is a copy of the generic
-// proxy: unordered with whatever else the thread does until it was waited for, and then like
-// ordinary stores, so that TMA and wgmma see it only behind a proxy fence.
+// proxy: unordered with the thread's other accesses until it was waited for, and then like ordinary
+// stores, so that TMA and wgmma see it only after a proxy fence.
 namespace tmaasync::ptx {
 
 // Global to shared: kBytes bytes, both addresses multiples of that. Of the source the first
@@ -20,28 +20,28 @@ __device__ __forceinline__ void cp_async(u32 shared, const void* global, u32 sou
                  : "memory");
 }
 
-// Closes the group of the copies this thread issued since the last one.
+// Close the group of the copies this thread issued since the last one.
 __device__ __forceinline__ void cp_async_commit_group() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most kPending of this thread's groups have not landed. Only this thread sees them.
+// Wait until at most kPending of this thread's groups have not landed. Only this thread sees them.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Waits for all of this thread's copies, committed or not.
+// Wait for all of this thread's copies, committed or not.
 __device__ __forceinline__ void cp_async_wait_all() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Raises the barrier's pending count by one, and arrives once this thread's copies have landed.
+// Raise the barrier's pending count by one, and arrive once this thread's copies have landed.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(u32 barrier) {
     asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives once this thread's copies have landed: an arrival that mbarrier.init counted.
+// Arrive once this thread's copies have landed: an arrival that mbarrier.init counted.
 __device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(u32 barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

@@ -37,8 +37,8 @@ __device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 b
                  : "memory");
 }
 
-// This CTA's shared memory to that of a CTA of the cluster, whose barrier is credited: two mapa
-// addresses of the same CTA.
+// This CTA's shared memory to the shared memory of a CTA of the cluster, whose barrier is credited:
+// two mapa addresses of the same CTA.
 __device__ __forceinline__ void cp_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
 ) {
@@ -63,18 +63,20 @@ __device__ __forceinline__ void cp_async_bulk_store(
     );
 }
 
-// Closes the bulk group of the stores this thread issued.
+// Close the bulk group of the stores this thread issued.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until at most kPending of this thread's groups are incomplete: written, and visible to it.
+// Wait until at most kPending of this thread's groups are incomplete: the others are written, and
+// visible to it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Waits until at most kPending groups still read shared memory. Says nothing of global memory.
+// Wait until at most kPending groups still read shared memory. Guarantees nothing about global
+// memory.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

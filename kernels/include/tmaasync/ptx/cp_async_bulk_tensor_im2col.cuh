@@ -3,8 +3,8 @@
 #include <tmaasync/operands/copies.cuh>
 #include <tmaasync/operands/integers.cuh>
 
-// PTX ISA: "cp.async.bulk.tensor" and "cp.async.bulk.prefetch.tensor" in im2col mode, besides the
-// plain load. Offsets move the column, one per spatial dimension, innermost first.
+// PTX ISA: "cp.async.bulk.tensor" with multicast and "cp.async.bulk.prefetch.tensor" in im2col
+// mode. Offsets move the column, one per spatial dimension, innermost first.
 namespace tmaasync::ptx {
 
 // Global to the same shared offset of every CTA in the mask; each one's own barrier at the same

@@ -22,8 +22,8 @@ __device__ __forceinline__ void cp_reduce_async_bulk(
     );
 }
 
-// This CTA's shared memory into that of a CTA of the cluster, whose barrier is credited: two mapa
-// addresses of the same CTA.
+// This CTA's shared memory into the shared memory of a CTA of the cluster, whose barrier is
+// credited: two mapa addresses of the same CTA.
 template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void cp_reduce_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier

@@ -14,7 +14,7 @@ __device__ __forceinline__ void mbarrier_inval(u32 barrier) {
     asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Returns the state token that mbarrier.test_wait accepts.
+// Arrive; returns the state token that mbarrier.test_wait accepts.
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1];"
@@ -33,7 +33,7 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
     return state;
 }
 
-// The barrier may lie in any CTA of the cluster: pass a mapa address.
+// Arrive on a barrier that may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
     asm volatile(
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
@@ -42,7 +42,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 
     );
 }
 
-// The same without release: publishes nothing that the thread wrote before.
+// Arrive without release: publishes nothing that the thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barrier, u32 count) {
     asm volatile(
         "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
@@ -51,7 +51,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barri
     );
 }
 
-// Adds to the bytes the phase waits for, and arrives once.
+// Add to the bytes the phase waits for, and arrive once.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
@@ -87,14 +87,14 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
                  : "memory");
 }
 
-// Adds to the bytes the phase waits for. Does not arrive.
+// Add to the bytes the phase waits for, without an arrival.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                  "r"(bytes)
                  : "memory");
 }
 
-// Credits bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
+// Credit bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
 __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier, u32 bytes) {
     asm volatile(
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote_barrier),
@@ -103,7 +103,7 @@ __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier,
     );
 }
 
-// Whether the phase of this parity has completed. May suspend the thread for a bounded time.
+// True if the phase of this parity has completed. May suspend the thread for a bounded time.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -119,7 +119,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity
     return done != 0;
 }
 
-// The same, with a bound on the suspension in nanoseconds: a hint.
+// Try with a bound on the suspension in nanoseconds: a hint.
 __device__ __forceinline__ bool mbarrier_try_wait_parity_hint(
     u32 barrier, u32 parity, u32 suspend_ns
 ) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_cluster(u32 barrier, u3
     return done != 0;
 }
 
-// The same without acquire: nothing that the arriving threads wrote is made visible.
+// Try without acquire: nothing that the arriving threads wrote is made visible.
 __device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -183,7 +183,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed_cluster(u32 bar
     return done != 0;
 }
 
-// Whether the phase of this parity has completed. Never suspends.
+// True if the phase of this parity has completed. Never suspends.
 __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -199,7 +199,7 @@ __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parit
     return done != 0;
 }
 
-// Whether the phase that a state token belongs to has completed: the current one or the one before.
+// True if the phase of a state token has completed: the current phase or the one before.
 __device__ __forceinline__ bool mbarrier_test_wait(u32 barrier, u64 state) {
     u32 done;
     asm volatile(

@@ -25,7 +25,7 @@ __device__ __forceinline__ void barrier_sync(u32 barrier, u32 threads) {
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Counts towards barrier_sync of the same barrier without waiting.
+// Count towards barrier_sync of the same barrier without waiting.
 __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
     asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -35,7 +35,7 @@ __device__ __forceinline__ void griddepcontrol_wait() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Allows the grids that depend on this one to start.
+// Allow the grids that depend on this one to start.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

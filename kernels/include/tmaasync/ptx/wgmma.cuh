@@ -6,7 +6,7 @@
 // warpgroup execute each of these together. The multiplications themselves are in wgmma_mma.cuh.
 namespace tmaasync::ptx {
 
-// Orders earlier accesses to registers and shared memory before the multiplications that follow.
+// Order earlier accesses to registers and shared memory before the multiplications that follow.
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -15,7 +15,7 @@ __device__ __forceinline__ void wgmma_commit_group() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most kPending of the committed groups are still running.
+// Wait until at most kPending of the committed groups are still running.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
     static_assert(kPending >= 0 && kPending <= 7, "0 to 7 groups");

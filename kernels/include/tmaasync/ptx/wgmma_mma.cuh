@@ -5,10 +5,10 @@
 
 #include <tmaasync/operands/wgmma_forms.cuh>
 
-// PTX ISA: "wgmma.mma_async". The accumulators d choose the shape, m64nNkK, and the type of the
-// sums: float, u32 (fp16, two in each), int. scale_d = 0 starts a new sum. An operand in shared
-// memory is given by its matrix descriptor; kTransposeA and kTransposeB say that it lies with its
-// M or N side contiguous (16-bit types). kScaleA and kScaleB are 1, or -1 to negate (not integers).
+// PTX ISA: "wgmma.mma_async". The array d of accumulators determines the shape, m64nNkK, and their
+// type: float, u32 (fp16, two in each), int. scale_d = 0 ignores their old values. An operand in
+// shared memory is given by its matrix descriptor; kTransposeA and kTransposeB are 1 where its M or
+// N side is contiguous (16-bit types). kScaleA and kScaleB are 1, or -1 to negate (not integers).
 namespace tmaasync::ptx {
 
 template <MmaType kA, MmaType kB, int kTransposeA = 0, int kTransposeB = 0, int kScaleA = 1, int kScaleB = 1>

@@ -12,7 +12,7 @@ constexpr auto kEmulatedSum<u32> = tmaasync_emulate::MmaSum::kHalf;
 template <>
 constexpr auto kEmulatedSum<int> = tmaasync_emulate::MmaSum::kInt;
 
-// What is the same wherever A lies.
+// The part that does not depend on where A lies.
 template <MmaType kA, MmaType kB, int kTransposeB, int kScaleA, int kScaleB>
 struct EmulatedMma {
     template <typename Register, int kRegisters>
