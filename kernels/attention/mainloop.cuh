@@ -130,9 +130,9 @@ struct Consumer {
         const u64 k = OperandK::descriptor(shared.k[k_state.index], 0);
         shared.k_full[k_state.index].wait(k_state.phase);
         wgmma_fence_operands(scores);
-        ptx::wgmma_fence();
+        wgmma_fence();
         wgmma_tile<OperandQ, OperandK>(scores, q, k, false);
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
     }
 
     // Issues O += P V as one wgmma group.
@@ -143,15 +143,15 @@ struct Consumer {
         shared.v_full[v_state.index].wait(v_state.phase);
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
-        ptx::wgmma_fence();
+        wgmma_fence();
         wgmma_tile_rs<OperandV>(accumulators, probabilities, v, true);
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
     }
 
     // Waits for S, with at most kPending later groups in flight, and releases the keys.
     template <int kPending>
     __device__ __forceinline__ void wait_for_qk(Scores& scores) {
-        ptx::wgmma_wait_group<kPending>();
+        wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
         release_block(shared.k_empty[k_state.index]);
         k_state.step();
@@ -161,7 +161,7 @@ struct Consumer {
     __device__ __forceinline__ void wait_for_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
-        ptx::wgmma_wait_group<0>();
+        wgmma_wait_group<0>();
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
         release_block(shared.v_empty[v_state.index]);
@@ -194,7 +194,7 @@ private:
         float block[kColumnsAtOnce / 2];
         wgmma_fence_operands(block);
         wgmma_fence_operands(probabilities);
-        ptx::wgmma_fence();
+        wgmma_fence();
         const u64 v = OperandV::descriptor(shared.v[v_state.index], first);
         wgmma_tile_rs<OperandV>(block, probabilities, v, false);
         finish_wgmma<0>(block);

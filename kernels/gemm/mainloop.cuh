@@ -49,22 +49,22 @@ __device__ void multiply_tile(
         // Wait until the operands of this stage have landed.
         shared.full[state.index].wait(state.phase);
         fence_accumulators(accumulators);
-        ptx::wgmma_fence();
+        wgmma_fence();
 #pragma unroll
         for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
             wgmma_tile<typename Operands::A, typename Operands::B>(
                 accumulators[row_block], a[row_block], b, block > 0
             );
         }
-        ptx::wgmma_commit_group();
+        wgmma_commit_group();
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
-        ptx::wgmma_wait_group<1>();
+        wgmma_wait_group<1>();
         fence_accumulators(accumulators);
         if (block > 0) release_stage(shared, previous);
         previous = state.index;
     }
     on_issued();
-    ptx::wgmma_wait_group<0>();
+    wgmma_wait_group<0>();
     fence_accumulators(accumulators);
     release_stage(shared, previous);
 }

@@ -143,13 +143,13 @@ __device__ void promote(
 
 __device__ void issue_mma(float (&partial)[kPartialSums], u64 a, u64 b) {
     wgmma_fence_operands(partial);
-    ptx::wgmma_fence();
+    wgmma_fence();
     wgmma_tile<Operands::A, Operands::B>(partial, a, b, false);
-    ptx::wgmma_commit_group();
+    wgmma_commit_group();
 }
 
 __device__ void wait_for_mma(float (&partial)[kPartialSums]) {
-    ptx::wgmma_wait_group<0>();
+    wgmma_wait_group<0>();
     wgmma_fence_operands(partial);
 }
 

@@ -14,7 +14,7 @@ HEADERS = sorted(str(path.relative_to(include_dir())) for path in include_dir().
 PTX_HEADERS = [name for name in HEADERS if "/ptx/" in name]
 OUTSIDE = {
     "tmaasync/types.cuh": {"cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h"},
-    "tmaasync/ptx/trap.cuh": {"cstdio"},  # for nvcc alone
+    "tmaasync/instrument/trap.cuh": {"cstdio"},  # for nvcc alone
 }
 
 

@@ -816,15 +816,15 @@ MUTATIONS = (
     Mutation(
         "a stage is released while wgmma reads it",
         "gemm",
-        "ptx::wgmma_wait_group<1>();",
-        "ptx::wgmma_wait_group<2>();",
+        "wgmma_wait_group<1>();",
+        "wgmma_wait_group<2>();",
         "race",
         r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load\n.*before the stage is released",
     ),
     Mutation(
         "wgmma is not committed",
         "gemm",
-        "ptx::wgmma_commit_group();",
+        "wgmma_commit_group();",
         "",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
@@ -832,7 +832,7 @@ MUTATIONS = (
     Mutation(
         "sums are read before wgmma is done",
         "gemm",
-        "ptx::wgmma_wait_group<0>();",
+        "wgmma_wait_group<0>();",
         "",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
@@ -840,7 +840,7 @@ MUTATIONS = (
     Mutation(
         "no wgmma fence",
         "gemm",
-        "ptx::wgmma_fence();",
+        "wgmma_fence();",
         "",
         "race",
         r"race on the accumulators .*\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",

@@ -33,12 +33,12 @@ DEFECTS = {
         "shared.k_full[k_state.index].wait(k_state.phase ^ 1);",
     ),
     "the output is read before its MMAs are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
+        "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
         "wgmma_fence_operands(accumulators);",
     ),
     "keys are released before their MMAs are done": (
-        "ptx::wgmma_wait_group<kPending>();",
-        "ptx::wgmma_wait_group<2>();",
+        "wgmma_wait_group<kPending>();",
+        "wgmma_wait_group<2>();",
     ),
     "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
     "queries are not released": (

@@ -71,7 +71,7 @@ def test_nothing_is_reported_without_a_defect(order: Any) -> None:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "ptx::wgmma_wait_group<0>();\n    wgmma_fence_operands(partial);\n}\n\n// Releases",
+            "wgmma_wait_group<0>();\n    wgmma_fence_operands(partial);\n}\n\n// Releases",
             "wgmma_fence_operands(partial);\n}\n\n// Releases",
             EmulatedRace,
             r"race on the accumulators",

@@ -1,8 +1,9 @@
 """From CUDA source to a shared library for this machine, in the same cache as the cubins.
 
-Nothing of the source is rewritten: a header that is included first gives CUDA's words their
-meaning, and our ``tmaasync/ptx/*.cuh`` come first on the include path. What the instructions do is
-in the runtime, a library of its own that is compiled once.
+Nothing of the source is rewritten. There are two seams: ``tmaasync_emulate/cuda.hpp``, included
+first, gives CUDA's built-ins their meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in
+``tmaasync/instrument``) come first on the include path. The instructions themselves are in the
+runtime, a library of its own that is compiled once.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ __all__ = [
     "unrecorded",
 ]
 
-# Both as in kernels/include/tmaasync/ptx/draining.cuh.
+# Mirrors of the structs in kernels/include/tmaasync/instrument/draining.cuh.
 WAIT_RECORD = np.dtype(
     [
         ("is_written", "<u4"),

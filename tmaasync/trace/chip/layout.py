@@ -1,4 +1,7 @@
-"""What warps of the chip leave in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+"""The records that warps of the chip write to device memory.
+
+``kernels/include/tmaasync/instrument/trace_records.cuh`` has the same structs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ RECORD_DTYPE = np.dtype([(name, "<u4") for name in ("time", "what", "where", "mo
 """``struct TraceRecord``: 16 bytes."""
 
 CLOCKS_DTYPE = np.dtype([("global_ns", "<u8"), ("cycles", "<u8")])
-"""``struct TraceClocks``: both clocks, read at once."""
+"""``struct TraceClocks``: both clocks, one read right after the other."""
 
 WARP_DTYPE = np.dtype(
     [

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
-// PTX ISA: "wgmma.mma_async". Which products exist; tmaasync.wgmma.forms holds the same rules.
+// PTX ISA: "wgmma.mma_async". The forms that exist; tmaasync.wgmma.forms holds the same rules.
 namespace tmaasync::ptx {
 
-// What the tensor cores take the elements of an operand for.
+// The type as which the tensor cores read the elements of an operand.
 enum class MmaType { kF16, kBF16, kTF32, kE4M3, kE5M2, kS8, kU8 };
 
 __device__ constexpr bool is_float8(MmaType type) {
@@ -19,7 +19,7 @@ __device__ constexpr int element_bytes(MmaType type) {
     return is_float8(type) || is_integer(type) ? 1 : 2;
 }
 
-// The sums by what a thread holds them in: float; fp16, two in a u32; int32, in an int.
+// The accumulators, by the register that holds them: float; fp16, two in a u32; int32, in an int.
 template <typename Register>
 struct MmaSums;
 template <>
@@ -45,13 +45,13 @@ struct MmaSums<int> {
     }
 };
 
-// Columns of the sums of which every thread holds so many registers.
+// Columns of the accumulators, by the number of registers in each thread.
 template <typename Register>
 __device__ constexpr int mma_columns(int registers) {
     return 2 * registers * MmaSums<Register>::per_register();
 }
 
-// Letters that become part of an instruction, for the constraint "C" of inline assembly.
+// Text that becomes part of an instruction, for the constraint "C" of inline assembly.
 template <char... kLetters>
 struct MmaText {
     static constexpr char letters[] = {kLetters..., '\0'};
@@ -96,7 +96,8 @@ struct MmaOperand<MmaType::kU8> {
     using Name = MmaText<'.', 'u', '8'>;
 };
 
-// What follows where the instruction has a bit for an operand whose M or N side is contiguous.
+// The transpose bit of an operand, 1 where its M or N side is contiguous; 16-bit types alone have
+// it.
 template <bool kHasBit, int kTranspose>
 struct MmaTranspose : MmaText<> {};
 template <>
@@ -104,7 +105,7 @@ struct MmaTranspose<true, 0> : MmaText<',', ' ', '0'> {};
 template <>
 struct MmaTranspose<true, 1> : MmaText<',', ' ', '1'> {};
 
-// One instruction's types and modifiers. It only compiles if there is such an instruction.
+// One instruction's types and modifiers. It only compiles if the instruction exists.
 template <
     typename Register,
     MmaType kA,
@@ -121,7 +122,7 @@ struct MmaForm {
     );
     static_assert(
         MmaSums<Register>::takes(kA),
-        "sums are float, u32 (pairs of fp16) for fp16 and 8-bit floats, or int for integers"
+        "accumulators are float, u32 (pairs of fp16) for fp16 and 8-bit floats, or int for integers"
     );
     static_assert(
         (kTransposeA | kTransposeB) == 0 || (kHas16Bits && (kTransposeA | kTransposeB) == 1),

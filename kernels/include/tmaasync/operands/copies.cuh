@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
-// What instructions take besides addresses. No instruction is here, so that this header serves
-// every implementation of the others.
+// The operands of copies and reductions, besides addresses. No instruction is here: the header
+// serves the GPU and the emulator.
 namespace tmaasync::ptx {
 
 // The 128 opaque bytes of a CUtensorMap. As a kernel parameter it must be a
@@ -13,7 +13,7 @@ struct alignas(128) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128, "CUtensorMap is 128 bytes");
 
-// Where a box starts in its tensor, innermost coordinate first.
+// The start of a box in its tensor, innermost coordinate first.
 template <int kRank>
 struct Coordinates {
     i32 values[kRank];
@@ -27,8 +27,8 @@ struct Coordinates {
     }
 };
 
-// What a map says of its elements, or a reduction without a map of its own, under the PTX ISA's
-// numbers, which differ from cuda.h's.
+// The element type of a tensor map, or of a reduction without a map, by the PTX ISA's numbers,
+// which differ from cuda.h's.
 enum class ElementType : int {
     kU8,
     kU16,
@@ -45,10 +45,11 @@ enum class ElementType : int {
     kTf32Ftz,
 };
 
-// Through a map the arithmetic is that of the map's element type, not of the kernel's.
+// The operation of a reduction. Through a map its arithmetic is of the map's element type, not of
+// the kernel's.
 enum class ReduceOp { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 
-// Whether a bulk reduction without a map exists: what ptxas assembles for sm_90.
+// True if a bulk reduction without a map exists: ptxas assembles it for sm_90.
 __device__ constexpr bool reduces_in_global(ReduceOp op, ElementType type) {
     const bool is_word = type == ElementType::kU32 || type == ElementType::kS32;
     const bool is_long = type == ElementType::kU64 || type == ElementType::kS64;
@@ -62,16 +63,17 @@ __device__ constexpr bool reduces_in_global(ReduceOp op, ElementType type) {
     return is_word || is_long;
 }
 
-// The same into the shared memory of a CTA of the cluster: integers of 32 bits, and sums of u64.
+// True if a bulk reduction into the shared memory of a CTA of the cluster exists: of integers of 32
+// bits, and add of u64.
 __device__ constexpr bool reduces_in_shared(ReduceOp op, ElementType type) {
     if (type == ElementType::kU64) return op == ReduceOp::kAdd;
     return (type == ElementType::kU32 || type == ElementType::kS32) && reduces_in_global(op, type);
 }
 
-// Where cp.async leaves what it read: in all caches (.ca), or not in L1 (.cg).
+// The caches that keep the data of cp.async: all (.ca), or not L1 (.cg).
 enum class CacheLevels { kAll, kL2 };
 
-// How much around what cp.async reads is brought into L2: a hint.
+// The bytes around the data of cp.async to prefetch into L2: a hint.
 enum class L2Prefetch { kNone, k64B, k128B, k256B };
 
 }  // namespace tmaasync::ptx

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
-namespace tmaasync::ptx {
+namespace tmaasync::instrument {
 
-// The last words are the fault's.
+// End the launch with a fault of these words.
 [[noreturn]] __device__ __forceinline__ void trap_with(
     const char* argument, i64 value, bool is_address, const char* rule, i64 limit
 ) {
@@ -14,4 +14,4 @@ namespace tmaasync::ptx {
     tmaasync_emulate::fail(words);
 }
 
-}  // namespace tmaasync::ptx
+}  // namespace tmaasync::instrument

@@ -1,15 +1,16 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 #if !defined(__CUDACC_RTC__)
 #include <cstdio>  // NVRTC knows printf by itself
 #endif
 
-// PTX ISA: "trap" ends the kernel, and the CUDA context with it.
-namespace tmaasync::ptx {
+// The end of a call that a debug build refuses. The emulator replaces this header.
+namespace tmaasync::instrument {
 
-// With last words, which the host prints when it synchronises next.
+// Print the argument and its rule, and end the kernel, and the CUDA context with it. The host
+// prints the line when it synchronises next.
 [[noreturn]] __device__ __noinline__ inline void trap_with(
     const char* argument, i64 value, bool is_address, const char* rule, i64 limit
 ) {
@@ -22,4 +23,4 @@ namespace tmaasync::ptx {
     __trap();
 }
 
-}  // namespace tmaasync::ptx
+}  // namespace tmaasync::instrument
