@@ -71,7 +71,8 @@ class ArrayAccess:
         """
         if mode not in ("r", "w", "rw"):
             rule = "an access reads, writes, or does both"
-            raise ArgumentError(str(Violation("mode", repr(mode), rule, "Pass 'r', 'w' or 'rw'")))
+            remedy = "Pass 'r', 'w' or 'rw'"
+            raise ArgumentError.of([Violation("mode", repr(mode), rule, remedy)])
         view = _arrays.view(array, argument=argument)
         if "w" in mode:
             _arrays.require_writable(view, argument)
@@ -110,8 +111,7 @@ class ArrayAccess:
                     "the rest otherwise",
                 )
             )
-        if broken:
-            raise ArgumentError("\n".join(map(str, broken)))
+        ArgumentError.raise_for(broken)
 
 
 def _run_bytes(view: ArrayView) -> int:

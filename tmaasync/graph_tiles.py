@@ -69,9 +69,7 @@ class GraphTiles:
         """Read the parameters of every kernel; nothing is changed."""
         captured, self._executable = _handles(graph)
         nodes = graph_nodes(captured)
-        found = list(_unreadable(nodes))
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_unreadable(nodes))
         self._graph = graph
         self._nodes = nodes.kernels
         self._copied = nodes.copied
@@ -315,8 +313,7 @@ def _of_as_many_tiles(tile: KernelArgument, new: KernelArgument) -> KernelArgume
         )
         if before != now
     ]
-    if found:
-        raise TensorMapError(tuple(found))
+    TensorMapError.raise_for(found)
     return new
 
 
@@ -349,8 +346,7 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
         for what, (before, now) in facts.items()
         if before != now
     ]
-    if found:
-        raise ArgumentError("\n".join(map(str, found)))
+    ArgumentError.raise_for(found)
     return old, new
 
 

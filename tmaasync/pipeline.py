@@ -151,10 +151,9 @@ class Pipeline:
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
         object.__setattr__(self, "tiles", dict(self.tiles))
-        if broken := tuple(_violations(self)):
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_violations(self))
         if self.shared_bytes > MAX_SHARED_BYTES:
-            raise ArgumentError(str(_too_large(self)))
+            raise ArgumentError.of([_too_large(self)])
 
     @classmethod
     def fit(

@@ -61,9 +61,8 @@ class RegisterSplit:
 
     def __post_init__(self) -> None:
         """Refuse a split that the hardware cannot have."""
-        broken = list(_number_violations(self)) or list(_fit_violations(self))
-        if broken:
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_number_violations(self))
+        ArgumentError.raise_for(_fit_violations(self))
 
     @classmethod
     def fit(cls, *, producers: int = 1, consumers: int = 2, producer: int = 24) -> Self:
@@ -79,8 +78,7 @@ class RegisterSplit:
         """
         # Without registers: refuses warpgroups that cannot be, with the same words.
         cls(producers, consumers, 0, 0)
-        if broken := list(_register_violations("producer", producer)):
-            raise ArgumentError(str(broken[0]))
+        ArgumentError.raise_for(_register_violations("producer", producer))
         return cls(producers, consumers, producer, _most(producers, consumers, producer))
 
     @property

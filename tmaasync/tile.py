@@ -41,7 +41,7 @@ from tmaasync._elements import element
 from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
-from tmaasync._tile.cut import Cut, argument_violations, default_box, raise_if
+from tmaasync._tile.cut import Cut, argument_violations, default_box
 from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebind_violations
 from tmaasync._tile.gather import gather4_box, gather4_tile_bytes
 from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
@@ -363,9 +363,9 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     sides, kind = tuple(tile_shape), element(dtype)
     strides = (1,) * len(sides) if element_strides is None else tuple(element_strides)
     given = None if box_shape is None else tuple(box_shape)
-    raise_if(argument_violations(len(sides), sides, given, strides))
+    TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
     cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, swizzle), strides, swizzle)
-    raise_if(template_violations(cut, l2_promotion, oob_fill, interleave))
+    TensorMapError.raise_for(template_violations(cut, l2_promotion, oob_fill, interleave))
     return TMATensorTileTemplate(cut, l2_promotion, oob_fill, interleave)
 
 
@@ -462,7 +462,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
 
 
 def _split_tile(view: ArrayView, split: SplitLayout) -> SplitLastDimTMATensorTile:
-    raise_if([*split_violations(view, split)])
+    TensorMapError.raise_for(split_violations(view, split))
     itemsize = view.element.itemsize
     strides = tuple(stride * itemsize for stride in split.map_strides(itemsize))
     tile = create_tma_tile(

@@ -91,15 +91,15 @@ def _ordinal_of(address: int, argument: str) -> int:
         ctypes.byref(ordinal), _CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ctypes.c_uint64(address)
     )
     if status != 0:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     f"{argument}.__cuda_array_interface__",
                     f"at {address:#x}",
                     f"the driver knows no CUDA memory there (CUresult {status})",
                     "Pass an array that is still alive and lies in CUDA memory",
                 )
-            )
+            ]
         )
     return ordinal.value
 

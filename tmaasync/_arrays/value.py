@@ -98,8 +98,8 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
     wanted = element(dtype)
     if wanted.itemsize == itemsize:
         return wanted
-    raise ArgumentError(
-        str(
+    raise ArgumentError.of(
+        [
             Violation(
                 "dtype",
                 wanted,
@@ -107,22 +107,22 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
                 f"{itemsize} of {argument}.dtype, {own}",
                 f"Pass a type of {itemsize} bytes, or convert the array first",
             )
-        )
+        ]
     )
 
 
 def require_memory(address: int, shape: tuple[int, ...], argument: str) -> None:
     """Refuse an array that has elements but no memory for them."""
     if address == 0 and 0 not in shape:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"an array of shape {tuple(shape)} at address 0",
                     "its memory was freed, or it never had any",
                     "Pass an array that holds data",
                 )
-            )
+            ]
         )
 
 

@@ -54,8 +54,7 @@ class RingProtocol:
 
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline; whether a pipeline works, the search finds."""
-        if broken := tuple(_violations(self)):
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_violations(self))
 
     @classmethod
     def for_ring(cls, stages: int, *, consumers: int, load_bytes: Sequence[int]) -> Self:

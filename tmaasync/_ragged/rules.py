@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tmaasync._arrays import ArrayView
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import Violation
 
 __all__ = [
     "address_violations",
-    "raise_if",
     "row_violations",
     "sequence_violations",
     "window_violations",
 ]
 
 _INT32_LIMIT = 1 << 31
-
-
-def raise_if(violations: Sequence[Violation]) -> None:
-    """Raise if any rule of the map is broken.
-
-    Raises:
-        TensorMapError: With all of them.
-    """
-    if violations:
-        raise TensorMapError(tuple(violations))
 
 
 def address_violations(view: ArrayView) -> Iterator[Violation]:

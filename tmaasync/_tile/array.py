@@ -42,9 +42,7 @@ class TMATensorTileArray(KernelArgument):
 
     def __init__(self, tiles: Sequence[MapTile]) -> None:
         """Lay the tiles out in memory."""
-        found = _violations(tiles)
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_violations(tiles))
         self._tiles: list[MapTile] = list(tiles)
         self._memory = placed(tiles[0].device, b"".join(tile.argument for tile in tiles))
 
@@ -66,9 +64,7 @@ class TMATensorTileArray(KernelArgument):
     def __setitem__(self, index: int, tile: MapTile) -> None:
         """Write another tile of the same type. No kernel that uses the array may be running."""
         position = self._position(index)
-        found = _violations([self._tiles[0], tile])
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_violations([self._tiles[0], tile]))
         self._memory.write(position * len(tile.argument), tile.argument)
         self._tiles[position] = tile
 

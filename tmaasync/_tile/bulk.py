@@ -7,9 +7,9 @@ import math
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._tile.argument import KernelArgument
-from tmaasync._tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
+from tmaasync._tile.cut import BOX_START_ALIGNMENT, is_positive_integer
 from tmaasync.access import bulk_violations
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["BulkTile"]
 
@@ -39,7 +39,7 @@ class BulkTile(KernelArgument):
     def __init__(self, array: object, tile_bytes: int) -> None:
         """Check the array; nothing is encoded."""
         view = _arrays.view(array)
-        raise_if(_bulk_violations(view, tile_bytes))
+        TensorMapError.raise_for(_bulk_violations(view, tile_bytes))
         whole = math.prod(view.shape) * view.element.itemsize
         self._view = view
         self.tile_bytes = tile_bytes

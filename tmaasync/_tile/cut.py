@@ -9,7 +9,7 @@ from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import Violation
 from tmaasync.modes import Swizzle
 from tmaasync.tensormap import MAX_SHARED_BYTES
 
@@ -26,7 +26,6 @@ __all__ = [
     "is_positive_integer",
     "layout_violations",
     "per_side_violations",
-    "raise_if",
 ]
 
 BOX_START_ALIGNMENT = 128
@@ -122,12 +121,6 @@ def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
 def equal_part(side: int, limit: int = MAX_BOX_SIDE) -> int:
     """Return the largest divisor of a side that a box may have."""
     return next(part for part in range(min(side, limit), 0, -1) if side % part == 0)
-
-
-def raise_if(violations: Sequence[Violation]) -> None:
-    """Raise all violations as one error, if there are any."""
-    if violations:
-        raise TensorMapError(tuple(violations))
 
 
 def argument_violations(

@@ -14,9 +14,8 @@ from tmaasync._tile.cut import (
     cut_violations,
     default_box,
     layout_violations,
-    raise_if,
 )
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import TensorMapSpec
 
@@ -63,9 +62,13 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     """Check everything and encode: the costly part of `create_tma_tile`."""
     if view.ndim == 0:
         remedy = "Pass array.reshape(1)"
-        raise_if([Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)])
+        TensorMapError.raise_for(
+            [Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)]
+        )
     strides = options.element_strides or (1,) * view.ndim
-    raise_if(argument_violations(view.ndim, options.tile_shape, options.box_shape, strides))
+    TensorMapError.raise_for(
+        argument_violations(view.ndim, options.tile_shape, options.box_shape, strides)
+    )
     box = options.box_shape or default_box(
         options.tile_shape, view.element.itemsize, options.swizzle
     )
@@ -82,7 +85,7 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         l2_promotion=options.l2_promotion,
         oob_fill=options.oob_fill,
     )
-    raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
+    TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
     mask = 31 if options.interleave is Interleave.B32 else 15
     template = view._replace(owner=None, lease=None)

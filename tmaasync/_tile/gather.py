@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tmaasync._elements import element
-from tmaasync._tile.cut import BOX_START_ALIGNMENT, equal_part, per_side_violations, raise_if
-from tmaasync.errors import Violation
+from tmaasync._tile.cut import BOX_START_ALIGNMENT, equal_part, per_side_violations
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
 __all__ = ["gather4_box", "gather4_tile_bytes"]
@@ -23,7 +23,7 @@ def gather4_box(
     Raises:
         TensorMapError: There is no such tile.
     """
-    raise_if(list(_gather_violations(rank, tile_shape, itemsize, swizzle)))
+    TensorMapError.raise_for(_gather_violations(rank, tile_shape, itemsize, swizzle))
     return 1, _chunk(tile_shape[1], itemsize, swizzle)
 
 

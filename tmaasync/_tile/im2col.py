@@ -17,7 +17,6 @@ from tmaasync._tile.cut import (
     equal_part,
     layout_violations,
     per_side_violations,
-    raise_if,
 )
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
@@ -232,9 +231,9 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     ((6272, 576), (128, 64))
     """
     view = _arrays.view(array, dtype=dtype)
-    raise_if(_rank_violations(view))
+    TensorMapError.raise_for(_rank_violations(view))
     spatial = view.ndim - 2
-    raise_if(list(per_side_violations(2, "tile_shape", tuple(tile_shape))))
+    TensorMapError.raise_for(per_side_violations(2, "tile_shape", tuple(tile_shape)))
     window = window_of(
         spatial, tuple(filter_shape), stride, dilation, padding, lower_corner, upper_corner
     )
@@ -242,7 +241,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     channels = columns if swizzle is Swizzle.NONE else swizzle.span_bytes // view.element.itemsize
     box = (equal_part(rows, _MAX_PIXELS), equal_part(min(channels, columns)))
     cut = Cut(view.element, (rows, columns), tuple(box_shape or box), (1, 1), swizzle)
-    raise_if(list(per_side_violations(2, "box_shape", cut.box_shape)))
+    TensorMapError.raise_for(per_side_violations(2, "box_shape", cut.box_shape))
     spec = Im2colSpec(
         address=view.address,
         dtype=view.element.data_type,
@@ -258,7 +257,9 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         oob_fill=oob_fill,
     )
     own = _im2col_violations(view, cut, window)
-    raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut), *own])
+    TensorMapError.raise_for(
+        [*layout_violations(view), *spec.violations(), *cut_violations(cut), *own]
+    )
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
     form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)

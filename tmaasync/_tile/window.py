@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._tile.cut import is_positive_integer, per_side_violations, raise_if
-from tmaasync.errors import Violation
+from tmaasync._tile.cut import is_positive_integer, per_side_violations
+from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
 
@@ -65,7 +65,7 @@ def window_of(
         for argument, values in per_side.items()
         for violation in _spatial_violations(spatial, argument, values)
     ]
-    raise_if([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
+    TensorMapError.raise_for([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
     if lower is not None and upper is not None:
         return Window(taps, strides, dilations, tuple(lower), tuple(upper))
     lower = tuple(-before for before, _ in pairs)

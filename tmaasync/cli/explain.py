@@ -86,20 +86,20 @@ def _view(shape: str, kind: Element, strides: str | None, address: int) -> Array
     sides = integers("shape", shape, like="100x33")
     if min(sides) < 1:
         rule, remedy = "every side must be 1 or more", "Pass the shape of an array with elements"
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     steps = _contiguous(sides, kind.itemsize)
     if strides is not None:
         steps = integers("strides", strides, like=",".join(map(str, steps)))
     if len(steps) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs one number of bytes for each"
         remedy = f"Contiguous it would be {','.join(map(str, _contiguous(sides, kind.itemsize)))}"
-        raise ArgumentError(str(Violation("strides", strides, rule, remedy)))
+        raise ArgumentError.of([Violation("strides", strides, rule, remedy)])
     if max(map(abs, (*sides, *steps))) >= _MEMORY_BYTES:
         rule, remedy = (
             f"no array is that large: its strides reach {_MEMORY_BYTES} bytes",
             "Pass less",
         )
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     return ArrayView(address, sides, steps, kind, None, True, "other", None)
 
 

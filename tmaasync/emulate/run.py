@@ -205,9 +205,7 @@ class EmulatedLaunch:
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """What the launch will take, if that is not too much."""
         size = estimate(self._program, self._config, schedule.workers or _cores())
-        broken = size.violations(schedule.max_threads)
-        if broken:
-            raise LaunchError("\n".join(map(str, broken)))
+        LaunchError.raise_for(size.violations(schedule.max_threads))
         return size
 
     def release(self) -> None:

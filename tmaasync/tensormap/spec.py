@@ -135,7 +135,7 @@ class Spec(ABC):
         Raises:
             TensorMapError: A coordinate breaks a rule; all are listed.
         """
-        _raise(self.coordinate_violations(coordinates, store=store))
+        TensorMapError.raise_for(self.coordinate_violations(coordinates, store=store))
 
     def check(self) -> None:
         """Raise if the driver would refuse the spec.
@@ -143,7 +143,7 @@ class Spec(ABC):
         Raises:
             TensorMapError: With every violation and its remedy.
         """
-        _raise(self.violations())
+        TensorMapError.raise_for(self.violations())
 
     def explain(self) -> remedy.Explanation[Self]:
         """All violations, the hazards, and the nearest legal spec, as a value that prints well."""
@@ -317,8 +317,3 @@ def _elements(values: Any) -> tuple[Any, ...]:
 
 def _text(value: object) -> str:
     return str(value) if isinstance(value, form.MODES) else repr(value)
-
-
-def _raise(violations: tuple[Violation, ...]) -> None:
-    if violations:
-        raise TensorMapError(violations)

@@ -139,11 +139,13 @@ def compute_a_descriptor_params(
     """
     buffer = _buffer(shape, dtype, swizzle, is_k_major)
     along_m, along_k = _part("m", m, buffer.extent), _part("k", k, buffer.depth)
-    _raise_if(
-        *_buffer_violations(buffer, "M"),
-        *_part_violations("m", along_m, buffer.extent, (_GROUP_ROWS, INSTRUCTION_M)),
-        *_depth_violations(buffer, along_k),
-        *_panel_violations(buffer, "m", along_m, INSTRUCTION_M),
+    ArgumentError.raise_for(
+        [
+            *_buffer_violations(buffer, "M"),
+            *_part_violations("m", along_m, buffer.extent, (_GROUP_ROWS, INSTRUCTION_M)),
+            *_depth_violations(buffer, along_k),
+            *_panel_violations(buffer, "m", along_m, INSTRUCTION_M),
+        ]
     )
     return _params(buffer, along_m, along_k)
 
@@ -175,14 +177,18 @@ def compute_b_descriptor_params(
     """
     buffer = _buffer(shape, dtype, swizzle, is_k_major)
     along_n, along_k = _part("n", n, buffer.extent), _part("k", k, buffer.depth)
-    _raise_if(
-        *_buffer_violations(buffer, "N"),
-        *_part_violations("n", along_n, buffer.extent, (_GROUP_ROWS, _GROUP_ROWS)),
-        *_depth_violations(buffer, along_k),
+    ArgumentError.raise_for(
+        [
+            *_buffer_violations(buffer, "N"),
+            *_part_violations("n", along_n, buffer.extent, (_GROUP_ROWS, _GROUP_ROWS)),
+            *_depth_violations(buffer, along_k),
+        ]
     )
     width = columns or instruction_n(len(along_n), buffer.form, panel=buffer.panel_of_mn)
     buffer.form.check_columns(width)
-    _raise_if(*_columns_violations(along_n, width), *_panel_violations(buffer, "n", along_n, width))
+    ArgumentError.raise_for(
+        [*_columns_violations(along_n, width), *_panel_violations(buffer, "n", along_n, width)]
+    )
     return _params(buffer, along_n, along_k)
 
 
@@ -248,11 +254,6 @@ def _part(argument: str, part: slice, extent: int) -> range:
             f"side. Pass slice(start, stop) with 0 <= start < stop <= {extent}."
         )
     return range(start, stop)
-
-
-def _raise_if(*violations: Violation) -> None:
-    if violations:
-        raise ArgumentError("\n".join(map(str, violations)))
 
 
 def _buffer_violations(buffer: _Buffer, side: str) -> Iterator[Violation]:

@@ -64,10 +64,8 @@ class WgmmaPlan:
 
     def __post_init__(self) -> None:
         """Check that whole instructions cover the tile, and that the registers do."""
-        for violations in (self._side_violations(), self._register_violations()):
-            found = list(violations)
-            if found:
-                raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(self._side_violations())
+        ArgumentError.raise_for(self._register_violations())
 
     # --- instructions -------------------------------------------------------------------------
 
