@@ -99,7 +99,7 @@ def test_an_error_of_violations_keeps_them(kind: type[ArgumentError]) -> None:
 
 
 def test_nothing_is_raised_for_no_violation() -> None:
-    ArgumentError.raise_for(violation for violation in ())
+    ArgumentError.raise_for([])
     with pytest.raises(ArgumentError, match="a is 1"):
         ArgumentError.raise_for([Violation("a", 1, "it must be 2", "Pass 2")])
 

@@ -50,8 +50,8 @@ _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
-_BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
-_OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
+# A place in shared memory, as runtime/words.hpp writes it into a reason.
+_PLACE = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
 
 
 def error_of(
@@ -123,16 +123,15 @@ class _Words:
         return next(filter(None, map(self._info.static_shared_name, places)), None)
 
     def with_names(self, reason: str) -> str:
-        """The same words, with the names of the source for barriers and buffers."""
+        """Put the source's names of barriers and buffers where the reason has places."""
+        return _PLACE.sub(lambda found: self._place(found[1], int(found[2])), reason)
 
-        def barrier(found: re.Match[str]) -> str:
-            return self.name(int(found[1])) or found[0]
-
-        def buffer(found: re.Match[str]) -> str:
-            name = self.name(int(found[2]))
-            return found[0] if name is None else f"{found[0]} ({name})"
-
-        return _OFFSET.sub(buffer, _BARRIER.sub(barrier, reason))
+    def _place(self, kind: str, offset: int) -> str:
+        name = self.name(offset)
+        if kind == "barrier":
+            return name or f"the mbarrier at shared offset {offset}"
+        place = f"shared {kind} {offset}"
+        return place if name is None else f"{place} ({name})"
 
 
 # --- deadlocks --------------------------------------------------------------------------------
