@@ -9,13 +9,13 @@ from typing import Literal, Self
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["ArrayAccess", "bulk_violations"]
 
 Mode = Literal["r", "w", "rw"]
 
-_GRANULE_BYTES = 16
 _MAX_ALIGNMENT = 4096  # nothing asks for more
 
 
@@ -101,13 +101,13 @@ class ArrayAccess:
                 every broken rule is listed.
         """
         broken = list(bulk_violations(self._view))
-        if self.size_bytes % _GRANULE_BYTES:
+        if self.size_bytes % TMA_ALIGNMENT:
             broken.append(
                 Violation(
                     "array's size",
                     f"{self.size_bytes} bytes",
-                    f"it must be a multiple of {_GRANULE_BYTES}: the chip drops the rest",
-                    f"Slice {self.size_bytes // _GRANULE_BYTES * _GRANULE_BYTES} bytes, and move "
+                    f"it must be a multiple of {TMA_ALIGNMENT}: the chip drops the rest",
+                    f"Slice {self.size_bytes // TMA_ALIGNMENT * TMA_ALIGNMENT} bytes, and move "
                     "the rest otherwise",
                 )
             )
@@ -136,10 +136,10 @@ def bulk_violations(view: ArrayView) -> Iterator[Violation]:
             "a bulk copy moves contiguous memory",
             "Use create_tma_tile, which honours strides",
         )
-    if view.address % _GRANULE_BYTES:
+    if view.address % TMA_ALIGNMENT:
         yield Violation(
             "array's address",
             f"{view.address:#x}",
-            f"it must be a multiple of {_GRANULE_BYTES}",
-            f"Slice the array at a multiple of {_GRANULE_BYTES} bytes",
+            f"it must be a multiple of {TMA_ALIGNMENT}",
+            f"Slice the array at a multiple of {TMA_ALIGNMENT} bytes",
         )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._ragged.base import RaggedMap, array_address
 from tmaasync._tile.argument import MapTile
 from tmaasync.errors import (
@@ -22,7 +23,7 @@ from tmaasync.errors import (
     TensorMapError,
     Violation,
 )
-from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+from tmaasync.tensormap import TENSOR_MAP_BYTES, Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
     KernelArgument,
@@ -33,9 +34,7 @@ from tmaasync.tile import (
 
 __all__ = ["GraphTiles"]
 
-_MAP_BYTES = 128
 _WORD_BYTES = 8
-_GRANULE_BYTES = 16
 
 
 class _Place(NamedTuple):
@@ -227,10 +226,10 @@ def _word(data: bytes, offset: int) -> int:
 
 def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
     """The tensor map with which a parameter begins."""
-    if len(data) < _MAP_BYTES:
+    if len(data) < TENSOR_MAP_BYTES:
         return None
     try:
-        return TensorMapSpec.decode(data[:_MAP_BYTES])
+        return TensorMapSpec.decode(data[:TENSOR_MAP_BYTES])
     except TensorMapError:
         return None
 
@@ -337,7 +336,7 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),
         "array's device": (old.device, new.device),
-        "array's address modulo 16": tuple(it.address % _GRANULE_BYTES for it in (old, new)),
+        "array's address modulo 16": tuple(it.address % TMA_ALIGNMENT for it in (old, new)),
     }
     found = [
         Violation(

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
+from tmaasync._hardware import MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
 from tmaasync._pipeline.check import RingFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import RingProtocol
 from tmaasync._pipeline.shared_map import (
@@ -39,7 +40,6 @@ from tmaasync._pipeline.shared_map import (
     tile_violations,
 )
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
     "Pipeline",
@@ -51,8 +51,6 @@ __all__ = [
     "check_protocol",
     "find_fault",
 ]
-
-_MAX_CLUSTER_SIZE = 16  # 8 are portable, 16 with the kernel's opt-in
 
 
 @dataclass(slots=True)
@@ -274,11 +272,11 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
             "it must be at least 1",
             "Count the arrivals that the consumers of one CTA make when they release a stage",
         )
-    if not 1 <= pipeline.cluster_size <= _MAX_CLUSTER_SIZE:
+    if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:
         yield Violation(
             "cluster_size",
             pipeline.cluster_size,
-            f"it must be from 1 to {_MAX_CLUSTER_SIZE}",
+            f"it must be from 1 to {MAX_CLUSTER_CTAS}",
             "Pass 1 without a cluster",
         )
     if pipeline.extra_bytes < 0:

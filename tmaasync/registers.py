@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from tmaasync._hardware import MAX_BLOCK_THREADS, WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["RegisterSplit"]
 
 _REGISTERS = 64 * 1024  # of one multiprocessor
-_WARPGROUP = 128
-_MAX_WARPGROUPS = 8
+_MAX_WARPGROUPS = MAX_BLOCK_THREADS // WARPGROUP_THREADS
 _GRANULE = 8
 _LEAST, _MOST = 24, 256  # PTX ISA: setmaxnreg
 _USUAL = 240  # where libraries stop; a thread can address 255
@@ -94,7 +94,7 @@ class RegisterSplit:
     @property
     def threads(self) -> int:
         """Of the block."""
-        return _WARPGROUP * (self.producers + self.consumers)
+        return WARPGROUP_THREADS * (self.producers + self.consumers)
 
     @property
     def launch_registers(self) -> int:
@@ -127,13 +127,13 @@ class RegisterSplit:
 
 def _launch_limit(warpgroups: int) -> int:
     """The most registers with which every thread of a block can start."""
-    most = _REGISTERS // (_WARPGROUP * warpgroups) // _GRANULE * _GRANULE
+    most = _REGISTERS // (WARPGROUP_THREADS * warpgroups) // _GRANULE * _GRANULE
     return min(most, _MOST)
 
 
 def _needed(split: RegisterSplit) -> int:
     per_lane = split.producers * split.producer + split.consumers * split.consumer
-    return _WARPGROUP * per_lane
+    return WARPGROUP_THREADS * per_lane
 
 
 def _most(producers: int, consumers: int, producer: int) -> int:
@@ -178,8 +178,8 @@ def _fit_violations(split: RegisterSplit) -> Iterator[Violation]:
         yield Violation(
             "consumers",
             split.consumers,
-            f"with {split.producers} producers the block has {split.threads} threads, and 1024 are "
-            "the most",
+            f"with {split.producers} producers the block has {split.threads} threads, and "
+            f"{MAX_BLOCK_THREADS} are the most",
             f"Use {_MAX_WARPGROUPS} warpgroups in all",
         )
         return

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 
@@ -28,8 +29,6 @@ __all__ = [
 
 _Offset = TypeVar("_Offset", int, npt.NDArray[np.int64])
 
-_UNIT_BYTES = 16
-_LINE_BYTES = 128
 _BANKS = 32
 _BANK_BYTES = 4
 _ROW_SHIFT = 7  # bits 7-9 choose the pattern of a line ...
@@ -208,25 +207,25 @@ def render(
        256 | 2.2 2.3 2.0 2.1 2.6 2.7 2.4 2.5
        384 | 3.3 3.2 3.1 3.0 3.7 3.6 3.5 3.4
     """
-    if box_shape[-1] * itemsize % _UNIT_BYTES:
+    if box_shape[-1] * itemsize % SWIZZLE_CHUNK_BYTES:
         raise ArgumentError(
             f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "
             "must be a multiple of 16."
         )
-    shown = lines * _LINE_BYTES // _UNIT_BYTES
+    shown = lines * SHARED_LINE_BYTES // SWIZZLE_CHUNK_BYTES
     cells: dict[int, str] = {}
     for offset, name in _chunks(tile_shape, box_shape, itemsize, swizzle):
-        if offset // _UNIT_BYTES < shown:
-            cells[offset // _UNIT_BYTES] = name
+        if offset // SWIZZLE_CHUNK_BYTES < shown:
+            cells[offset // SWIZZLE_CHUNK_BYTES] = name
     width = max(map(len, cells.values()))
-    drawn = [f"{swizzle}, {_LINE_BYTES} bytes a line, row.chunk"]
-    units = _LINE_BYTES // _UNIT_BYTES
+    drawn = [f"{swizzle}, {SHARED_LINE_BYTES} bytes a line, row.chunk"]
+    units = SHARED_LINE_BYTES // SWIZZLE_CHUNK_BYTES
     for start in range(0, max(cells) + 1, units):
         row = " ".join(cells.get(unit, "-").rjust(width) for unit in range(start, start + units))
-        drawn.append(f"{start * _UNIT_BYTES:>6} | {row}")
+        drawn.append(f"{start * SWIZZLE_CHUNK_BYTES:>6} | {row}")
     whole = math.prod(tile_shape) * itemsize
-    if whole > lines * _LINE_BYTES:
-        drawn.append(f"   ... {whole - lines * _LINE_BYTES} bytes more")
+    if whole > lines * SHARED_LINE_BYTES:
+        drawn.append(f"   ... {whole - lines * SHARED_LINE_BYTES} bytes more")
     return "\n".join(drawn)
 
 
@@ -234,7 +233,7 @@ def _chunks(
     tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int, swizzle: Swizzle
 ) -> Iterator[tuple[int, str]]:
     """The 16-byte chunks of a tile: where each lies, and its name."""
-    step = max(_UNIT_BYTES // itemsize, 1)
+    step = max(SWIZZLE_CHUNK_BYTES // itemsize, 1)
     rows = itertools.product(*map(range, tile_shape[:-1]))
     for number, row in enumerate(rows):
         for chunk, column in enumerate(range(0, tile_shape[-1], step)):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.errors import Violation
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
     "BufferArray",

@@ -9,12 +9,11 @@ from tmaasync import _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync.errors import TensorMapError
-from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
 from tmaasync.tile import KernelArgument, TMATensorTile
 
 __all__ = ["RaggedMap", "array_address"]
 
-_MAP_BYTES = 128
 _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
 _ARGUMENT_BYTES = 512
 _NUMBERS = struct.Struct("<2I")
@@ -98,11 +97,11 @@ def _packed(numbers: Iterable[int]) -> bytes:
 
 def array_address(argument: bytes) -> int | None:
     """Return the array's address from a ragged map's kernel parameter; None of any other bytes."""
-    below = argument[8:_MAP_BYTES]
-    if len(argument) != _ARGUMENT_BYTES or argument[_MAP_BYTES + 8 : 2 * _MAP_BYTES] != below:
+    first, second = argument[:TENSOR_MAP_BYTES], argument[TENSOR_MAP_BYTES : 2 * TENSOR_MAP_BYTES]
+    if len(argument) != _ARGUMENT_BYTES or first[8:] != second[8:]:
         return None
     try:
-        spec = TensorMapSpec.decode(argument[:_MAP_BYTES])
+        spec = TensorMapSpec.decode(first)
     except TensorMapError:
         return None
     max_length, heads = _NUMBERS.unpack_from(argument, _OUTLYING_BYTES)

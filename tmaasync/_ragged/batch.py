@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync import _arrays
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
     "running_sums",
 ]
 
-MAX_ROWS = (1 << 31) - 1
+MAX_ROWS = INT32_LIMIT - 1
 """TMA's coordinates are signed numbers of 32 bits."""
 
 _Integers = npt.NDArray[np.int64]

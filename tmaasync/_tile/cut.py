@@ -9,12 +9,11 @@ from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import Violation
 from tmaasync.modes import Swizzle
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
-    "BOX_START_ALIGNMENT",
     "CUDA_SWIZZLE",
     "Cut",
     "argument_violations",
@@ -28,9 +27,6 @@ __all__ = [
     "per_side_violations",
 ]
 
-BOX_START_ALIGNMENT = 128
-MAX_BOX_SIDE = 256
-_GRANULE_BYTES = 16
 
 CUDA_SWIZZLE = {
     Swizzle.NONE: "kNone",
@@ -106,7 +102,7 @@ def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) ->
 
 def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
     """Return a tile of about ``tile_bytes`` in one box, filled from the innermost side outwards."""
-    granule = max(1, _GRANULE_BYTES // view.element.itemsize)
+    granule = max(1, TMA_ALIGNMENT // view.element.itemsize)
     left = tile_bytes // view.element.itemsize
     sides: list[int] = []
     for extent in reversed(view.shape):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tmaasync import _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INTERLEAVED_ALIGNMENT, TMA_ALIGNMENT
 from tmaasync._tile.argument import MapForm
 from tmaasync._tile.cut import (
     Cut,
@@ -87,7 +88,8 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     )
     TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
-    mask = 31 if options.interleave is Interleave.B32 else 15
+    is_interleaved = options.interleave is Interleave.B32
+    mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
     template = view._replace(owner=None, lease=None)
     return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)
 

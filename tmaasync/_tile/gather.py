@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tmaasync._elements import element
-from tmaasync._tile.cut import BOX_START_ALIGNMENT, equal_part, per_side_violations
+from tmaasync._hardware import BOX_START_ALIGNMENT
+from tmaasync._tile.cut import equal_part, per_side_violations
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync._tile.argument import MapForm, MapTile
 from tmaasync._tile.cut import (
     Cut,
@@ -26,7 +27,6 @@ from tmaasync.tensormap import Im2colSpec
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
 _MAX_PIXELS = 1024
-_MAX_ROWS = 2**31
 _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")
@@ -309,7 +309,7 @@ def _im2col_violations(view: ArrayView, cut: Cut, window: Window) -> Iterator[Vi
             f"Use a multiple of {cut.box_shape[1]}",
         )
     rows = view.shape[0] * math.prod(max(0, side) for side in window.outputs(view.shape[1:-1]))
-    if rows + cut.tile_shape[0] > _MAX_ROWS:
+    if rows + cut.tile_shape[0] > INT32_LIMIT:
         yield Violation(
             "array.shape",
             view.shape,

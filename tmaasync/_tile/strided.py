@@ -6,12 +6,12 @@ import struct
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync._tile.argument import KernelArgument
 from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["StridedTensor", "strided_violations"]
 
-_COORDINATE_LIMIT = 1 << 31
 _MAX_RANK = 5
 
 
@@ -74,6 +74,6 @@ def strided_violations(view: ArrayView) -> list[Violation]:
             "Pass a slice, or reshape that dimension into two",
         )
         for dim, extent in enumerate(view.shape)
-        if extent >= _COORDINATE_LIMIT
+        if extent >= INT32_LIMIT
     ]
     return found

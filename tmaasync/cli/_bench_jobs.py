@@ -14,6 +14,7 @@ import numpy as np
 
 from tmaasync import ops
 from tmaasync._elements import Element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError
 
 __all__ = ["Job", "Operation", "Request", "prepare"]
@@ -33,7 +34,6 @@ _SIDES = {
     Operation.COPY: ("the sides of an array", (16384, 16384)),
 }
 _TENSOR_CORE_TYPES = ("bfloat16", "float16")
-_LARGEST_SIDE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Request:
                 f"{len(given)} sides are given; {operation} has {len(usual)}. Pass {what}, or none "
                 f"for {' '.join(map(str, usual))}."
             )
-        if not all(0 < side < _LARGEST_SIDE for side in given):
+        if not all(0 < side < INT32_LIMIT for side in given):
             raise ArgumentError(
                 f"sides are {' '.join(map(str, given))}; each must be 1 or more, and below 2**31. "
                 f"Pass {what}."

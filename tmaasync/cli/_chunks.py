@@ -9,15 +9,14 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, WARP_THREADS
 from tmaasync._tile.cut import default_box
 from tmaasync.modes import Swizzle
 from tmaasync.swizzle import bank_words, tile_offset
 
-__all__ = ["CHUNKS_PER_LINE", "CHUNK_BYTES", "Access", "Chunk", "Cost", "Layout"]
+__all__ = ["CHUNKS_PER_LINE", "Access", "Chunk", "Cost", "Layout"]
 
-CHUNK_BYTES = 16
 CHUNKS_PER_LINE = 8  # 128 bytes, all banks once
-_LANES = 32
 _MATRIX_ROWS = 8
 
 
@@ -69,12 +68,12 @@ class Chunk:
     @property
     def line(self) -> int:
         """Which 128 bytes it lies in."""
-        return self.offset // CHUNK_BYTES // CHUNKS_PER_LINE
+        return self.offset // SWIZZLE_CHUNK_BYTES // CHUNKS_PER_LINE
 
     @property
     def place(self) -> int:
         """Which chunk of the line it is: its four banks."""
-        return self.offset // CHUNK_BYTES % CHUNKS_PER_LINE
+        return self.offset // SWIZZLE_CHUNK_BYTES % CHUNKS_PER_LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class Layout:
 
     def chunk_offsets(self) -> npt.NDArray[np.int64]:
         """Where every chunk starts: (rows, chunks of a row)."""
-        return self.offsets()[:, :: CHUNK_BYTES // self.itemsize]
+        return self.offsets()[:, :: SWIZZLE_CHUNK_BYTES // self.itemsize]
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, row by row."""
@@ -118,16 +117,16 @@ class Layout:
         places = self.offsets() if how.by_elements else self.chunk_offsets()
         if how in (Access.COLUMN, Access.COLUMN_CHUNKS):
             for column in places.T:
-                yield from _groups(column, _LANES)
+                yield from _groups(column, WARP_THREADS)
         elif how.by_matrices:
             matrices = places.reshape(-1, _MATRIX_ROWS, places.shape[1]).swapaxes(1, 2)
-            yield from _groups(matrices, _LANES if how is Access.LDMATRIX else _MATRIX_ROWS)
+            yield from _groups(matrices, WARP_THREADS if how is Access.LDMATRIX else _MATRIX_ROWS)
         else:
-            yield from _groups(places, _LANES)
+            yield from _groups(places, WARP_THREADS)
 
     def lane_bytes(self, how: Access) -> int:
         """What a lane reads at once."""
-        return self.itemsize if how.by_elements else CHUNK_BYTES
+        return self.itemsize if how.by_elements else SWIZZLE_CHUNK_BYTES
 
     def cost(self, how: Access) -> Cost:
         """What reading the whole tile takes."""

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.cut import layout_violations
 from tmaasync.cli._arguments import SWIZZLES, integers, mode
 from tmaasync.cli._arguments import address as read_address
@@ -112,7 +113,7 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
     """One swizzle's span of up to 64 rows; without swizzle rows of whole 16 bytes."""
     itemsize = view.element.itemsize
     if swizzle is Swizzle.NONE:
-        granule = 16 // itemsize
+        granule = TMA_ALIGNMENT // itemsize
         last = min(-(-view.shape[-1] // granule) * granule, _MAX_BOX_SIDE)
     else:
         last = swizzle.span_bytes // itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.strided import strided_violations
 from tmaasync.copy_plan import starts
 from tmaasync.copy_plan.mechanism import ASKED, KERNEL, Chosen, Mechanism, Refusal, tma
@@ -15,7 +16,6 @@ __all__ = ["bulk"]
 
 _SOURCE = "PTX ISA, cp.async.bulk"
 _TILE_SOURCE = "PTX ISA, cp.async.bulk, and docs/hardware.md"
-_GRANULE_BYTES = 16
 
 
 def bulk(request: Request, refused: list[Refusal]) -> Chosen | None:
@@ -78,10 +78,11 @@ def _bounds(request: Request) -> Iterator[Violation]:
 def _steps(request: Request) -> Iterator[Violation]:
     for dim, places, _, _, stride in request.dimensions:
         step = places.step * stride
-        if len(places) > 1 and step % _GRANULE_BYTES:
+        if len(places) > 1 and step % TMA_ALIGNMENT:
             yield Violation(
                 f"starts[{dim}].step",
                 places.step,
-                f"copies start {step} bytes apart, and a bulk copy starts at multiples of 16",
-                "Choose a tile, or starts, of a multiple of 16 bytes",
+                f"copies start {step} bytes apart, and a bulk copy starts at multiples of "
+                f"{TMA_ALIGNMENT}",
+                f"Choose a tile, or starts, of a multiple of {TMA_ALIGNMENT} bytes",
             )

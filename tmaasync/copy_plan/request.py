@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync._hardware import SHARED_LINE_BYTES
 from tmaasync._tile.cut import Cut, cut_violations, default_box
 from tmaasync.errors import Violation
 from tmaasync.modes import CachePolicy, Swizzle
@@ -24,7 +25,6 @@ __all__ = [
 ]
 
 _TRIAL_STRIDE = 1 << 20
-_UNSWIZZLED_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,4 +170,4 @@ def is_row_major(cut: Cut) -> bool:
     """
     leading = next((dim for dim, side in enumerate(cut.tile_shape) if side > 1), 0)
     is_whole = cut.box_shape[leading + 1 :] == cut.tile_shape[leading + 1 :]
-    return is_whole and (cut.swizzle is Swizzle.NONE or cut.tile_bytes <= _UNSWIZZLED_BYTES)
+    return is_whole and (cut.swizzle is Swizzle.NONE or cut.tile_bytes <= SHARED_LINE_BYTES)

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -20,8 +21,6 @@ __all__ = [
 ]
 
 Start = range | int
-
-_COORDINATE_LIMIT = 1 << 31
 
 
 class Touched(NamedTuple):
@@ -52,7 +51,7 @@ def violations(
             yield Violation(name, repr(start), "it must be an int or a range", remedy)
         elif not places:
             yield Violation(name, start, "it is empty, so that nothing is copied", "Skip the copy")
-        elif places[0] < -_COORDINATE_LIMIT or places[-1] + side > _COORDINATE_LIMIT:
+        elif places[0] < -INT32_LIMIT or places[-1] + side > INT32_LIMIT:
             rule = "coordinates in kernels have 32 bits with a sign, up to the end of a tile"
             yield Violation(name, start, rule, "Copy a slice of the array")
         elif touched(places, side, extent) is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
@@ -95,7 +96,7 @@ def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
 
-_STATIC_ALIGNMENT, _MAX_DYNAMIC_BYTES = 1024, 227 * 1024  # as in runtime/machine.hpp
+_STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
 
 
 class _Words:
@@ -119,7 +120,7 @@ class _Words:
             return self._info.shared_name(offset)
         # Static variables keep their order, with the dynamic array among them taken out.
         behind = offset - self._static
-        places = (behind, behind + _MAX_DYNAMIC_BYTES)
+        places = (behind, behind + MAX_SHARED_BYTES)
         return next(filter(None, map(self._info.static_shared_name, places)), None)
 
     def with_names(self, reason: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from tmaasync import _driver
 from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
@@ -37,8 +38,8 @@ LIMITS = DeviceLimits(
     name="the emulator",
     compute_capability=(9, 0),
     multiprocessors=132,
-    shared_bytes=232448,
-    threads_per_block=1024,
+    shared_bytes=MAX_SHARED_BYTES,
+    threads_per_block=MAX_BLOCK_THREADS,
 )
 """What the emulated device allows: what an H200 does."""
 

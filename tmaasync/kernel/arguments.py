@@ -15,6 +15,7 @@ from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
+from tmaasync.tensormap import TENSOR_MAP_BYTES
 from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
 
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
@@ -194,12 +195,9 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
     return _number(parameter, arg)
 
 
-_MAP_BYTES = 128
-
-
 def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
     """What a tile passes: to a parameter of a map's size the map alone."""
-    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == _MAP_BYTES:
+    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
     return tile.argument
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tmaasync import emulate
 from tmaasync._compile import Source
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.emulate.debug_info import DebugInfo, debug_info
 from tmaasync.errors import HungThreads, TMAError
 
@@ -198,12 +199,15 @@ def unrecorded(state: bytes) -> int:
 
 
 _WINDOW_BYTES = 1 << 24
-_WARP = 32
 
 
 def _threads(record: Any) -> Iterator[int]:
     lanes = int(record["lanes"])
-    return (int(record["warp"]) * _WARP + lane for lane in range(_WARP) if lanes >> lane & 1)
+    return (
+        int(record["warp"]) * WARP_THREADS + lane
+        for lane in range(WARP_THREADS)
+        if lanes >> lane & 1
+    )
 
 
 def _code(source: Source, file: Path, line: int) -> str | None:

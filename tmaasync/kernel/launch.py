@@ -10,6 +10,7 @@ from typing import Any
 from tmaasync import _driver
 from tmaasync._compile import Entry
 from tmaasync._driver import LaunchConfig
+from tmaasync._hardware import MAX_CLUSTER_CTAS
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.watch import HangWatch
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 _PORTABLE_CLUSTER = 8
-_MAX_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024
 
 Extents = int | Sequence[int]
@@ -121,11 +121,11 @@ def check_extents(config: LaunchConfig, threads_per_block: int) -> None:
     if config.cluster is None:
         return
     blocks = math.prod(config.cluster)
-    if blocks > _MAX_CLUSTER:
+    if blocks > MAX_CLUSTER_CTAS:
         raise LaunchError(
             f"cluster is {config.cluster}, {blocks} blocks; the hardware allows "
             f"{_PORTABLE_CLUSTER}, "
-            f"or {_MAX_CLUSTER} where the GPU has room. Use a smaller cluster."
+            f"or {MAX_CLUSTER_CTAS} where the GPU has room. Use a smaller cluster."
         )
     if any(whole % part for whole, part in zip(config.grid, config.cluster, strict=True)):
         rounded = tuple(

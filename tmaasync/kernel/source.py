@@ -13,6 +13,7 @@ import numpy as np
 
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync._sources import find_kernel
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
@@ -112,7 +113,7 @@ def _constant(name: str, value: object) -> str:
         return f"bool {name} = {'true' if value else 'false'}"
     if isinstance(value, numbers.Integral):
         number = int(value)
-        if -(2**31) <= number < 2**31:
+        if -INT32_LIMIT <= number < INT32_LIMIT:
             return f"int {name} = {number}"
         if -(2**63) < number < 2**63:
             return f"long long {name} = {number}ll"

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
@@ -37,7 +38,6 @@ __all__ = ["TENSOR_MAP_BYTES", "check_round_trip", "decode", "encode", "encode_w
 
 TENSOR_MAP_BYTES = 128
 _WORD_BYTES = 8
-_STRIDE_UNIT = 16
 _STRIDE_LOW_BITS = 32
 
 
@@ -101,7 +101,6 @@ _TYPE_CODE = {
     DataType.BFLOAT16: (10, 0),
 }
 _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
-_UNSWIZZLED_PATTERN_BYTES = 16
 
 
 def encode(spec: Spec) -> bytes:
@@ -156,7 +155,7 @@ def check_round_trip(spec: Spec, data: Any) -> None:
 
 def _pack_common(spec: Spec) -> int:
     type_code, is_tf32 = _TYPE_CODE[spec.dtype]
-    strides = [stride // _STRIDE_UNIT for stride in reversed(spec.strides_bytes)]
+    strides = [stride // TMA_ALIGNMENT for stride in reversed(spec.strides_bytes)]
     return (
         _ADDRESS.pack(spec.address)
         | _IS_IM2COL.pack(spec.IS_IM2COL)
@@ -180,7 +179,7 @@ def _pack_common(spec: Spec) -> int:
 def _unpack_common(bits: int, rank: int) -> dict[str, Any]:
     lows, highs = (run.unpack(bits, rank - 1) for run in (_STRIDES_LOW, _STRIDES_HIGH))
     strides = (
-        (low | high << _STRIDE_LOW_BITS) * _STRIDE_UNIT
+        (low | high << _STRIDE_LOW_BITS) * TMA_ALIGNMENT
         for low, high in zip(lows, highs, strict=True)
     )
     return {
@@ -233,7 +232,7 @@ def _corner_runs(rank: int) -> tuple[_Run, _Run]:
 
 
 def _pattern_bytes(swizzle: Swizzle) -> int:
-    return _UNSWIZZLED_PATTERN_BYTES if swizzle is Swizzle.NONE else swizzle.alignment
+    return SWIZZLE_CHUNK_BYTES if swizzle is Swizzle.NONE else swizzle.alignment
 
 
 def _outermost_first(values: Iterable[int]) -> tuple[int, ...]:

@@ -8,6 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tmaasync._hardware import (
+    INT32_LIMIT,
+    MAX_BOX_SIDE,
+    MAX_SHARED_BYTES,
+    STORE_SECTOR_BYTES,
+    TMA_ALIGNMENT,
+)
 from tmaasync.errors import Violation
 from tmaasync.modes import Interleave, Swizzle
 from tmaasync.tensormap import form, rules
@@ -16,9 +23,6 @@ if TYPE_CHECKING:
     from tmaasync.tensormap.spec import Spec
 
 __all__ = ["coordinate_violations", "hazards"]
-
-_SECTOR_BYTES = 16
-_COORDINATE_LIMIT = 1 << 31
 
 
 def hazards(spec: Spec) -> tuple[Violation, ...]:
@@ -30,12 +34,13 @@ def hazards(spec: Spec) -> tuple[Violation, ...]:
 
 def _store_sectors(spec: Spec) -> Iterator[Violation]:
     """Measured: a uint8 map of 466 columns and pitch 480 wrote bytes 464 to 479 of each row."""
-    spill = -spec.shape[-1] * spec.dtype.itemsize % _SECTOR_BYTES
+    spill = -spec.shape[-1] * spec.dtype.itemsize % STORE_SECTOR_BYTES
     if spill and spec.interleave is Interleave.NONE:
         yield Violation(
             f"shape[{spec.rank - 1}]",
             spec.shape[-1],
-            f"a store writes whole sectors of 16 bytes, and so {spill} bytes beyond each row",
+            f"a store writes whole sectors of {STORE_SECTOR_BYTES} bytes, and so {spill} bytes "
+            "beyond each row",
             "Only load through this map, or leave that padding to it",
         )
 
@@ -57,7 +62,7 @@ def _overflowing_extent(spec: Spec) -> Iterator[Violation]:
     if not form.is_im2col(spec):
         return
     for dim in spec.spatial_dims:
-        if spec.shape[dim] >= _COORDINATE_LIMIT:
+        if spec.shape[dim] >= INT32_LIMIT:
             yield Violation(
                 f"shape[{dim}]",
                 spec.shape[dim],
@@ -74,9 +79,7 @@ def _uneven_stride(spec: Spec) -> Iterator[Violation]:
         side = spec.sides[dim].value
         if side % stride:
             count = -(-side // stride)
-            fitting = (
-                count * stride if count * stride <= rules.MAX_BOX_SIDE else side - side % stride
-            )
+            fitting = count * stride if count * stride <= MAX_BOX_SIDE else side - side % stride
             yield Violation(
                 f"box_shape[{dim}]",
                 side,
@@ -87,11 +90,11 @@ def _uneven_stride(spec: Spec) -> Iterator[Violation]:
 
 
 def _too_large_for_a_block(spec: Spec) -> Iterator[Violation]:
-    if spec.box_bytes > rules.MAX_SHARED_BYTES:
+    if spec.box_bytes > MAX_SHARED_BYTES:
         yield Violation(
             "box_bytes",
             spec.box_bytes,
-            f"a block has at most {rules.MAX_SHARED_BYTES} bytes of shared memory",
+            f"a block has at most {MAX_SHARED_BYTES} bytes of shared memory",
             "Use a smaller box",
         )
 
@@ -179,7 +182,7 @@ def _out_of_range(places: tuple[int, ...], *, store: bool) -> Iterator[Violation
                 "a store must not start at a negative coordinate (measured)",
                 "Start at 0 or more; a store past the end is clipped",
             )
-        if not -_COORDINATE_LIMIT <= place < _COORDINATE_LIMIT:
+        if not -INT32_LIMIT <= place < INT32_LIMIT:
             rule, remedy = "it is a signed number of 32 bits", "Move the map's address instead"
             yield Violation(f"coordinates[{dim}]", place, rule, remedy)
 
@@ -188,11 +191,11 @@ def _unaligned(spec: Spec, place: int) -> Iterator[Violation]:
     """Measured for tiled maps without interleave; for the others it is not established."""
     is_measured = not form.is_im2col(spec) and spec.interleave is Interleave.NONE
     itemsize = spec.dtype.itemsize
-    if is_measured and place * itemsize % _SECTOR_BYTES:
-        step = _SECTOR_BYTES // itemsize
+    if is_measured and place * itemsize % TMA_ALIGNMENT:
+        step = TMA_ALIGNMENT // itemsize
         yield Violation(
             f"coordinates[{spec.rank - 1}]",
             place,
-            "the innermost coordinate must be a multiple of 16 bytes (measured)",
+            f"the innermost coordinate must be a multiple of {TMA_ALIGNMENT} bytes (measured)",
             f"Use a multiple of {step} elements, such as {place - place % step}",
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import form, hazards, rules
@@ -177,7 +178,7 @@ def _inner_side(spec: Spec) -> Spec:
     """Round up to 16 bytes; then the narrowest swizzle that holds it, or else a narrower box."""
     *outer, inner = spec.sides
     itemsize = spec.dtype.itemsize
-    step = max(16 // itemsize, 1)
+    step = max(TMA_ALIGNMENT // itemsize, 1)
     side = min(-(-inner.value // step) * step, inner.limit)
     if spec.swizzle is not Swizzle.NONE and spec.interleave is Interleave.NONE:
         wide = [mode for mode in _SWIZZLES if side * itemsize <= mode.span_bytes]
@@ -189,7 +190,7 @@ def _inner_side(spec: Spec) -> Spec:
 
 def _shared_memory(spec: Spec) -> Spec:
     """Halve the longest outer side until the box fits a block."""
-    while rules.encoded_bytes(spec) > rules.MAX_SHARED_BYTES:
+    while rules.encoded_bytes(spec) > MAX_SHARED_BYTES:
         sides = [side.value for side in spec.sides]
         longest = max(range(len(sides) - 1), key=lambda dim: sides[dim])
         sides[longest] = -(-sides[longest] // 2)
@@ -206,7 +207,7 @@ def _corners(spec: Spec) -> Spec:
     upper = [_clamp(corner, -reach, reach - 1) for corner in spec.upper_corner]
     for corner, dim in zip(upper, spec.spatial_dims, strict=True):
         # Extent and corner are added in signed 32 bits.
-        shape[dim] = min(shape[dim], (1 << 31) - 1 - max(corner, 0))
+        shape[dim] = min(shape[dim], INT32_LIMIT - 1 - max(corner, 0))
     spec = replace(spec, shape=tuple(shape), lower_corner=tuple(lower), upper_corner=tuple(upper))
     for index, _, pixels in rules.bounding_box(spec):
         upper[index] += max(1 - pixels, 0)

@@ -10,6 +10,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tmaasync._hardware import (
+    INT32_LIMIT,
+    INTERLEAVED_ALIGNMENT,
+    MAX_BOX_SIDE,
+    MAX_SHARED_BYTES,
+    TMA_ALIGNMENT,
+)
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
 from tmaasync.tensormap.form import is_im2col, is_integer, malformed, rank_of
@@ -20,11 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CORNER_BITS",
     "ENCODED_BYTES_LIMIT",
-    "MAX_BOX_SIDE",
     "MAX_ELEMENT_STRIDE",
     "MAX_EXTENT",
     "MAX_PIXELS",
-    "MAX_SHARED_BYTES",
     "STRIDE_LIMIT",
     "bounding_box",
     "encoded_bytes",
@@ -32,7 +37,6 @@ __all__ = [
     "violations",
 ]
 
-MAX_BOX_SIDE = 256
 MAX_PIXELS = 1024
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
@@ -40,12 +44,9 @@ STRIDE_LIMIT = 1 << 40
 CORNER_BITS = {3: 16, 4: 8, 5: 5}
 """Bits of one signed corner, by rank."""
 
-MAX_SHARED_BYTES = 227 * 1024
-"""Shared memory that one block of an sm_90 GPU can have."""
 ENCODED_BYTES_LIMIT = 228 * 1024
 """The driver holds a box against the whole multiprocessor's shared memory (measured)."""
 
-_BYTES_GRANULE = 16
 _ADDRESS_LIMIT = 1 << 64
 
 
@@ -61,7 +62,7 @@ def violations(spec: Spec) -> tuple[Violation, ...]:
 
 def granule_bytes(spec: Spec) -> int:
     """What addresses and strides must be multiples of."""
-    return 2 * _BYTES_GRANULE if spec.interleave is Interleave.B32 else _BYTES_GRANULE
+    return INTERLEAVED_ALIGNMENT if spec.interleave is Interleave.B32 else TMA_ALIGNMENT
 
 
 def encoded_bytes(spec: Spec) -> int:
@@ -85,7 +86,7 @@ def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
     """
     for index, dim in enumerate(spec.spatial_dims):
         end = spec.shape[dim] + spec.upper_corner[index]
-        wrapped = (end + (1 << 31)) % (1 << 32) - (1 << 31)
+        wrapped = (end + INT32_LIMIT) % (2 * INT32_LIMIT) - INT32_LIMIT
         yield index, dim, wrapped - spec.lower_corner[index]
 
 
@@ -253,9 +254,12 @@ def _inner_side(spec: Spec) -> Iterator[Violation]:
     argument, value, _ = spec.sides[-1]
     itemsize = spec.dtype.itemsize
     inner_bytes = value * itemsize
-    if inner_bytes % _BYTES_GRANULE:
-        step = _BYTES_GRANULE // itemsize
-        rule = f"the innermost side takes {inner_bytes} bytes, which must be a multiple of 16"
+    if inner_bytes % TMA_ALIGNMENT:
+        step = TMA_ALIGNMENT // itemsize
+        rule = (
+            f"the innermost side takes {inner_bytes} bytes, which must be a multiple of "
+            f"{TMA_ALIGNMENT}"
+        )
         remedy = f"Use a multiple of {step} elements, such as {-(-value // step) * step}"
         yield Violation(argument, value, rule, remedy)
     # An interleaved box is not held against the span (measured, and so cuda.h).
@@ -294,7 +298,7 @@ def _bounding_box(spec: Spec) -> Iterator[Violation]:
         extent = spec.shape[dim]
         if pixels > 0 or not 1 <= extent <= MAX_EXTENT:
             continue
-        if extent >= 1 << 31:
+        if extent >= INT32_LIMIT:
             rule = "the driver counts spatial extents in signed 32 bits"
             remedy = "Split the tensor into several maps of less than 2**31 pixels a side"
             yield Violation(f"shape[{dim}]", extent, rule, remedy)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from tmaasync._hardware import MAX_BOX_SIDE
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import encoding, form, hazards, remedy, rules
@@ -224,8 +225,7 @@ class TensorMapSpec(Spec):
     def sides(self) -> tuple[Side, ...]:
         """The sides of the box."""
         return tuple(
-            Side(f"box_shape[{dim}]", side, rules.MAX_BOX_SIDE)
-            for dim, side in enumerate(self.box_shape)
+            Side(f"box_shape[{dim}]", side, MAX_BOX_SIDE) for dim, side in enumerate(self.box_shape)
         )
 
     def with_sides(self, values: Sequence[int]) -> Self:
@@ -286,7 +286,7 @@ class Im2colSpec(Spec):
         """Pixels, then channels."""
         return (
             Side("pixels_per_column", self.pixels_per_column, rules.MAX_PIXELS),
-            Side("channels_per_pixel", self.channels_per_pixel, rules.MAX_BOX_SIDE),
+            Side("channels_per_pixel", self.channels_per_pixel, MAX_BOX_SIDE),
         )
 
     def with_sides(self, values: Sequence[int]) -> Self:

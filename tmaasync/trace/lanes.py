@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
 from tmaasync.trace.rings import Ring, find_rings
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
 
-_WARP, _WARPGROUP_WARPS = 32, 4
 _Events = np.ndarray[Any, Any]
 
 
@@ -133,7 +133,7 @@ def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
     groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
     for warp in sorted(deeds):
         if any(deed[0] not in _MEETINGS for deed in deeds[warp]):
-            groups[warp // _WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
+            groups[warp // WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
     return (tuple(warps) for warps in groups.values())
 
 
@@ -141,13 +141,13 @@ def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
     """What each warp does at all; sequences and times differ between warps that are alike."""
     deeds: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     names = ("kind", "shared", "barrier", "phase", "other", "bytes")
-    columns = [events["thread"] // _WARP, *(events[name] for name in names)]
+    columns = [events["thread"] // WARP_THREADS, *(events[name] for name in names)]
     if len(events):
         distinct = np.unique(np.stack([column.astype(np.int64) for column in columns], 1), axis=0)
         for warp, kind, *rest in distinct.tolist():
             if kind in (EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED):
-                first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
-                for member in range(first, first + _WARPGROUP_WARPS):
+                first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
+                for member in range(first, first + WARPGROUP_WARPS):
                     deeds[member].add((kind, 0))
             else:
                 deeds[warp].add((kind, *rest))
@@ -155,7 +155,9 @@ def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
 
 
 def _loads(events: _Events, warps: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    issued = (events["kind"] == EventKind.LOAD_ISSUED) & np.isin(events["thread"] // _WARP, warps)
+    issued = (events["kind"] == EventKind.LOAD_ISSUED) & np.isin(
+        events["thread"] // WARP_THREADS, warps
+    )
     chosen = events[issued]
     return tuple(zip(chosen["time"].tolist(), chosen["sequence"].tolist(), strict=True))
 
@@ -201,7 +203,7 @@ def _waits(events: _Events, end: int) -> Iterator[tuple[int, Any, int, int]]:
 
 
 def _wait(record: Any, begin: Any, end: Any) -> tuple[int, Any, int, int]:
-    return int(record["thread"]) // _WARP, record, int(begin), int(end)
+    return int(record["thread"]) // WARP_THREADS, record, int(begin), int(end)
 
 
 def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
@@ -255,14 +257,14 @@ def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
     """Each wgmma with the four warps of its warpgroup, each store with its warp."""
     seen: set[tuple[int, int]] = set()
     for record in events[np.isin(events["kind"], (EventKind.MMA_ISSUED, EventKind.STORE_ISSUED))]:
-        warp, sequence = int(record["thread"]) // _WARP, int(record["sequence"])
+        warp, sequence = int(record["thread"]) // WARP_THREADS, int(record["sequence"])
         if record["kind"] == EventKind.STORE_ISSUED:
             yield record, range(warp, warp + 1)
             continue
-        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
         if (first, sequence) not in seen:
             seen.add((first, sequence))
-            yield record, range(first, first + _WARPGROUP_WARPS)
+            yield record, range(first, first + WARPGROUP_WARPS)
 
 
 # --- spans as such ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, barrier_name, offset_name
 from tmaasync.trace.lanes import Activity
 
@@ -20,7 +21,6 @@ ACTIVITIES = tuple(Activity)
 """What the numbers in `Spans.activity` stand for."""
 
 _Array = np.ndarray[Any, Any]
-_WARP, _WARPGROUP_WARPS = 32, 4
 _ELEMENT = re.compile(r"(.*)\[\d+\]")
 _NUMBER = {activity: number for number, activity in enumerate(ACTIVITIES)}
 _LOADS = (EventKind.LOAD_ISSUED, EventKind.LOAD_LANDED)
@@ -121,7 +121,7 @@ def _waits(events: _Array, threads: _Array) -> Spans:
     ends = _cluster_ends(events)
     return Spans(
         block=_blocks(waits),
-        warp=waits["thread"].astype(np.int64) // _WARP,
+        warp=waits["thread"].astype(np.int64) // WARP_THREADS,
         activity=_activities(waits, events),
         barrier=waits["barrier"].astype(np.int64),
         begin=np.concatenate([mine["time"][last - 1], mine["time"][opened]]).astype(np.int64),
@@ -195,12 +195,12 @@ def _work(
     """What is under way from its issue, of wgmma on all four warps of the warpgroup."""
     issued = threads[threads["kind"] == begins]
     over = _over(events, ends, _sequences(issued, begins), _cluster_ends(events))
-    warp = issued["thread"].astype(np.int64) // _WARP
+    warp = issued["thread"].astype(np.int64) // WARP_THREADS
     copies = 1
     if begins == EventKind.MMA_ISSUED:
-        copies = _WARPGROUP_WARPS
-        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
-        warp = (first[:, None] + np.arange(_WARPGROUP_WARPS)).reshape(-1)
+        copies = WARPGROUP_WARPS
+        first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
+        warp = (first[:, None] + np.arange(WARPGROUP_WARPS)).reshape(-1)
     return Spans(
         block=np.repeat(_blocks(issued), copies),
         warp=warp,

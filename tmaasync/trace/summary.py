@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, warp_names
 from tmaasync.trace.spans import ACTIVITIES, Spans, find_spans, thing
@@ -20,7 +21,6 @@ __all__ = ["Role", "Share", "Summary", "summarize"]
 
 _Array = np.ndarray[Any, Any]
 _Names = dict[int, str]
-_WARP, _WARPGROUP_WARPS = 32, 4
 _DEEDS = {
     EventKind.LOAD_ISSUED: "loads",
     EventKind.MMA_ISSUED: "multiplies",
@@ -124,12 +124,14 @@ def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozense
     """What each warp does at all, in any block; warps that only meet the others are left out."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
-        for warp in np.unique(threads["thread"][threads["kind"] == kind] // _WARP).tolist():
-            first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        for warp in np.unique(threads["thread"][threads["kind"] == kind] // WARP_THREADS).tolist():
+            first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
             is_mma = kind == EventKind.MMA_ISSUED
-            for member in range(first, first + _WARPGROUP_WARPS) if is_mma else (warp,):
+            for member in range(first, first + WARPGROUP_WARPS) if is_mma else (warp,):
                 profiles[member].add(deed)
-    for warp in np.unique(threads["thread"][threads["kind"] == EventKind.ARRIVE] // _WARP).tolist():
+    for warp in np.unique(
+        threads["thread"][threads["kind"] == EventKind.ARRIVE] // WARP_THREADS
+    ).tolist():
         profiles[warp].add(EventKind.ARRIVE)
     meetings: dict[int, set[object]] = defaultdict(set)
     for warp, activity, barrier in _distinct(spans.warp, spans.activity, spans.barrier):
@@ -141,7 +143,7 @@ def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozense
 def _roles(profiles: dict[int, frozenset[object]]) -> dict[str, tuple[int, ...]]:
     groups: dict[tuple[int, frozenset[object]], list[int]] = defaultdict(list)
     for warp, profile in profiles.items():
-        groups[warp // _WARPGROUP_WARPS, profile].append(warp)
+        groups[warp // WARPGROUP_WARPS, profile].append(warp)
     return {warp_names(warps): tuple(warps) for warps in groups.values()}
 
 
@@ -187,5 +189,5 @@ def _whom(trace: Trace, activity: Activity, offsets: list[int], names: _Names) -
         return ()
     events = trace.events
     arrive = (events["kind"] == EventKind.ARRIVE) & np.isin(events["barrier"], offsets)
-    warps = np.unique(events["thread"][arrive & (events["thread"] != NOBODY)] // _WARP)
+    warps = np.unique(events["thread"][arrive & (events["thread"] != NOBODY)] // WARP_THREADS)
     return tuple(dict.fromkeys(names[warp] for warp in warps.tolist() if warp in names))

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from tmaasync._elements import Element, element
+from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError
 
 __all__ = [
@@ -24,7 +25,6 @@ INSTRUCTION_M = 64
 INSTRUCTION_K_BYTES = 32
 """Depth of one instruction, in bytes of a row of either operand."""
 
-_WARPGROUP_THREADS = 128
 _REGISTER_BYTES = 4
 _FLOAT_COLUMNS = tuple(range(8, 257, 8))
 _INTEGER_COLUMNS = (8, 16, 24, *range(32, 257, 16))
@@ -111,7 +111,7 @@ class MmaForm:
         [128, 64]
         """
         itemsize = element(self.accumulator).itemsize
-        return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // _WARPGROUP_THREADS
+        return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // WARPGROUP_THREADS
 
     def instruction(self, n: int) -> str:
         """The instruction's name with shape and types.

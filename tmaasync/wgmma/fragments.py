@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tmaasync.errors import ArgumentError
 from tmaasync.wgmma.forms import INSTRUCTION_M, operand_element
 
@@ -16,7 +17,6 @@ __all__ = ["a_fragment", "accumulator_fragment"]
 
 _Places = npt.NDArray[np.int64]
 
-_THREADS = 128
 _REGISTERS_OF_A = 4
 _REGISTER_BYTES = 4
 
@@ -44,7 +44,7 @@ def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
         raise ArgumentError(
             f"columns is {columns}; sums come in blocks of 8 columns. Use a multiple of 8."
         )
-    thread = np.arange(_THREADS)[:, None]
+    thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(columns // 2)[None, :]
     return _warp_row(thread) + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
 
@@ -70,7 +70,7 @@ def a_fragment(dtype: object) -> tuple[_Places, _Places]:
     """
     itemsize = operand_element(dtype, "dtype").itemsize
     held = _REGISTER_BYTES // itemsize
-    thread = np.arange(_THREADS)[:, None]
+    thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(_REGISTERS_OF_A * held)[None, :]
     register = i // held
     return (
@@ -80,4 +80,4 @@ def a_fragment(dtype: object) -> tuple[_Places, _Places]:
 
 
 def _warp_row(thread: _Places) -> _Places:
-    return thread // 32 * (INSTRUCTION_M // 4) + thread % 32 // 4
+    return thread // WARP_THREADS * (INSTRUCTION_M // WARPGROUP_WARPS) + thread % WARP_THREADS // 4

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tmaasync._elements import Element
+from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle, SwizzleMode
 from tmaasync.wgmma.descriptor import MatrixDescriptor
@@ -29,7 +30,6 @@ __all__ = [
     "compute_b_descriptor_params",
 ]
 
-_UNIT_BYTES = 16
 _GROUP_ROWS = 8  # after which a swizzle repeats
 _WHOLE = slice(None)
 
@@ -343,7 +343,7 @@ def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptor
     group_bytes = _GROUP_ROWS * buffer.swizzle.span_bytes
     is_swizzled = buffer.swizzle is not Swizzle.NONE
     # Swizzled rows of K need no leading distance. Without swizzle the two change places.
-    leading = _UNIT_BYTES if is_swizzled and buffer.is_k_major else panel_bytes
+    leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and buffer.is_k_major else panel_bytes
     if not is_swizzled and not buffer.is_k_major:
         leading, group_bytes = group_bytes, panel_bytes
     return WGMMADescriptorParams(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle
 from tmaasync.wgmma.forms import INSTRUCTION_M, MmaForm, instruction_n
@@ -18,7 +19,6 @@ __all__ = ["WgmmaPlan"]
 
 _REGISTERS_OF_A = 4
 _MAX_REGISTERS = 255
-_WARPGROUP_THREADS = 128
 _SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
 
 
@@ -72,7 +72,7 @@ class WgmmaPlan:
     @property
     def threads(self) -> int:
         """Threads of all warpgroups."""
-        return _WARPGROUP_THREADS * self.warpgroups_m * self.warpgroups_n
+        return WARPGROUP_THREADS * self.warpgroups_m * self.warpgroups_n
 
     @property
     def instruction_n(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.mmas import follow_mmas
 from tmaasync.trace.chip.notes import Notes
@@ -23,8 +24,6 @@ from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, EventKind
 __all__ = ["events_of"]
 
 _Array = np.ndarray[Any, Any]
-_WARPGROUP_WARPS = 4
-_WARP = 32
 
 
 def events_of(notes: Notes) -> _Array:
@@ -220,7 +219,7 @@ class _Log:
         log = follow_mmas(self._notes, self._sequences)
         self._new_sequences(len(log.issued))
         # Its first warp stands for a warpgroup.
-        leads = self._notes.thread // _WARP % _WARPGROUP_WARPS == 0
+        leads = self._notes.thread // WARP_THREADS % WARPGROUP_WARPS == 0
         issued = leads[log.issued]
         sequences = log.issued_sequences[issued]
         self._add(EventKind.MMA_ISSUED, log.issued[issued], sequence=sequences)

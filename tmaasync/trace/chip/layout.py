@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS
+
 __all__ = [
     "BUFFER_DTYPE",
     "CLOCKS_DTYPE",
@@ -48,7 +50,6 @@ BUFFER_DTYPE = np.dtype(
 
 _MAX_BYTES = 1 << 28
 _SLOT_BYTES = 16
-_WARP_THREADS = 32
 
 
 class RecordKind(enum.IntEnum):
@@ -84,7 +85,7 @@ class Layout:
         cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
     ) -> Layout:
         """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
-        warps = -(-math.prod(block) // _WARP_THREADS)
+        warps = -(-math.prod(block) // WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
         blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
@@ -14,7 +15,6 @@ __all__ = ["MmaLog", "follow_mmas"]
 
 _Array = np.ndarray[Any, Any]
 _KINDS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
-_WARP, _WARPGROUP = 32, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class MmaLog:
 def follow_mmas(notes: Notes, first_sequence: int) -> MmaLog:
     """The groups of every warpgroup. Of the notes those of one warp lie together, in order."""
     mine = np.flatnonzero(np.isin(notes.kind, _KINDS))
-    _, warp = _numbered(notes, mine, _WARP)
+    _, warp = _numbered(notes, mine, WARP_THREADS)
     is_commit = notes.kind[mine] == RecordKind.MMA_COMMIT
     committed = _within(np.cumsum(is_commit), is_commit, warp)
     starts = first_sequence + _starts(notes, mine, committed)
@@ -76,7 +76,7 @@ def _within(total: _Array, is_one: _Array, warp: _Array) -> _Array:
 
 def _starts(notes: Notes, mine: _Array, committed: _Array) -> _Array:
     """Where the sequences of each note's warpgroup begin."""
-    count, group = _numbered(notes, mine, _WARPGROUP)
+    count, group = _numbered(notes, mine, WARPGROUP_THREADS)
     sizes = np.zeros(count, np.int64)
     np.maximum.at(sizes, group, committed)
     starts: _Array = (np.cumsum(sizes) - sizes)[group]

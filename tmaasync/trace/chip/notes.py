@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.trace.chip.clock import ChipClock, cycles_of
 from tmaasync.trace.chip.layout import RECORD_DTYPE, WARP_DTYPE, Layout, RecordKind
 
@@ -14,7 +15,6 @@ __all__ = ["Notes", "Places", "read"]
 
 _Array = np.ndarray[Any, Any]
 _ALIGNMENT = 1024
-_WARP = 32
 _SHARED_WINDOW = (1 << 24) - 1
 _RESERVED_BYTES = 1024  # of every block, below its static variables
 
@@ -131,7 +131,7 @@ def _columns(
         kind=kind,
         cluster=places.clusters[block],
         rank=places.ranks[block],
-        thread=numbers[row] % layout.warps_per_block * _WARP + (what >> 5 & 31),
+        thread=numbers[row] % layout.warps_per_block * WARP_THREADS + (what >> 5 & 31),
         began=end - waited * clock.cycle_ns - first,
         end=end - first,
         barrier=np.where(
@@ -161,7 +161,7 @@ def _is_cut(notes: Notes, full: _Array, layout: Layout, places: Places) -> _Arra
     clusters = places.clusters[blocks]
     keys = _warp_keys(clusters, places.ranks[blocks], warps)
     order = np.argsort(keys)
-    of_note = _warp_keys(notes.cluster, notes.rank, notes.thread // _WARP)
+    of_note = _warp_keys(notes.cluster, notes.rank, notes.thread // WARP_THREADS)
     which = np.searchsorted(keys[order], of_note)
     is_full = np.isin(of_note, keys)
     last = np.zeros(len(full))
