@@ -21,8 +21,8 @@ from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
+from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
-from tmaasync.trace.launches import Collector, CollectorOf, current_collector
 
 __all__ = [
     "LIMITS",

@@ -27,7 +27,7 @@ from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch, budget_of
 from tmaasync.trace import Collector, Trace, current_collector
-from tmaasync.trace.launches import CollectorOf
+from tmaasync.trace.collector import CollectorOf
 
 __all__ = ["Kernel"]
 

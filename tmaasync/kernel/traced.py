@@ -16,8 +16,8 @@ from tmaasync.emulate.reports import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
 from tmaasync.trace.chip import ChipLaunch, Layout, decode
+from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.launches import CollectorOf
 
 __all__ = ["TRACE_OPTIONS", "ChipTracer"]
 

@@ -11,12 +11,13 @@ people; `find_rings` and `find_lanes` tell what both show.
 """
 
 from tmaasync.trace import chip
+from tmaasync.trace.collector import Collector, current_collector, load, record
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, Event, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.launches import Collector, Trace, current_collector, load, record
 from tmaasync.trace.plot import plot
 from tmaasync.trace.rings import Ring, Stage, StageSpan, StageState, find_rings
 from tmaasync.trace.summary import Role, Share, Summary
+from tmaasync.trace.trace import Trace
 
 __all__ = [
     "EVENT_DTYPE",

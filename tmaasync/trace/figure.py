@@ -15,8 +15,8 @@ from matplotlib.patches import ConnectionPatch, Patch
 
 from tmaasync.trace.events import EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.launches import Trace
 from tmaasync.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
 

@@ -6,16 +6,14 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.rings import Ring, find_rings
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
 
@@ -76,7 +74,7 @@ class Lane:
 
 
 def find_lanes(
-    trace: Trace,
+    trace: LaunchEvents,
     *,
     block: int | Sequence[int],
     rings: Iterable[Ring] | None = None,
@@ -169,7 +167,7 @@ _BEGINS = (EventKind.WAIT_BEGIN,)
 
 
 def _spans_by_warp(
-    trace: Trace, events: _Events, roles: dict[int, Activity], end: int
+    trace: LaunchEvents, events: _Events, roles: dict[int, Activity], end: int
 ) -> dict[int, list[LaneSpan]]:
     spans: dict[int, list[LaneSpan]] = defaultdict(list)
     work = {**_work(events, EventKind.MMA_ISSUED), **_work(events, EventKind.STORE_ISSUED)}
@@ -225,7 +223,7 @@ def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind])
     return Activity.COMPUTING if awaited == EventKind.MMA_ISSUED else Activity.WAITING_STORES
 
 
-def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
+def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
     if activity is Activity.COMPUTING:
         return "wgmma"
     if record["barrier"] == NOTHING:
@@ -235,7 +233,7 @@ def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
     return barrier_name(int(record["kind"]), int(record["barrier"]), trace.name_of)
 
 
-def _work_spans(trace: Trace, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
+def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
     """Every wgmma until it has run, every store until its buffer has been read.
 
     Of the chip's stores those are left out of which nobody saw when they were read.

@@ -10,14 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tmaasync.trace.events import NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.rings import Ring, StageState, find_rings
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["trace_document"]
 
@@ -27,7 +25,7 @@ _Block = tuple[int, int, int]
 _MICROSECONDS = {"step": 1, "ns": 1e-3}
 
 
-def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
+def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
     """The JSON object of the launches, one after the other in time."""
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
@@ -43,7 +41,7 @@ def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def _launch(
-    trace: Trace, began: float, pids: Iterator[int], flows: Iterator[int]
+    trace: LaunchEvents, began: float, pids: Iterator[int], flows: Iterator[int]
 ) -> Iterator[_Record]:
     for cluster in trace.by_cluster():
         loads: dict[int, _Place] = {}
@@ -66,7 +64,7 @@ class _Place:
 class _Process:
     """One block of one launch; knows afterwards where its loads and its stages are drawn."""
 
-    trace: Trace
+    trace: LaunchEvents
     block: _Block
     pid: int
     began: float
@@ -134,7 +132,7 @@ class _Process:
 
 
 def _flows(
-    trace: Trace,
+    trace: LaunchEvents,
     began: float,
     loads: dict[int, _Place],
     stages: dict[tuple[_Block, int], _Track],

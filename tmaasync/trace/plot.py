@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tmaasync.errors import ArgumentError, BackendError
-from tmaasync.trace.launches import Collector, Trace
+from tmaasync.trace.collector import Collector
+from tmaasync.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

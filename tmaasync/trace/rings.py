@@ -13,14 +13,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
+from tmaasync.trace.launch import LaunchEvents
 
 __all__ = ["Ring", "Stage", "StageSpan", "StageState", "find_rings"]
 
@@ -85,7 +83,9 @@ class Ring:
         return sum(stage.state_at(time) is state for stage in self.stages)
 
 
-def find_rings(trace: Trace, *, block: int | Sequence[int] | None = None) -> tuple[Ring, ...]:
+def find_rings(
+    trace: LaunchEvents, *, block: int | Sequence[int] | None = None
+) -> tuple[Ring, ...]:
     """The rings of one block or of all, in the order in which they are first filled."""
     wanted = None if block is None else trace.block_index(block)
     rings: list[Ring] = []

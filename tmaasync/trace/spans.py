@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, barrier_name, offset_name
 from tmaasync.trace.lanes import Activity
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
+from tmaasync.trace.launch import LaunchEvents
 
 __all__ = ["ACTIVITIES", "Spans", "find_spans", "thing"]
 
@@ -79,7 +77,7 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
     return found[1] if found else name
 
 
-def find_spans(trace: Trace) -> Spans:
+def find_spans(trace: LaunchEvents) -> Spans:
     """The waits of all warps, and their wgmma and stores."""
     events = trace.events
     threads = events[events["thread"] != NOBODY]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, warp_names
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.spans import ACTIVITIES, Spans, find_spans, thing
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["Role", "Share", "Summary", "summarize"]
 
@@ -75,7 +73,7 @@ class Summary:
     roles: tuple[Role, ...]
 
 
-def summarize(trace: Trace) -> Summary:
+def summarize(trace: LaunchEvents) -> Summary:
     """The summary of one launch."""
     threads = trace.events[trace.events["thread"] != NOBODY]
     spans = find_spans(trace)
@@ -120,7 +118,7 @@ def _block_times(threads: _Array) -> _Array:
 _MEETINGS = (Activity.WAITING_NAMED, Activity.WAITING_CLUSTER)
 
 
-def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
+def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
     """What each warp does at all, in any block; warps that only meet the others are left out."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
@@ -157,7 +155,7 @@ def _distinct(*columns: _Array) -> Iterator[list[int]]:
 
 
 def _shares(
-    trace: Trace, spans: Spans, warps: tuple[int, ...], time: int, names: _Names
+    trace: LaunchEvents, spans: Spans, warps: tuple[int, ...], time: int, names: _Names
 ) -> list[Share]:
     """Of one role, the largest first. ``time`` is that of all blocks."""
     mine = spans.where(np.isin(spans.warp, warps))
@@ -183,7 +181,9 @@ def _shares(
     return sorted(shares, key=lambda share: -share.share)
 
 
-def _whom(trace: Trace, activity: Activity, offsets: list[int], names: _Names) -> tuple[str, ...]:
+def _whom(
+    trace: LaunchEvents, activity: Activity, offsets: list[int], names: _Names
+) -> tuple[str, ...]:
     """The roles that arrive on mbarriers."""
     if activity in _MEETINGS or offsets == [NOTHING]:
         return ()

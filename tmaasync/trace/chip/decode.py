@@ -9,7 +9,7 @@ from tmaasync.trace.chip.events import events_of
 from tmaasync.trace.chip.layout import Layout
 from tmaasync.trace.chip.notes import Places, read
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.launches import Trace
+from tmaasync.trace.trace import Trace
 
 __all__ = ["ChipLaunch", "decode"]
 
