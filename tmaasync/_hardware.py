@@ -10,6 +10,7 @@ __all__ = [
     "MAX_BLOCK_THREADS",
     "MAX_BOX_SIDE",
     "MAX_CLUSTER_CTAS",
+    "MAX_IM2COL_PIXELS",
     "MAX_SHARED_BYTES",
     "SHARED_LINE_BYTES",
     "STORE_SECTOR_BYTES",
@@ -36,6 +37,9 @@ BOX_START_ALIGNMENT = 128
 
 MAX_BOX_SIDE = 256
 """Elements of one side of a box."""
+
+MAX_IM2COL_PIXELS = 1024
+"""Pixels that one im2col load takes."""
 
 INT32_LIMIT = 1 << 31
 """Coordinates of a tensor map, and counts that a kernel keeps in 32 bits, stay below."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
-from tmaasync._hardware import INT32_LIMIT
+from tmaasync._hardware import INT32_LIMIT, MAX_IM2COL_PIXELS
 from tmaasync._tile.argument import MapForm, MapTile
 from tmaasync._tile.cut import (
     Cut,
@@ -26,7 +26,6 @@ from tmaasync.tensormap import Im2colSpec
 
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
-_MAX_PIXELS = 1024
 _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")
@@ -239,7 +238,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     )
     rows, columns = tile_shape
     channels = columns if swizzle is Swizzle.NONE else swizzle.span_bytes // view.element.itemsize
-    box = (equal_part(rows, _MAX_PIXELS), equal_part(min(channels, columns)))
+    box = (equal_part(rows, MAX_IM2COL_PIXELS), equal_part(min(channels, columns)))
     cut = Cut(view.element, (rows, columns), tuple(box_shape or box), (1, 1), swizzle)
     TensorMapError.raise_for(per_side_violations(2, "box_shape", cut.box_shape))
     spec = Im2colSpec(

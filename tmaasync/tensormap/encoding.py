@@ -24,15 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Im2colSpec, Spec
+from tmaasync.tensormap.fields import Im2colFields, MapFields
 
 __all__ = ["TENSOR_MAP_BYTES", "check_round_trip", "decode", "encode", "encode_words"]
 
@@ -103,13 +101,13 @@ _TYPE_CODE = {
 _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
 
 
-def encode(spec: Spec) -> bytes:
+def encode(spec: MapFields) -> bytes:
     """The 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
     bits = _pack_common(spec) | (_pack_im2col(spec) if form.is_im2col(spec) else _pack_tiled(spec))
     return bits.to_bytes(TENSOR_MAP_BYTES, "little")
 
 
-def encode_words(spec: Spec) -> tuple[int, ...]:
+def encode_words(spec: MapFields) -> tuple[int, ...]:
     """The same as the 16 words of 64 bits that ``CUtensorMap.opaque`` holds."""
     return _words(encode(spec))
 
@@ -134,7 +132,7 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
     return bool(is_im2col), {**common, "dtype": _TYPE_OF_CODE[type_code, is_tf32], **own}
 
 
-def check_round_trip(spec: Spec, data: Any) -> None:
+def check_round_trip(spec: MapFields, data: Any) -> None:
     """Check that the bytes hold nothing but what the spec says.
 
     Raises:
@@ -153,7 +151,7 @@ def check_round_trip(spec: Spec, data: Any) -> None:
 # --- the fields -------------------------------------------------------------------------------
 
 
-def _pack_common(spec: Spec) -> int:
+def _pack_common(spec: MapFields) -> int:
     type_code, is_tf32 = _TYPE_CODE[spec.dtype]
     strides = [stride // TMA_ALIGNMENT for stride in reversed(spec.strides_bytes)]
     return (
@@ -194,7 +192,7 @@ def _unpack_common(bits: int, rank: int) -> dict[str, Any]:
     }
 
 
-def _pack_tiled(spec: Spec) -> int:
+def _pack_tiled(spec: MapFields) -> int:
     return _OUTER_SIDES.pack(*(side.value for side in reversed(spec.sides[:-1])))
 
 
@@ -203,7 +201,7 @@ def _unpack_tiled(bits: int, rank: int) -> dict[str, Any]:
     return {"box_shape": _outermost_first(sides)}
 
 
-def _pack_im2col(spec: Im2colSpec) -> int:
+def _pack_im2col(spec: Im2colFields) -> int:
     lower, upper = _corner_runs(spec.rank)
     return (
         lower.pack(*reversed(spec.lower_corner))

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tmaasync._hardware import (
     INT32_LIMIT,
     INTERLEAVED_ALIGNMENT,
     MAX_BOX_SIDE,
+    MAX_IM2COL_PIXELS,
     MAX_SHARED_BYTES,
     TMA_ALIGNMENT,
 )
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
+from tmaasync.tensormap.fields import Im2colFields, MapFields
 from tmaasync.tensormap.form import is_im2col, is_integer, malformed, rank_of
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Im2colSpec, Spec
 
 __all__ = [
     "CORNER_BITS",
     "ENCODED_BYTES_LIMIT",
     "MAX_ELEMENT_STRIDE",
     "MAX_EXTENT",
-    "MAX_PIXELS",
     "STRIDE_LIMIT",
     "bounding_box",
     "encoded_bytes",
@@ -37,7 +35,6 @@ __all__ = [
     "violations",
 ]
 
-MAX_PIXELS = 1024
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 STRIDE_LIMIT = 1 << 40
@@ -50,7 +47,7 @@ ENCODED_BYTES_LIMIT = 228 * 1024
 _ADDRESS_LIMIT = 1 << 64
 
 
-def violations(spec: Spec) -> tuple[Violation, ...]:
+def violations(spec: MapFields) -> tuple[Violation, ...]:
     """Every broken rule. Rules that join arguments are held back until each is well formed."""
     wrong_form = [*malformed(spec)]
     applied = _RULES_OF_ONE_ARGUMENT if wrong_form else _RULES_OF_ONE_ARGUMENT + _RULES_THAT_JOIN
@@ -60,12 +57,12 @@ def violations(spec: Spec) -> tuple[Violation, ...]:
 # --- what is derived from several arguments ---------------------------------------------------
 
 
-def granule_bytes(spec: Spec) -> int:
+def granule_bytes(spec: MapFields) -> int:
     """What addresses and strides must be multiples of."""
     return INTERLEAVED_ALIGNMENT if spec.interleave is Interleave.B32 else TMA_ALIGNMENT
 
 
-def encoded_bytes(spec: Spec) -> int:
+def encoded_bytes(spec: MapFields) -> int:
     """The bytes of a box as the driver computes and encodes them: sides divided *downwards*.
 
     The hardware rounds up (cuda.h) and ignores the innermost element stride; `box_bytes` counts
@@ -78,7 +75,7 @@ def encoded_bytes(spec: Spec) -> int:
     return elements * spec.dtype.itemsize
 
 
-def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
+def bounding_box(spec: Im2colFields) -> Iterator[tuple[int, int, int]]:
     """Per spatial dimension: its index among them, its index in the shape, pixels between corners.
 
     The driver adds extent and upper corner in signed 32 bits (measured), so extents of 2**31 and
@@ -93,7 +90,7 @@ def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
 # --- rules of one argument --------------------------------------------------------------------
 
 
-def _integers(spec: Spec, argument: str) -> Iterator[tuple[str, int]]:
+def _integers(spec: MapFields, argument: str) -> Iterator[tuple[str, int]]:
     """The well-formed numbers of an argument, each with its name."""
     values: Any = getattr(spec, argument, None)
     if is_integer(values):
@@ -113,7 +110,7 @@ def _power(value: int) -> str:
     return f"2**{value.bit_length() - 1}" if value >= 1 << 16 else str(value)
 
 
-def _rank(spec: Spec) -> Iterator[Violation]:
+def _rank(spec: MapFields) -> Iterator[Violation]:
     if rank_of(spec) is None or spec.rank in spec.RANKS:
         return
     kind = "an im2col map" if is_im2col(spec) else "a tensor map"
@@ -126,7 +123,7 @@ def _rank(spec: Spec) -> Iterator[Violation]:
     yield Violation("shape", spec.shape, f"{kind} has {few} to {many} dimensions", remedy)
 
 
-def _address(spec: Spec) -> Iterator[Violation]:
+def _address(spec: MapFields) -> Iterator[Violation]:
     granule = granule_bytes(spec)
     for argument, value in _integers(spec, "address"):
         if not 0 <= value < _ADDRESS_LIMIT:
@@ -142,11 +139,11 @@ def _address(spec: Spec) -> Iterator[Violation]:
             )
 
 
-def _because(spec: Spec) -> str:
+def _because(spec: MapFields) -> str:
     return " under Interleave.B32" if spec.interleave is Interleave.B32 else ""
 
 
-def _shape(spec: Spec) -> Iterator[Violation]:
+def _shape(spec: MapFields) -> Iterator[Violation]:
     for argument, value in _integers(spec, "shape"):
         remedy = (
             "An empty tensor has nothing to copy: skip the launch"
@@ -156,7 +153,7 @@ def _shape(spec: Spec) -> Iterator[Violation]:
         yield from _outside(argument, value, 1, MAX_EXTENT, remedy)
 
 
-def _strides(spec: Spec) -> Iterator[Violation]:
+def _strides(spec: MapFields) -> Iterator[Violation]:
     granule = granule_bytes(spec)
     for argument, value in _integers(spec, "strides_bytes"):
         if not 0 <= value < STRIDE_LIMIT:
@@ -173,16 +170,16 @@ def _strides(spec: Spec) -> Iterator[Violation]:
             yield Violation(argument, value, rule, remedy)
 
 
-def _element_strides(spec: Spec) -> Iterator[Violation]:
+def _element_strides(spec: MapFields) -> Iterator[Violation]:
     remedy = "Pass 1, or multiply that dimension's strides_bytes instead"
     for argument, value in _integers(spec, "element_strides"):
         yield from _outside(argument, value, 1, MAX_ELEMENT_STRIDE, remedy)
 
 
-def _box(spec: Spec) -> Iterator[Violation]:
+def _box(spec: MapFields) -> Iterator[Violation]:
     limits = {"box_shape": MAX_BOX_SIDE}
     if is_im2col(spec):
-        limits = {"pixels_per_column": MAX_PIXELS, "channels_per_pixel": MAX_BOX_SIDE}
+        limits = {"pixels_per_column": MAX_IM2COL_PIXELS, "channels_per_pixel": MAX_BOX_SIDE}
     for name, limit in limits.items():
         for argument, value in _integers(spec, name):
             parts = -(-value // limit)
@@ -192,7 +189,7 @@ def _box(spec: Spec) -> Iterator[Violation]:
             yield from _outside(argument, value, 1, limit, remedy)
 
 
-def _corners(spec: Spec) -> Iterator[Violation]:
+def _corners(spec: MapFields) -> Iterator[Violation]:
     if not is_im2col(spec) or rank_of(spec) not in CORNER_BITS:
         return
     reach = 1 << CORNER_BITS[spec.rank] - 1
@@ -207,7 +204,7 @@ def _corners(spec: Spec) -> Iterator[Violation]:
                 )
 
 
-def _sm_100_modes(spec: Spec) -> Iterator[Violation]:
+def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
     for argument, remedy in (
         ("dtype", "Unpack the elements, or move them as DataType.UINT8"),
         ("swizzle", "Use Swizzle.B128"),
@@ -232,7 +229,7 @@ _RULES_OF_ONE_ARGUMENT: tuple[Callable[[Any], Iterator[Violation]], ...] = (
 # --- rules that join arguments ----------------------------------------------------------------
 
 
-def _interleave_rank(spec: Spec) -> Iterator[Violation]:
+def _interleave_rank(spec: MapFields) -> Iterator[Violation]:
     if spec.interleave is not Interleave.NONE and spec.rank in (1, 2):
         yield Violation(
             "interleave",
@@ -242,13 +239,13 @@ def _interleave_rank(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _oob_fill(spec: Spec) -> Iterator[Violation]:
+def _oob_fill(spec: MapFields) -> Iterator[Violation]:
     if spec.oob_fill is OOBFill.NAN and not spec.dtype.is_float and not spec.dtype.needs_sm_100:
         rule = f"only floating-point types have a NaN, and dtype is {spec.dtype}"
         yield Violation("oob_fill", spec.oob_fill, rule, "Use OOBFill.ZERO")
 
 
-def _inner_side(spec: Spec) -> Iterator[Violation]:
+def _inner_side(spec: MapFields) -> Iterator[Violation]:
     if not spec.sides or spec.dtype.needs_sm_100:
         return
     argument, value, _ = spec.sides[-1]
@@ -272,7 +269,7 @@ def _inner_side(spec: Spec) -> Iterator[Violation]:
         yield Violation(argument, value, rule, remedy)
 
 
-def _shared_memory(spec: Spec) -> Iterator[Violation]:
+def _shared_memory(spec: MapFields) -> Iterator[Violation]:
     sides = spec.sides
     is_legal = all(1 <= side.value <= side.limit for side in sides) and all(
         1 <= stride <= MAX_ELEMENT_STRIDE for stride in spec.element_strides
@@ -291,7 +288,7 @@ def _shared_memory(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _bounding_box(spec: Spec) -> Iterator[Violation]:
+def _bounding_box(spec: MapFields) -> Iterator[Violation]:
     if not is_im2col(spec) or spec.rank not in CORNER_BITS:
         return
     for index, dim, pixels in bounding_box(spec):
