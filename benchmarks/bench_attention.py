@@ -1,12 +1,12 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with the same
-keys in pages in random order, and against ops.attention on as many tokens in entries of one length
-that make as many FLOPs. Operands in float8, with a scale each on the GPU: ops.attention against
+Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with a paged KV
+cache whose pages lie in random order, and against ops.attention on as many tokens in entries of one
+length that make as many FLOPs. FP8 operands, with a scale each on the GPU: ops.attention against
 itself, and against cuDNN, in bfloat16.
 
 Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
-results file. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
+results. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
 column.
 """
 
@@ -20,7 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import host_race, plain_race, race, record
+from race import (
+    geometric_mean,
+    host_race,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -146,7 +155,7 @@ def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
         last = rows + case.positions - case.rows
         scores = scores.masked_fill(columns[None] > last[:, None], -torch.inf)
     wanted = scores.softmax(-1) @ v[-1, :, kv_head].double()
-    error = ((got[-1, rows, head].double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got[-1, rows, head], wanted)
     if not error < TOLERANCE[case.dtype]:
         raise SystemExit(f"{case.label}: relative error {error:.2e}")
 
@@ -164,12 +173,10 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
     pair = {name: candidates[name] for name in ("tmaasync", reference)}
     row["interleaved"] = plain_race(pair, reference=reference)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
-    ratio = row[f"speed_over_{reference}"]["tmaasync"]
     print(
-        f"{case.label:48s} {rates}  {ratio['median']:.3f} x {reference} "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f}), interleaved "
+        f"{case.label:48s} {rates}  {speed_text(row, reference)}, interleaved "
         f"{row['interleaved']['tmaasync']['median']:.3f}",
         flush=True,
     )
@@ -217,7 +224,7 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     }
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
     row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
     ratio = row["speed_over_bfloat16"]["tmaasync"]
     print(f"{row['case']:56s} {rates}  {ratio['median']:.3f} x bfloat16", flush=True)
@@ -225,7 +232,7 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
 
 
 def sweep(case: Case, rounds: int) -> None:
-    """Every blocking of a case side by side, alone and in pairs; the fastest first."""
+    """Time every tile config of a case, alone and in pairs, and print the fastest first."""
     arrays = case.arrays()
     is_float8 = case.dtype == torch.float8_e4m3fn
     out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
@@ -392,10 +399,10 @@ def print_packed(label: str, row: dict[str, Any]) -> None:
 
 
 def measure_host() -> dict[str, Any]:
-    """A call against a launch that is ready: what the host pays.
+    """Time a call against a bound launch: what the host pays.
 
-    Between the two is a launch behind what any safe call asks torch: what the four tensors are, and
-    where they lie.
+    Between the two is a launch after what any safe call asks torch: the type and shape of the four
+    tensors, and their addresses.
     """
     arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, out = arrays
@@ -431,13 +438,14 @@ def measure_host() -> dict[str, Any]:
 def measure_padded(*, short: bool, rounds: int) -> None:
     rows = [measure(case, rounds) for case in cases(short=short)]
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
-        ratios = [
-            row["speed_over_cudnn"]["tmaasync"]["median"]
+        alike = [
+            row
             for row in rows
             if (row["head_dim"], row["causal"]) == (head_dim, causal) and "speed_over_cudnn" in row
         ]
         mask = "causal" if causal else "full"
-        print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
+        if alike:
+            print(f"{head_dim} {mask}: geometric mean {geometric_mean(alike, 'cudnn'):.3f} x cuDNN")
     print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
     print(record("attention_host", [measure_host()]))
 
@@ -446,7 +454,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="three lengths")
-    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
+    parser.add_argument(
+        "--sweep", action="store_true", help="all tile configs; nothing is recorded"
+    )
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
     parser.add_argument("--float8", action="store_true", help="float8 operands only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")

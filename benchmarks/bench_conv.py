@@ -1,7 +1,7 @@
 """ops.conv2d against cuDNN (torch's conv2d on channels_last tensors, cudnn.benchmark on).
 
-Writes section "conv2d" of the results file. Inputs are normally distributed: on zeros the chip
-would clock higher. With --sweep it writes nothing and prints what every blocking reaches.
+Writes section "conv2d" of the results. Inputs are normally distributed: on zeros the chip
+would clock higher. With --sweep it writes nothing and prints what every tile config reaches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import cupy
 import ml_dtypes
 import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
@@ -75,8 +75,8 @@ class Case:
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
-# The shapes of the aim; then others that networks have.
-AIM = (
+# The target shapes; then others that networks have.
+TARGETS = (
     Case(128, 128, 128, 28),
     Case(128, 256, 256, 14),
     Case(32, 320, 320, 64),
@@ -123,14 +123,14 @@ class Arrays:
     def check(self) -> None:
         """Against float64 on the GPU, on the last image."""
         self.out.fill_(math.nan)
-        got = self.ours()[-1:].double()
+        got = self.ours()[-1:]
         images, filters = (
             array.double().permute(0, 3, 1, 2) for array in (self.images[-1:], self.filters)
         )
         bias = None if self.bias is None else self.bias.double()
         wanted = torch.nn.functional.conv2d(images, filters, bias, **self.case.window)
         wanted = (wanted.relu() if self.case.epilogue else wanted).permute(0, 2, 3, 1)
-        error = ((got - wanted).norm() / wanted.norm()).item()
+        error = relative_error(got, wanted)
         if not error < TOLERANCE or bool(self.out.isnan().any()):
             raise SystemExit(f"{self.case.label}: relative error {error:.2e}")
 
@@ -141,29 +141,25 @@ def measure(arrays: Arrays, rounds: int, seconds_per_slice: float = 0.1) -> dict
     candidates = {"tmaasync": arrays.ours, "torch": arrays.theirs}
     row: dict[str, Any] = {"case": case.label}
     row |= race(candidates, rounds=rounds, reference="torch", seconds_per_slice=seconds_per_slice)
-    row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flop)
     return row
 
 
 def report(row: dict[str, Any]) -> str:
-    ratio = row["speed_over_torch"]["tmaasync"]
-    return (
-        f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {ratio['median']:.3f} x torch "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f})"
-    )
+    return f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {speed_text(row, 'torch')}"
 
 
 # --- the sweep --------------------------------------------------------------------------------
 
 
 def sweep(rounds: int) -> None:
-    """Every blocking of every shape; then the best with other walks and rings."""
+    """Race every tile config of every shape; then the best with other schedules and rings."""
     candidates = [
         Blocking(consumers, n, cluster, rows=rows)
         for (consumers, rows, n), cluster in itertools.product(RATE, (1, 2, 4))
     ]
     compile_all(candidates)
-    for case in AIM:
+    for case in TARGETS:
         arrays = Arrays(case)
         found = swept(arrays, candidates, rounds)
         others = [
@@ -197,7 +193,7 @@ def sweep_chunks(rounds: int) -> None:
 def swept(
     arrays: Arrays, blockings: Iterable[Blocking], rounds: int
 ) -> list[tuple[float, Blocking, str]]:
-    """What each blocking reaches, the fastest first."""
+    """Return what each tile config reaches, the fastest first."""
     results = []
     for blocking in blockings:
         with_blocking(blocking)
@@ -211,7 +207,7 @@ _CHOOSE: Callable[..., Blocking] = choose_blocking
 
 
 def with_blocking(blocking: Blocking | None) -> None:
-    """Have ops.conv2d take this blocking, or its own choice again."""
+    """Have ops.conv2d take this tile config, or its own choice again."""
     plans.choose_blocking = _CHOOSE if blocking is None else lambda *_: blocking
     plans.plan_for.cache_clear()
     operation._PLANS = PlanCache()
@@ -237,7 +233,7 @@ def compiled(blocking: Blocking) -> object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="the shapes of the aim only")
+    parser.add_argument("--short", action="store_true", help="the target shapes only")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument(
         "--chunks", action="store_true", help="few channels, in chunks of any width"
@@ -252,13 +248,11 @@ def main() -> None:
         sweep_chunks(min(options.rounds, 3))
         return
     rows = []
-    for case in AIM if options.short else (*AIM, *OTHERS):
+    for case in TARGETS if options.short else (*TARGETS, *OTHERS):
         rows.append(measure(Arrays(case), options.rounds))
         print(f"{case.label:56s} {report(rows[-1])}", flush=True)
-    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
-    aim = medians[: len(AIM)]
-    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x torch")
-    print(f"of the shapes of the aim {math.prod(aim) ** (1 / len(aim)):.3f} x torch")
+    print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
+    print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
     print(record("conv2d", rows))
 
 

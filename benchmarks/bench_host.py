@@ -1,4 +1,4 @@
-"""What the host pays: making a tile, and launching. Writes section "host" of the results file.
+"""What the host pays: making a tile, and launching. Writes section "host" of the results.
 
 Every candidate of a group does the same work; microseconds per call, the device drained between.
 """

@@ -1,10 +1,10 @@
-"""fp8 products against cuBLAS: a scale per matrix, and a scale per block of 128.
+"""FP8 matmul against cuBLAS: a scale per matrix, and block-scaled.
 
-Writes the sections "fp8_matmul" (ops.matmul beside torch._scaled_mm, with and without its fast
-accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul beside torch's scaled_mm with
-BlockWise1x128 and BlockWise128x128) of the results file. A peer that refuses a case is left out of
-it. Products of few rows run as CUDA graphs over operands that no cache holds. `--blockings` races
-every blocking of ops.scaled_matmul instead, and writes nothing.
+Writes sections "fp8_matmul" (ops.matmul against torch._scaled_mm, with and without its fast
+accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul against torch's scaled_mm with
+BlockWise1x128 and BlockWise128x128) of the results. A peer that refuses a case is left out of it.
+Matmuls of few rows run as CUDA graphs over operands that no cache holds. `--sweep` races every tile
+config of ops.scaled_matmul instead, and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES
-from race import captured, race, record
+from race import captured, geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
 from tmaasync.ops import scaled_gemm
@@ -29,7 +28,7 @@ SHAPES = ((7168, 16384), (24576, 1536), (7168, 2048), (4096, 7168))
 ROWS = (4096, 128)
 FP8 = torch.float8_e4m3fn
 LARGEST = 448.0
-# Of the output's rounding to bfloat16, and of what the tensor cores drop of long sums.
+# For the output's rounding to bfloat16, and what the tensor cores drop of long accumulations.
 TOLERANCE = {"tensor": 3e-2, "block": 4e-3}
 
 Runs = dict[str, Callable[[], Any]]
@@ -57,7 +56,7 @@ def by_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_blocks(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales of 128 x 128, [rows / 128, columns / 128], the latter padded to a multiple of 4."""
+    """Scales of 128 x 128, [rows / 128, columns / 128], the columns padded to a multiple of 4."""
     rows, columns = matrix.shape
     blocks = matrix.view(rows // 128, 128, columns // 128, 128)
     scales = blocks.abs().amax((1, 3)) / LARGEST
@@ -73,9 +72,9 @@ def spread(quantised: torch.Tensor, scales: torch.Tensor, *, rows: int) -> torch
 
 
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, tolerance: float) -> None:
-    """Against float64 products [rows, K] [N, K] on rows drawn at random."""
+    """Compare with float64 [rows, K] @ [N, K].T on rows drawn at random."""
     wanted = a @ b.T
-    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got, wanted)
     if not error < tolerance:
         raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.T.shape)}: relative error {error:.2e}")
 
@@ -174,20 +173,17 @@ def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     row |= race(
         runs, rounds=rounds, reference=reference, seconds_per_slice=0.1, works_per_call=works
     )
-    row["tflop_per_s"] = {
-        name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()
-    }
+    row["tflop_per_s"] = tera_per_second(row, 2 * m * n * k)
     return row
 
 
-def told(row: dict[str, Any]) -> str:
+def report(row: dict[str, Any]) -> str:
     figures = ", ".join(f"{name} {figure:.0f}" for name, figure in row["tflop_per_s"].items())
-    ratios = row.get("speed_over_torch", {}).get("tmaasync")
-    ratio = f"  {ratios['median']:.3f} ({ratios['min']:.3f} to {ratios['max']:.3f})"
-    return f"{row['case']:28s} TFLOP/s: {figures}{ratio if ratios else ''}"
+    speed = f"  {speed_text(row, 'torch')}" if "speed_over_torch" in row else ""
+    return f"{row['case']:28s} TFLOP/s: {figures}{speed}"
 
 
-# --- every blocking -------------------------------------------------------------------------------
+# --- every tile config ----------------------------------------------------------------------------
 
 
 def multiprocessors() -> int:
@@ -247,11 +243,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["tensor", "block"], help="one of the two sections")
-    parser.add_argument("--blockings", action="store_true", help="see above")
+    parser.add_argument("--sweep", action="store_true", help="race tile configs instead")
     options = parser.parse_args()
     torch.manual_seed(0)
     shapes = [(m, n, k) for m in ROWS for n, k in SHAPES]
-    if options.blockings:
+    if options.sweep:
         for shape in shapes:
             race_blockings(*shape, options.rounds)
         return
@@ -265,12 +261,10 @@ def main() -> None:
         rows = []
         for m, n, k in sizes:
             rows.append(measure(case, m, n, k, options.rounds))
-            print(told(rows[-1]), flush=True)
-        raced = [
-            row["speed_over_torch"]["tmaasync"]["median"] for row in rows if "torch" in row["us"]
-        ]
+            print(report(rows[-1]), flush=True)
+        raced = [row for row in rows if "torch" in row["us"]]
         if raced:
-            print(f"{section}: geometric mean {np.exp(np.mean(np.log(raced))):.3f} x torch")
+            print(f"{section}: geometric mean {geometric_mean(raced, 'torch'):.3f} x torch")
         print(record(section, rows))
 
 

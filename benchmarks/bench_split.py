@@ -1,6 +1,6 @@
 """ops.matmul where the output has few blocks and K is long, against cuBLAS (torch.matmul).
 
-Writes section "split_k" of the results file. With ``--sweep`` nothing is written: blockings are
+Writes section "split_k" of the results. With ``--sweep`` nothing is written: tile configs are
 raced, each interleaved with torch, and printed with their times, best first.
 """
 
@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check, mean, measure
-from race import captured, race, record
+from race import captured, race, record, speed_text
 
 from tmaasync import _arrays, _driver
 from tmaasync._driver.launches import _native
@@ -52,14 +52,14 @@ SHAPES = (
     (32, 7168, 2048),
 )
 FORMS = ((2, 64, 256), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
-# Thread blocks of a cluster: those that share loads, and the parts of K.
+# CTAs of a cluster: how many share loads, and over how many K is split.
 CLUSTERS = (*((1, split) for split in range(1, 9)), (2, 1), (2, 2), (2, 3), (2, 4))
-# Of how many thread blocks a grid is worth a race.
+# How many CTAs a grid must have to be worth a race.
 LEAST_BLOCKS, MOST_BLOCKS = 48, 136
 
 
 def candidates(case: Case) -> Iterator[Blocking]:
-    """Blockings that may be the fastest."""
+    """Yield the tile configs that may be the fastest."""
     m, n = max(case.m, case.n), min(case.m, case.n)
     if n <= FEW_ROWS:
         width = next(width for width in FEW_COLUMNS if width >= n)
@@ -76,7 +76,7 @@ def candidates(case: Case) -> Iterator[Blocking]:
 
 
 def compile_for(blocking: Blocking) -> None:
-    """Put the kernel of this blocking into the cache of compiled kernels."""
+    """Put the kernel of this tile config into the cache of compiled kernels."""
     operand, out = (np.zeros((64, side), ml_dtypes.bfloat16) for side in (64, 64))
     views = [_arrays.view(array) for array in (operand, operand, out)]
     tiles = gemm_tiles(views[0], views[1], views[2], blocking, False, True)
@@ -84,7 +84,7 @@ def compile_for(blocking: Blocking) -> None:
 
 
 def choose(blocking: Blocking | None) -> None:
-    """Have products made in this blocking, or again in the model's; plans are made anew."""
+    """Have ops.matmul take this tile config, or the cost model's again; plans are made anew."""
     plan.default_blocking = default_blocking if blocking is None else lambda *_, **__: blocking
     plan.plan_for.cache_clear()
     operation._LAUNCHES.__init__()
@@ -117,7 +117,7 @@ def sweep(cases: list[Case], rounds: int) -> None:
 
 
 def timed(order: list[Operands], theirs: Any, rounds: int) -> tuple[float, float, float]:
-    """Speed over torch's, and microseconds of a product: ours, torch's."""
+    """Return the speed over torch, and the microseconds of a matmul: ours, torch's."""
     order[0].ours.fill_(math.nan)
     order[0].multiply()
     check(order[0])
@@ -134,13 +134,13 @@ def timed(order: list[Operands], theirs: Any, rounds: int) -> tuple[float, float
 
 def name_of(blocking: Blocking | None) -> str:
     if blocking is None:
-        return "the model's"
+        return "the cost model's"
     form = f"{blocking.consumers} x {blocking.rows} rows, {blocking.block_n} columns"
     return f"{form}, pairs {blocking.cluster}, split {blocking.split}"
 
 
 def clusters_that_run() -> dict[int, int]:
-    """How many clusters of blocks that fill a multiprocessor run at once, by their size."""
+    """Return the max active clusters of CTAs that fill an SM, by cluster size."""
     from cuda.bindings import driver  # noqa: PLC0415
 
     counts = {}
@@ -173,10 +173,10 @@ def main() -> None:
     rows = []
     for case in cases:
         rows.append(measure(case, options.rounds))
-        ratio, us = rows[-1]["speed_over_torch"]["tmaasync"], rows[-1]["us"]
+        us = rows[-1]["us"]
         print(
             f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     print(f"geometric mean: {mean(rows)}")

@@ -1,4 +1,4 @@
-"""What a trace costs: products and copies with and without. Writes section "trace".
+"""What a trace costs: matmuls and copies with and without. Writes section "trace".
 
 A traced launch is timed from its first note to its last, by its own clock; the others by events, a
 few calls in a row, interleaved with it. Cases are long enough that the host keeps ahead.

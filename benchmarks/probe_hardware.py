@@ -3,7 +3,7 @@
 Writes tests/data/hardware_<gpu>.jsonl, a probe per line: facts, not timings.
 
 Every probe runs one instruction in a process that may die: an illegal instruction takes the CUDA
-context with it, so a worker runs probes until one kills it, and the next goes on behind it.
+context with it, so a worker runs probes until one kills it, and the next worker goes on from there.
 """
 
 from __future__ import annotations
@@ -481,7 +481,7 @@ def _cause(error: Exception) -> str:
 
 
 def supervise(indices: list[int], seconds: int) -> dict[int, Any]:
-    """Have workers run these probes; after each death a new worker goes on behind it."""
+    """Have workers run these probes; after each death a new worker goes on from there."""
     results: dict[int, Any] = {}
     left = list(indices)
     while left:

@@ -14,7 +14,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tmaasync._timing import (
     time_interleaved,
 )
 
+_OURS = "tmaasync"
 _PACKAGES = (
     "cupy-cuda13x",
     "torch",
@@ -48,9 +49,9 @@ def race(
     reference: str,
     works_per_call: int = 1,
 ) -> dict[str, Any]:
-    """Time device work: microseconds per piece, and each candidate's speed over the reference's.
+    """Time device work: microseconds per unit, and each candidate's speed over the reference's.
 
-    A call does ``works_per_call`` pieces of it; more than one where they are `captured`.
+    A call does ``works_per_call`` units of work; more than one where they are `captured`.
     """
     calls = calls_per_slice(candidates, seconds_per_slice)
     with clocks_recorded() as clocks:
@@ -99,8 +100,31 @@ def _speeds(timings: Timings[str], reference: str) -> dict[str, Any]:
     }
 
 
+def speed_text(row: Row, reference: str) -> str:
+    """Return our speed over a reference's as benchmarks print it: median and extremes."""
+    ratio = row[f"speed_over_{reference}"][_OURS]
+    return f"{ratio['median']:.3f} x {reference} ({ratio['min']:.3f} to {ratio['max']:.3f})"
+
+
+def geometric_mean(rows: Iterable[Row], reference: str) -> float:
+    """Return the geometric mean of our median speeds over a reference's."""
+    return statistics.geometric_mean(
+        row[f"speed_over_{reference}"][_OURS]["median"] for row in rows
+    )
+
+
+def tera_per_second(row: Row, work: float, digits: int = 1) -> dict[str, float]:
+    """Return each candidate's throughput in 1e12 of the work's unit a second."""
+    return {name: round(work / us / 1e6, digits) for name, us in row["us"].items()}
+
+
+def relative_error(got: Any, wanted: Any) -> float:
+    """Return how far a torch tensor is from one of float64, relative to the norm."""
+    return float((got.double() - wanted).norm() / wanted.norm())
+
+
 def captured(works: Sequence[Callable[[], Any]]) -> Callable[[], None]:
-    """Pieces of work as one CUDA graph, so that short ones are not timed by their host's cost.
+    """Capture units of work in one CUDA graph, so that the host's cost does not count.
 
     They must launch on torch's current stream.
     """

@@ -199,7 +199,7 @@ def test_a_hang_survives_the_way_to_another_process() -> None:
 
 def test_names_come_from_the_same_source_on_the_cpu() -> None:
     planted = PlantedHangs(Emulate(), debug=True)
-    names = barrier_names(planted.kernel._source, "hangs")
+    names = barrier_names(planted.kernel._recipe.source, "hangs")
 
     assert tuple(names(FULL + 8 * index) for index in range(6)) == BARRIERS
 

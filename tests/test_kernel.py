@@ -111,13 +111,13 @@ def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
 def test_what_sm_90a_has_or_does_faster_is_compiled_for_it(word: str) -> None:
     text = f'\nextern "C" __global__ void k() {{ /* {word} */ }}\n'
 
-    assert arch_for(Kernel(text, "k")._source, (9, 0)) == "sm_90a"
+    assert arch_for(Kernel(text, "k")._recipe.source, (9, 0)) == "sm_90a"
 
 
 def test_multicast_is_no_reason_to_refuse_another_architecture() -> None:
     text = '\nextern "C" __global__ void k() { /* async_multicast_load */ }\n'
 
-    assert arch_for(Kernel(text, "k")._source, (10, 0)) == "sm_100"
+    assert arch_for(Kernel(text, "k")._recipe.source, (10, 0)) == "sm_100"
 
 
 def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
@@ -132,7 +132,7 @@ def test_wgmma_on_another_architecture_says_so_before_the_launch() -> None:
     wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
 
     with pytest.raises(BackendError, match="only sm_90a has; this device is sm_100"):
-        arch_for(Kernel(wgmma, "k")._source, (10, 0))
+        arch_for(Kernel(wgmma, "k")._recipe.source, (10, 0))
 
 
 def test_a_gpu_older_than_sm_90_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

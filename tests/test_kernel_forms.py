@@ -13,7 +13,7 @@ from fake_arrays import Cupy, CupyArray
 
 from tmaasync import Kernel, LaunchError, _driver
 from tmaasync._driver import LaunchConfig
-from tmaasync.kernel import kernel as module
+from tmaasync.kernel import builds
 
 SOURCE = 'extern "C" __global__ void fill(float* out, int count, float value) { *out = value; }\n'
 
@@ -52,8 +52,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Kernel, Loaded]:
     monkeypatch.setitem(sys.modules, "cupy", Cupy())
     monkeypatch.setattr(_driver, "require_device", lambda _: limits)
     monkeypatch.setattr(_driver, "on_device", lambda _: nullcontext())
-    monkeypatch.setattr(module, "PreparedLaunch", Launch)
-    monkeypatch.setattr(kernel, "_load", lambda *_, **__: found)
+    monkeypatch.setattr(builds, "PreparedLaunch", Launch)
+    monkeypatch.setattr(builds.CudaBuild, "load", lambda *_, **__: found)
     return kernel, found
 
 

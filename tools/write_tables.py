@@ -34,7 +34,7 @@ _UNITS = {
 }
 _RATIOS = ("speed_over_", "cost_over_")
 _OURS = "tmaasync"
-# The ratio in shorter turns, where it was measured too: see docs/benchmarks.md.
+# The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
 _SHORTER = ("interleaved", "burst")
 
 

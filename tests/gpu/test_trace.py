@@ -299,7 +299,7 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
     names = {event.barrier_name for event in only(kept).of(kind="load_issued")}
 
     try:
-        emulate.build(kernel._source, kernel.name)
+        emulate.build(kernel._recipe.source, kernel.name)
     except BackendError:
         assert all(name is not None and name.startswith("offset ") for name in names)
     else:

@@ -148,7 +148,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_kernel_has_no_finding(name: str) -> None:
-    source = SHIPPED[name]()._source
+    source = SHIPPED[name]()._recipe.source
 
     assert check(source, arch_for(source, (9, 0))) == []
 

@@ -19,6 +19,7 @@ __all__ = [
     "allow_large_clusters",
     "allow_shared_bytes",
     "function_handle",
+    "max_active_clusters",
     "parameter_sizes",
 ]
 
@@ -296,6 +297,11 @@ def allow_large_clusters(function: Any) -> None:
         driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
         1,
     )
+
+
+def max_active_clusters(function: Any, config: LaunchConfig) -> int:
+    """How many clusters of this launch run at once on the current context's device."""
+    return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from tmaasync.emulate.run import (
     Extent,
     Schedule,
     current_schedule,
+    max_active_clusters,
     scheduled,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "Schedule",
     "build",
     "current_schedule",
+    "max_active_clusters",
     "scheduled",
 ]

@@ -31,6 +31,7 @@ __all__ = [
     "Extent",
     "Schedule",
     "current_schedule",
+    "max_active_clusters",
     "scheduled",
 ]
 
@@ -42,6 +43,17 @@ LIMITS = DeviceLimits(
     threads_per_block=MAX_BLOCK_THREADS,
 )
 """What the emulated device allows: what an H200 does."""
+
+_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
+
+
+def max_active_clusters(size: int) -> int:
+    """How many clusters of ``size`` blocks the emulated device runs at once, one block per SM.
+
+    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
+    """
+    return _ACTIVE_CLUSTERS.get(size, LIMITS.multiprocessors // size)
+
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}

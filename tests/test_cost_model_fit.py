@@ -1,4 +1,4 @@
-"""The model of blockings under the power limit has the constants that the recorded times give."""
+"""The cost model under the power limit has the constants that the recorded times give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from result_files import Section, write_section
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops.gemm import blocking as model
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_blockings.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_model.py"))
 (RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
 
 
@@ -27,12 +27,12 @@ def test_the_constants_are_those_of_the_fit() -> None:
 
 
 def raced(row: dict[str, Any]) -> dict[Blocking, float]:
-    """The times of a product's blockings, however they are walked."""
+    """Return the times of a matmul's tile configs, whatever their schedule."""
     return {
         Blocking(**{name: value for name, value in one.items() if name not in ("us", "group_m")}): (
             one["us"]
         )
-        for one in sorted(row["blockings"], key=lambda one: -one["us"])
+        for one in sorted(row["tile_configs"], key=lambda one: -one["us"])
     }
 
 
@@ -56,8 +56,8 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
     assert missed == ["bfloat16 1536 x 1536 x 1536"]
 
 
-def test_every_product_was_raced_in_two_blockings_or_more(tmp_path: Path) -> None:
+def test_every_matmul_was_raced_in_two_tile_configs_or_more(tmp_path: Path) -> None:
     assert len(RECORDED) >= 20
-    assert all(len(row["blockings"]) > 1 for row in RECORDED)
+    assert all(len(row["tile_configs"]) > 1 for row in RECORDED)
     write_section(tmp_path / "gpu" / "matmul.jsonl", Section({}, []))
     assert list(SCRIPT["recorded"](tmp_path)) == []

@@ -1,8 +1,7 @@
-"""Blockings of ops.matmul side by side: what tools/fit_blockings.py fits the model of tuning.md to.
+"""Tile configs of ops.matmul timed side by side: what tools/fit_cost_model.py fits the model to.
 
-Writes section "blockings" of the results file, anew behind every product. Turns are sustained, and
-in an order drawn anew for every round: what runs behind something lighter or heavier does so by
-chance.
+Writes section "tile_configs" of the results, anew after every matmul. Slices are sustained, in an
+order drawn anew for every round: what runs after something lighter or heavier does so by chance.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "sid
 
 
 def candidates(case: Case) -> list[Blocking]:
-    """The model's best and large ones, alone and, unless their groups take turns, in pairs."""
+    """Return the cost model's best and the large ones, alone and, unless ping-pong, in pairs."""
     sides = (case.m, case.n, case.k, MULTIPROCESSORS)
     best = ranked(*sides, on_lines=case.k % 64 == 0)[:BEST]
     alone = [replace(one, cluster=1, group_m=16, side_by_side=False) for one in best]
@@ -84,7 +83,7 @@ def measure(case: Case, blockings: list[Blocking], rounds: int) -> dict[str, Any
     us = {name: round(statistics.median(each) / len(order), 3) for name, each in times.items()}
     row = {"case": case.label, "m": case.m, "n": case.n, "k": case.k, "dtype": case.type_name}
     found = [{**_named(one), "us": us[one]} for one in blockings]
-    return {**row, "rounds": rounds, "torch_us": us[None], "blockings": found}
+    return {**row, "rounds": rounds, "torch_us": us[None], "tile_configs": found}
 
 
 def _named(blocking: Blocking) -> dict[str, Any]:
@@ -117,8 +116,8 @@ def main() -> None:
     rows = []
     for case, blockings in found.items():
         rows.append(measure(case, blockings, options.rounds))
-        path = record("blockings", rows)
-        best = min(rows[-1]["blockings"], key=lambda one: one["us"])
+        path = record("tile_configs", rows)
+        best = min(rows[-1]["tile_configs"], key=lambda one: one["us"])
         print(
             f"{case.label:32s} {rows[-1]['torch_us'] / best['us']:.3f} x torch by {best}",
             flush=True,

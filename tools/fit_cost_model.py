@@ -1,6 +1,6 @@
-"""Fits the model of products under the power limit to the recorded times of blockings.
+"""Fits the cost model of matmuls under the power limit to the recorded times of tile configs.
 
-Reads section "blockings" of benchmarks/results, which benchmarks/sweep_blockings.py writes,
+Reads section "tile_configs" of benchmarks/results, which benchmarks/sweep_tile_configs.py writes,
 and prints the constants that tmaasync/ops/gemm/blocking.py has.
 """
 
@@ -22,15 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from result_files import RESULTS, Row, sections
 
 MULTIPROCESSORS = 132
-LEAST_WORK = 4e9  # multiply-adds of a product that is under the power limit
+LEAST_WORK = 4e9  # multiply-adds of a matmul that is under the power limit
 STORES = range(0, 300, 10)
 
 
 class Fit(NamedTuple):
-    """Constants of the model, and how far it is off."""
+    """Constants of the cost model, and its error."""
 
     busiest: float
-    """The exponent of the busiest multiprocessor's work."""
+    """The exponent of the busiest SM's work."""
     loads_to_energy: float
     other_forms: float
     stores_alone: int
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 
 
 def fitted(rows: list[Row]) -> Fit:
-    """The least squares of the logarithms: each product may have a factor of its own."""
+    """Return the least-squares fit of the logarithms; each matmul may have a factor of its own."""
     return min(map(_fitted_with, [rows] * len(STORES), STORES), key=lambda fit: fit.error)
 
 
@@ -60,8 +60,8 @@ def _fitted_with(rows: list[Row], stores_alone: int) -> Fit:
 
 
 def _lines(row: Row, stores_alone: int) -> Iterator[list[float]]:
-    """Of each blocking the logarithms of what the model multiplies, and of its time."""
-    for entry in row["blockings"]:
+    """Yield, for each tile config, the logarithms of the cost model's factors and of its time."""
+    for entry in row["tile_configs"]:
         blocking = Blocking(**{name: value for name, value in entry.items() if name != "us"})
         clusters = blocking.clusters(row["m"], row["n"])
         rounds = -(-clusters // blocking.clusters_at_once(MULTIPROCESSORS))
@@ -73,7 +73,7 @@ def _lines(row: Row, stores_alone: int) -> Iterator[list[float]]:
 def recorded(results: Path = RESULTS) -> Iterator[tuple[str, list[Row]]]:
     """Yield every GPU's folder and its rows."""
     for gpu, name, section in sections(results):
-        if name == "blockings":
+        if name == "tile_configs":
             yield gpu, section.rows
 
 
