@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tmaasync import _torch_internals
+from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArrayTypeError, LaunchError
 
 __all__ = ["current_stream_of", "stream_of"]
@@ -44,11 +44,11 @@ def current_stream_of(frameworks: Iterable[str]) -> Callable[[int], int]:
     # JAX and other frameworks do not tell their stream: their work goes to CuPy's current one.
     if "torch" not in named:
         return _cupy_stream
-    return _common_stream if "cupy" in named else _torch_internals.current_stream()
+    return _common_stream if "cupy" in named else current_stream()
 
 
 def _common_stream(device: int) -> int:
-    torch, cupy = _torch_internals.current_stream()(device), _cupy_stream(device)
+    torch, cupy = current_stream()(device), _cupy_stream(device)
     if torch != cupy:
         raise LaunchError(
             f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "

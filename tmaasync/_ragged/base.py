@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from tmaasync import _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._driver import blank_address
 from tmaasync._elements import Element
 from tmaasync.errors import TensorMapError
 from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
@@ -65,7 +65,7 @@ class RaggedMap(KernelArgument):
         in bounds (the chip touches a map's address for those); the map's extents, innermost first;
         and ``max_length``.
         """
-        blank = _driver.blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]
+        blank = blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]
         outlying = self.descriptor + blank + _packed(reversed(self.spec.shape))
         numbers = _packed(self._numbers())
         return (outlying.ljust(_OUTLYING_BYTES, b"\0") + numbers).ljust(_ARGUMENT_BYTES, b"\0")

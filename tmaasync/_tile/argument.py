@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tmaasync import _arrays
-from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._arrays import ArrayView, current_address, fingerprint, require_current
 from tmaasync._elements import Element
 from tmaasync._tile.cut import Cut
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -64,7 +63,7 @@ class KernelArgument:
     @property
     def is_current(self) -> bool:
         """Whether the array is still where it was."""
-        return _arrays.current_address(self._view) == self._view.address
+        return current_address(self._view) == self._view.address
 
     def check_alive(self, argument: str | None = None) -> None:
         """Check that the array is still where it was.
@@ -75,7 +74,7 @@ class KernelArgument:
         Raises:
             StaleTileError: It was freed, resized or moved since.
         """
-        _arrays.require_current(self._view, argument or self._kind)
+        require_current(self._view, argument or self._kind)
 
 
 class CutSizes:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from tmaasync import _driver
-from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
@@ -257,7 +256,7 @@ class Extent(NamedTuple):
 
 
 # What ragged maps load through where there is nothing in bounds.
-_BLANK = Extent(_driver.blank_address(None), 0, _driver.BLANK_BYTES)
+_BLANK = Extent(blank_address(None), 0, BLANK_BYTES)
 _ADDRESS = struct.Struct("<Q")
 _ALIGNMENT = 128
 

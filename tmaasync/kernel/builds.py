@@ -26,7 +26,7 @@ from tmaasync.kernel.launch import (
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
-from tmaasync.trace.launches import CollectorOf
+from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
     "CudaBuild",
