@@ -1,4 +1,4 @@
-"""From CUDA source to a cubin on disk, cached under a hash of everything that went into it.
+"""Compile CUDA source to a cubin on disk, cached under a hash of everything that went into it.
 
 CuPy's own cache ignores edits to included headers and reaches ``sm_90a`` only by accident, so the
 cubin is built here with NVRTC and handed to CuPy as a file.
@@ -90,7 +90,7 @@ class Program:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the compiler warned of, a line each.
+        """Return the compiler's warnings, a line each.
 
         Its advice on lost speed too (an ignored setmaxnreg, serialised wgmma), which the assembler
         prints as information with a number such as C7508.
@@ -100,7 +100,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What the compiler made of a source on the way to a cubin: its PTX, and what it said."""
+    """The compiler's intermediate results: the PTX of a source, and its log."""
 
     ptx: str
     entries: Mapping[str, Entry]
@@ -109,7 +109,7 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is compiled: the text, the name its errors carry, and where its headers lie."""
+    """A source to compile: its text, its name in errors, and the directories of its headers."""
 
     text: str
     name: str
@@ -186,7 +186,7 @@ def assemble(source: Source, arch: str) -> Assembly:
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """The compiler's version.
+    """Return the compiler's version.
 
     Raises:
         BackendError: There is no NVRTC.
@@ -262,7 +262,7 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
-    """What a compiler said, and the names that the host may have forgotten to supply."""
+    """Return the compiler's errors, with a hint at names that the host may have to supply."""
     names = ", ".join(dict.fromkeys(undefined))
     hint = ""
     if names:
@@ -349,7 +349,7 @@ def _file_text(path: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The same for a file's contents."""
+    """Return the digest of a file's contents."""
     return _read_file(path, path.stat().st_mtime_ns)[1]
 
 
@@ -376,7 +376,7 @@ def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> No
 
 
 def load_facts(path: Path) -> dict[str, Any] | None:
-    """What is known of a cached file; None where there is none or it is not what was written."""
+    """Return the facts of a cached file; None if it is missing or not what was written."""
     try:
         facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
         return facts if digest(path.read_bytes()) == facts["sha256"] else None

@@ -23,7 +23,6 @@ class KernelNode:
     __slots__ = ("_native", "_node", "parameters")
 
     def __init__(self, node: Any) -> None:
-        """Read the node."""
         self._node = node
         (self._native,) = _driver.results("cuGraphKernelNodeGetParams", node)
         self.parameters = _parameters_of(self._native)
@@ -54,7 +53,7 @@ def _parameters_of(native: Any) -> tuple[bytes, ...] | None:
 
 @dataclass(slots=True)
 class GraphNodes:
-    """What a captured graph is made of.
+    """The nodes of a captured graph.
 
     Attributes:
         kernels: Its kernels.

@@ -1,4 +1,4 @@
-"""Where the CUDA C++ of this package lies."""
+"""Paths of this package's CUDA C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pointer to a slice reaches: address, bytes, alignment, and whether it is one piece."""
+"""Memory of a slice, as a kernel reaches it by pointer: address, bytes, alignment, contiguity."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ArrayAccess:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements lie one after the other, the innermost dimension fastest."""
+        """True if the elements lie one after the other, the innermost dimension fastest."""
         return _arrays.is_contiguous(self._view)
 
     def check_bulk(self) -> None:
@@ -128,7 +128,7 @@ def _run_bytes(view: ArrayView) -> int:
 
 
 def bulk_violations(view: ArrayView) -> Iterator[Violation]:
-    """Why bulk copies without a tensor map cannot move an array, whatever their size."""
+    """Yield why bulk copies without a tensor map cannot move an array, whatever their size."""
     if not _arrays.is_contiguous(view):
         yield Violation(
             "array.strides",

@@ -62,7 +62,7 @@ class BarrierWord:
 
     @property
     def missing(self) -> str:
-        """What the current phase still waits for, in words."""
+        """Arrivals and bytes that the current phase still waits for, in words."""
         arrivals = f"{self.pending} of {self.count} arrivals" if self.pending else ""
         if self.tx_count < 0:
             landed = f"the announcement of {-self.tx_count} bytes that have landed"
@@ -75,7 +75,7 @@ class BarrierWord:
         return self.phase & 1 != parity
 
     def arrive(self, count: int = 1) -> BarrierWord:
-        """Take ``count`` arrivals."""
+        """Count ``count`` arrivals."""
         return self._next(count, 0)
 
     def expect_bytes(self, size_bytes: int) -> BarrierWord:
@@ -87,7 +87,7 @@ class BarrierWord:
         return self._next(0, _checked_bytes(self.name, size_bytes))
 
     def complete_tx(self, size_bytes: int) -> BarrierWord:
-        """Let bytes land."""
+        """Credit bytes that have landed."""
         return self._next(0, -_checked_bytes(self.name, size_bytes))
 
     def _next(self, arrivals: int, size_bytes: int) -> BarrierWord:

@@ -123,7 +123,7 @@ class ArrayTypeError(TMAError, TypeError):
 
 
 class BackendError(TMAError, RuntimeError):
-    """What the call needs (driver, GPU, compiler) is absent or too old."""
+    """A requirement of the call (driver, GPU, compiler) is absent or too old."""
 
 
 class CompileError(TMAError, RuntimeError):
@@ -201,7 +201,7 @@ _MAX_RANGES = 4
 
 
 def _named(threads: tuple[int, ...]) -> str:
-    """Them in runs, or how many there are among how many."""
+    """Name the threads in runs; many runs become a count."""
     runs = _ranges(threads)
     if len(runs.split(", ")) <= _MAX_RANGES:
         return f"threads {runs}"
@@ -257,7 +257,7 @@ class HungThreads:
 
 
 class HangError(TMAError, RuntimeError):
-    """On the GPU, in a debug build: a wait took longer than its budget, and the kernel was stopped.
+    """On the GPU, in a debug build: a wait exceeded its budget, and the kernel was stopped.
 
     Attributes:
         kernel: The kernel's name.
@@ -302,7 +302,7 @@ class HangError(TMAError, RuntimeError):
 
 
 class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind
-    """On the CPU: every thread waits and nothing is under way; ``waits`` says who and on what."""
+    """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what."""
 
     def __init__(self, kernel: str, waits: tuple[WaitingThreads, ...]) -> None:
         """Join what the threads wait for into one message."""
@@ -337,7 +337,7 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedAccess:
-    """One of two accesses that race: who made or issued it, by what, and the line in the kernel."""
+    """One of two accesses that race: its thread, its operation, and the line in the kernel."""
 
     block: _Block
     thread: int
@@ -395,7 +395,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
 
 
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
-    """On the CPU: for ``budget_seconds`` of a core nothing came of what a cluster did.
+    """On the CPU: a cluster made no progress for ``budget_seconds`` of a core.
 
     ``looping`` is the block and the thread that runs and never waits; None if threads poll or meet
     again and again. ``waits`` says where every thread of the cluster stands.

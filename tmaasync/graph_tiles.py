@@ -206,7 +206,7 @@ def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
 
 
 def _addresses(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where in a parameter there may be an address, and where the array would lie.
+    """Yield the offsets in a parameter that may be addresses, and the array's address then.
 
     Other numbers are hardly ever as large as the address of an array.
     """
@@ -324,7 +324,7 @@ def _tile_count(tile: Any) -> object:
 
 
 def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]:
-    """Both arrays, of which only the address may differ."""
+    """Return views of both arrays; only the address may differ."""
     old = _arrays.view(captured, argument="captured")
     new = _arrays.view(array, argument="array")
     if old.element != new.element:

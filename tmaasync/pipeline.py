@@ -55,7 +55,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class PipelineState:
-    """Where one role is in a pipeline of ``stages``: stage index, phase and number of steps.
+    """The position of one role in a pipeline of ``stages``: stage index, phase and step count.
 
     ``phase`` is the parity to wait on: it flips each time the index comes back to 0.
 

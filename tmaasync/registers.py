@@ -1,4 +1,4 @@
-"""Who gets how many registers, where warpgroups of one block do different work."""
+"""Registers of producer and consumer warpgroups (``setmaxnreg``)."""
 
 from __future__ import annotations
 
@@ -83,22 +83,22 @@ class RegisterSplit:
 
     @property
     def off(self) -> Self:
-        """The same warpgroups, where nobody gives or takes."""
+        """The same warpgroups without any reallocation."""
         return replace(self, producer=0, consumer=0)
 
     @property
     def is_off(self) -> bool:
-        """Whether all threads keep what they start with."""
+        """True if all threads keep the registers that they start with."""
         return self.consumer == 0
 
     @property
     def threads(self) -> int:
-        """Of the block."""
+        """Threads of the block."""
         return WARPGROUP_THREADS * (self.producers + self.consumers)
 
     @property
     def launch_registers(self) -> int:
-        """What every thread starts with.
+        """Registers that every thread starts with.
 
         The compiler takes it from ``__launch_bounds__``, and no more than consumers will have.
         """
@@ -107,7 +107,7 @@ class RegisterSplit:
 
     @property
     def constants(self) -> Mapping[str, int]:
-        """For ``Kernel(constants=...)``."""
+        """Constants for ``Kernel(constants=...)``."""
         return {"PRODUCER_REGISTERS": self.producer, "CONSUMER_REGISTERS": self.consumer}
 
     def explain(self) -> str:
@@ -137,7 +137,7 @@ def _needed(split: RegisterSplit) -> int:
 
 
 def _most(producers: int, consumers: int, producer: int) -> int:
-    """What is left for each consumer thread."""
+    """Return the registers left for each consumer thread."""
     warpgroups = producers + consumers
     left = warpgroups * _launch_limit(warpgroups) - producers * producer
     return min(_USUAL, left // consumers // _GRANULE * _GRANULE)

@@ -1,4 +1,4 @@
-"""Where a byte of a tile lands in shared memory, and what reading it costs.
+"""Shared-memory offsets of a tile's bytes under a swizzle, and bank conflicts of reading them.
 
 Pure arithmetic on integers and NumPy arrays; ``swizzle.cuh`` holds the same function for kernels.
 Offsets count bytes from the start of the tile, which lies at a multiple of ``Swizzle.alignment``.
@@ -36,7 +36,7 @@ _UNIT_SHIFT = 4  # ... that is applied to bits 4-6, the number of the 16-byte un
 
 
 def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
-    """Where a byte lands that would lie at ``offset_bytes`` without swizzle.
+    """Return the offset of a byte that would lie at ``offset_bytes`` without swizzle.
 
     The number of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9, of which
     ``B32`` keeps one, ``B64`` two and ``B128`` three.
@@ -62,7 +62,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
 
 
 def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
-    """Which unswizzled offset lies at this place: `shared_offset` is its own inverse."""
+    """Return the unswizzled offset of a byte: `shared_offset` is its own inverse."""
     return shared_offset(shared_offset_bytes, swizzle)
 
 
@@ -73,7 +73,7 @@ def tile_offset(
     itemsize: int,
     swizzle: Swizzle = Swizzle.NONE,
 ) -> _Offset:
-    """Where an element of a tile lies in shared memory, in bytes from the start of the tile.
+    """Return an element's offset in shared memory, in bytes from the start of the tile.
 
     The boxes of a tile lie one after the other, the last side of the grid of boxes slowest and the
     others in row-major order. Each box is dense, and the swizzle runs over the whole. When only the
@@ -140,7 +140,7 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
 
 
 def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray[np.int64]:
-    """How many words one access of a warp wants of each bank, phase by phase.
+    """Count the words that one access of a warp reads from each bank, phase by phase.
 
     A phase takes as many passes over the banks as the busiest of them has words to give;
     `bank_conflicts` says which lanes make a phase.

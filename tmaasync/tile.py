@@ -95,7 +95,7 @@ class TMATensorTile(MapTile):
 
     @property
     def spec(self) -> TensorMapSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return replace(self._form.spec, address=self._address)
 
     @property
@@ -105,7 +105,7 @@ class TMATensorTile(MapTile):
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """How many tiles cover the array along each side, outermost first."""
+        """Tiles that cover the array along each side, outermost first."""
         strides = self._form.cut.element_strides
         spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)

@@ -1,4 +1,4 @@
-"""What a launch asks of its arrays: writable, on one device, and still where they were."""
+"""Checks of a launch's arrays: writable, on one device, and still at their address."""
 
 from __future__ import annotations
 
@@ -80,7 +80,6 @@ class _Strided(Protocol):
 
 
 def is_contiguous(layout: _Strided) -> bool:
-    """Whether the elements lie one after the other, the innermost dimension fastest."""
     if 0 in layout.shape:
         return True
     expected = layout.element.itemsize
@@ -93,7 +92,7 @@ def is_contiguous(layout: _Strided) -> bool:
 
 
 def may_overlap(first: ArrayView, second: ArrayView) -> bool:
-    """Whether the arrays' address ranges meet; interleaved arrays meet without sharing a byte."""
+    """Compare the arrays' address ranges; interleaved arrays meet without sharing a byte."""
     if first.device != second.device or first.is_empty or second.is_empty:
         return False
     (low, high), (other_low, other_high) = first.byte_bounds, second.byte_bounds

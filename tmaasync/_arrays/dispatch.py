@@ -1,4 +1,4 @@
-"""Which reader an object's type gets."""
+"""Views and fingerprints of arrays, by the reader for their type."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def guard(arrays: Sequence[object]) -> Guard | None:
 
 
 class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):
-    """How to read the fingerprint of each type seen so far; a look-up is one C call."""
+    """Fingerprint readers by type, filled as types are seen; a look-up is one C call."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Fingerprint | None] | None:
         reader = _reader_for(kind)

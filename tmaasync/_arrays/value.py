@@ -15,7 +15,7 @@ Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
 # A NamedTuple, because a frozen dataclass of nine fields takes four times as long to make, and a
 # launch makes one for every array it is given.
 class ArrayView(NamedTuple):
-    """Where an array lies and how it is laid out, as it was when it was looked at.
+    """The address and layout of an array at the time of the look.
 
     Shape and strides run outermost dimension first, one stride per dimension, in bytes; strides may
     be zero or negative. Equality compares everything but the owner, and the owner by identity.
@@ -43,12 +43,10 @@ class ArrayView(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions the array has."""
         return len(self.shape)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the array has no elements."""
         return 0 in self.shape
 
     @property

@@ -85,7 +85,7 @@ def fatal(result: Any) -> DriverError | None:
 
 @functools.cache
 def device_count() -> int:
-    """How many devices this process can see.
+    """Return the number of devices that this process sees.
 
     Raises:
         BackendError: There is no driver, or it has no device.

@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What a device allows a launch."""
+    """Limits of a device on its launches."""
 
     name: str
     compute_capability: tuple[int, int]

@@ -48,7 +48,7 @@ _HOST_BLANK = ctypes.create_string_buffer(2 * BLANK_BYTES)
 
 @functools.cache
 def blank_address(device: int | None) -> int:
-    """Where there are 256 bytes on a device, or in host memory, as long as the process lives."""
+    """Return the address of 256 bytes, on a device or in host memory, that are never freed."""
     if device is not None:
         return allocate(device, BLANK_BYTES)
     start = ctypes.addressof(_HOST_BLANK)

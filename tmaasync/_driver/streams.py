@@ -20,7 +20,6 @@ def wait_for(stream: int, other: int) -> None:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether launches on this stream are captured into a graph, and so cannot be waited for."""
     driver = bindings.driver()
     result, status = driver.cuStreamIsCapturing(driver.CUstream(stream))
     idle = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
@@ -28,7 +27,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def is_busy(stream: int) -> bool:
-    """Whether work submitted to a stream is still under way, and no kernel of it has died."""
+    """Query a stream for unfinished work; False too if a kernel of it has died."""
     driver = bindings.driver()
     (result,) = driver.cuStreamQuery(driver.CUstream(stream))
     return bool(result.name == "CUDA_ERROR_NOT_READY")

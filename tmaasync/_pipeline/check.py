@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFault:
-    """How a pipeline fails: the shortest run that leads there, what is wrong then, and the remedy.
+    """A failure of a pipeline: the shortest run to it, what is wrong then, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -101,7 +101,7 @@ class _HazardError(ProtocolError):
 
 
 class _State(NamedTuple):
-    """Where everybody is. A position counts the blocks that a role has done since the start."""
+    """Positions of all roles: the steps that each has done since the start."""
 
     full: tuple[BarrierWord, ...]
     empty: tuple[BarrierWord, ...]

@@ -28,7 +28,7 @@ _EXTRA = "extra"
 
 @runtime_checkable
 class StagedTile(Protocol):
-    """What a pipeline asks of a tile; ``TMATensorTile`` has both."""
+    """The part of a tile that a pipeline needs; ``TMATensorTile`` has both."""
 
     @property
     def tile_bytes(self) -> int:

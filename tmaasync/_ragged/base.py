@@ -1,4 +1,4 @@
-"""What all ragged maps share: a tile, and a window of rows below the array."""
+"""Common part of all ragged maps: a tile, and a window of rows below the array."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class RaggedMap(KernelArgument):
     _view: ArrayView
 
     def __init__(self, view: ArrayView, tile: TMATensorTile, max_length: int) -> None:
-        """Use a factory."""
         self._view = view
         self._tile = tile
         self.max_length = max_length
 
     def _numbers(self) -> tuple[int, ...]:
-        """What the struct on the device holds after the ends of the map, 32 bits each."""
+        """Return the 32-bit numbers of the device struct after the extents of the map."""
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
@@ -49,7 +48,7 @@ class RaggedMap(KernelArgument):
 
     @property
     def spec(self) -> TensorMapSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return self._tile.spec
 
     @property

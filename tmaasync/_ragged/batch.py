@@ -29,7 +29,7 @@ _Integers = npt.NDArray[np.int64]
 
 
 class BatchNames(NamedTuple):
-    """What the caller's arguments are called, for error messages."""
+    """Names of the caller's arguments, for error messages."""
 
     lengths: str = "lengths"
     cu_seqlens: str = "cu_seqlens"

@@ -37,7 +37,6 @@ class RaggedTMA3DTile(RaggedMap):
     def __init__(
         self, view: ArrayView, tile: TMATensorTile, max_length: int, chunk_columns: int | None
     ) -> None:
-        """Use `create_ragged_tma_3d_tile`."""
         super().__init__(view, tile, max_length)
         self.chunk_columns = chunk_columns
 
@@ -56,7 +55,6 @@ class RaggedTMA3DTile(RaggedMap):
 
     @property
     def heads(self) -> int:
-        """How many heads the array has."""
         return self._view.shape[1]
 
     @property

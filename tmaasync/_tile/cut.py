@@ -1,4 +1,4 @@
-"""How a tile is cut into boxes, and the rules of every tile."""
+"""Cutting a tile into boxes, and the rules of every tile."""
 
 from __future__ import annotations
 

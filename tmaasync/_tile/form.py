@@ -26,7 +26,7 @@ _MAX_FORMS = 4096
 
 
 class TileOptions(NamedTuple):
-    """How a tile is cut and moved: the arguments of `create_tma_tile`."""
+    """Cut and modes of a tile: the arguments of `create_tma_tile`."""
 
     tile_shape: tuple[int, ...]
     swizzle: Swizzle

@@ -87,7 +87,7 @@ class TMATensorTileIm2col(MapTile):
 
     @property
     def spec(self) -> Im2colSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return replace(self._form.spec, address=self._address)
 
     @property
@@ -123,7 +123,7 @@ class TMATensorTileIm2col(MapTile):
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """How many tiles cover the patch matrix: along its rows, along its columns."""
+        """Tiles that cover the patch matrix: along its rows, along its columns."""
         pairs = zip(self.matrix_shape, self.tile_shape, strict=True)
         return tuple(-(-extent // side) for extent, side in pairs)
 

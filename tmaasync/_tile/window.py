@@ -27,7 +27,7 @@ class Window:
 
     @property
     def reaches(self) -> tuple[int, ...]:
-        """How far the last tap lies from the first."""
+        """Pixels from the first tap to the last."""
         return _reaches(self.taps, self.dilations)
 
     def outputs(self, extents: Sequence[int]) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ class Window:
         return tuple(-(-(extent + up - low) // stride) for extent, low, up, stride in corners)
 
     def first_pixel(self, outputs: Sequence[int]) -> tuple[int, ...]:
-        """Where the first tap is for an output pixel, which may be outside the images."""
+        """Return the pixel under the first tap of an output pixel; it may be outside the images."""
         starts = zip(self.lower_corner, outputs, self.strides, strict=True)
         return tuple(low + output * stride for low, output, stride in starts)
 

@@ -1,4 +1,4 @@
-"""How the commands read addresses, sides and modes from words."""
+"""Parsing of addresses, sides and modes on the command line."""
 
 from __future__ import annotations
 

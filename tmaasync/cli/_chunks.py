@@ -1,4 +1,4 @@
-"""Where the 16-byte chunks of a tile lie in shared memory, and what reading it costs."""
+"""Places of a tile's 16-byte chunks in shared memory, and bank conflicts of reading them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MATRIX_ROWS = 8
 
 
 class Access(StrEnum):
-    """How a warp reads a tile."""
+    """Access pattern of a warp."""
 
     ROW = "row"
     """Every lane a chunk, along the rows."""
@@ -43,12 +43,12 @@ class Access(StrEnum):
 
     @property
     def by_elements(self) -> bool:
-        """Whether a lane reads an element and not 16 bytes."""
+        """True if a lane reads an element and not 16 bytes."""
         return self in (Access.ROW_ELEMENTS, Access.COLUMN)
 
     @property
     def by_matrices(self) -> bool:
-        """Whether it reads eight rows at a time."""
+        """True if it reads eight rows at a time."""
         return self in (Access.LDMATRIX, Access.CORE_MATRIX)
 
 
@@ -62,23 +62,22 @@ class Chunk:
 
     @property
     def name(self) -> str:
-        """Its row, and its number within the row."""
         return f"{self.row}.{self.number}"
 
     @property
     def line(self) -> int:
-        """Which 128 bytes it lies in."""
+        """Number of the 128-byte line."""
         return self.offset // SWIZZLE_CHUNK_BYTES // CHUNKS_PER_LINE
 
     @property
     def place(self) -> int:
-        """Which chunk of the line it is: its four banks."""
+        """Number of the chunk within its line: its four banks."""
         return self.offset // SWIZZLE_CHUNK_BYTES % CHUNKS_PER_LINE
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it takes to read the whole tile: accesses of a warp, and passes over the banks."""
+    """Cost of reading the whole tile: accesses of a warp, and passes over the banks."""
 
     lane_bytes: int
     accesses: int
@@ -98,13 +97,13 @@ class Layout:
     swizzle: Swizzle
 
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Where every element lies, in bytes: (rows, columns)."""
+        """Return the offset of every element in bytes: (rows, columns)."""
         shape = (self.rows, self.columns)
         box = default_box(shape, self.itemsize, self.swizzle)
         return tile_offset((*np.indices(shape),), shape, box, self.itemsize, self.swizzle)
 
     def chunk_offsets(self) -> npt.NDArray[np.int64]:
-        """Where every chunk starts: (rows, chunks of a row)."""
+        """Return the offset of every chunk: (rows, chunks of a row)."""
         return self.offsets()[:, :: SWIZZLE_CHUNK_BYTES // self.itemsize]
 
     def chunks(self) -> Iterator[Chunk]:
@@ -125,11 +124,11 @@ class Layout:
             yield from _groups(places, WARP_THREADS)
 
     def lane_bytes(self, how: Access) -> int:
-        """What a lane reads at once."""
+        """Return the bytes that a lane reads at once."""
         return self.itemsize if how.by_elements else SWIZZLE_CHUNK_BYTES
 
     def cost(self, how: Access) -> Cost:
-        """What reading the whole tile takes."""
+        """Return the cost of reading the whole tile."""
         words = [bank_words(lanes, self.lane_bytes(how)) for lanes in self.accesses(how)]
         passes = [phases.max(axis=1) for phases in words]
         conflicts = [int((each - 1).sum()) for each in passes]

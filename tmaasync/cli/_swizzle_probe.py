@@ -1,4 +1,4 @@
-"""Where the chunks of a tile lie in shared memory when TMA has brought them there."""
+"""Probe of a swizzle: load a tile by TMA and look where its chunks land."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
 
 
 def _plan(view: ArrayView, sides: tuple[int, ...], swizzle: Swizzle) -> CopyPlan | str:
-    """What loads such tiles of the array as it is, or why nothing does."""
+    """Return what loads tiles of the array as it is, or why nothing does."""
     try:
         return plan_copy(view, "shared", tile_shape=sides, swizzle=swizzle)
     except ArgumentError as error:

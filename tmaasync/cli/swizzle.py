@@ -113,7 +113,7 @@ class _Misplaced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Probed:
-    """Where a tile was loaded, how many chunks it has, and which of them lie elsewhere."""
+    """Result of the probe: where a tile was loaded, its chunks, and which of them lie elsewhere."""
 
     on: str
     chunks: int

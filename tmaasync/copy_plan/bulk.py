@@ -48,7 +48,7 @@ def _layout(request: Request) -> Iterator[Violation]:
 
 
 def _region(request: Request) -> tuple[Violation, ...]:
-    """What `BulkTile` says of the memory behind one tile: contiguous, on 16 bytes, of 16 bytes."""
+    """Return the rules of `BulkTile` that the memory of one tile breaks."""
     places = [max(start[0], 0) for start in request.starts]
     strides = request.view.strides_bytes
     offset = sum(place * stride for place, stride in zip(places, strides, strict=True))

@@ -1,4 +1,4 @@
-"""From two ends of a copy to a plan."""
+"""From the two ends of a copy to a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch on the CPU will take, before anything runs."""
+"""Estimate of a launch on the CPU, before anything runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LaunchEstimate:
 
     @property
     def threads(self) -> int:
-        """Of the whole grid."""
+        """Threads of the whole grid."""
         return self.blocks * self.threads_per_block
 
     @property
     def least_seconds(self) -> float:
-        """For threads that do nothing."""
+        """Seconds for threads that do nothing."""
         return self.threads * _SECONDS_PER_THREAD / self.workers
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class LaunchEstimate:
         )
 
     def violations(self, max_threads: int) -> tuple[Violation, ...]:
-        """What speaks against the launch."""
+        """Return the limits that the launch exceeds."""
         return tuple(self._violations(max_threads))
 
     def _violations(self, max_threads: int) -> Iterator[Violation]:

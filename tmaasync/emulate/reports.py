@@ -1,4 +1,4 @@
-"""From what the runtime tells of a launch that went wrong to an exception in the kernel's words."""
+"""From the runtime's report of a failed launch to an exception with names and lines."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def error_of(
 
 
 def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
-    """What the kernel's source calls each offset of its shared memory."""
+    """Return the source's names of offsets in the kernel's shared memory."""
     words = _Words(program, shared_bytes)
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
@@ -108,14 +108,14 @@ class _Words:
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
-        """Where in the kernel's source, as in ``gemm.cu:120``."""
+        """Return the line in the kernel's source, as in ``gemm.cu:120``."""
         if not address:
             return None
         frame = source_frame(self._info.frames(address), self.program.source.name)
         return None if frame is None else f"{frame.file}:{frame.line}"
 
     def name(self, offset: int) -> str | None:
-        """What lies at this offset of shared memory."""
+        """Return the source's name of this offset of shared memory."""
         if offset < self._static:
             return self._info.shared_name(offset)
         # Static variables keep their order, with the dynamic array among them taken out.
@@ -190,7 +190,7 @@ def _access(words: _Words, told: dict[str, Any]) -> EmulatedAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What is most likely missing between two accesses; None stands for any operation."""
+    """The likeliest missing step between two accesses; None stands for any operation."""
 
     before: str | None
     after: str | None

@@ -47,7 +47,7 @@ _ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
 
 
 def max_active_clusters(size: int) -> int:
-    """How many clusters of ``size`` blocks the emulated device runs at once, one block per SM.
+    """Return the number of clusters that the emulated device runs at once, one block per SM.
 
     An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
     """
@@ -60,7 +60,7 @@ _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How threads and copies are interleaved.
+    """The interleaving of threads and copies.
 
     ``round_robin`` runs threads in turn and lands copies in order, as late as it can. ``random``
     draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to it: a warp,
@@ -133,7 +133,7 @@ def scheduled(
 
 
 def current_schedule() -> Schedule:
-    """How launches are interleaved here and now."""
+    """Return the schedule of launches here and now."""
     return _SCHEDULE.get()
 
 
@@ -215,7 +215,7 @@ class EmulatedLaunch:
         collector.add(program.name, config.grid, config.block, config.cluster, events, names)
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
-        """What the launch will take, if that is not too much."""
+        """Estimate the launch; raise if it is too large."""
         size = estimate(self._program, self._config, schedule.workers or _cores())
         LaunchError.raise_for(size.violations(schedule.max_threads))
         return size
@@ -248,7 +248,7 @@ class EmulatedLaunch:
 
 
 class Extent(NamedTuple):
-    """Where an array lies: its address, and the bytes from ``first`` to ``end`` relative to it."""
+    """An array's address, and its bytes from ``first`` to ``end`` relative to it."""
 
     address: int
     first: int

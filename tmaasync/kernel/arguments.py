@@ -1,4 +1,4 @@
-"""From the caller's arguments to the bytes of a kernel's parameters, and where their arrays lie."""
+"""From the caller's arguments to the bytes of a kernel's parameters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def views(args: Sequence[object]) -> list[View]:
 
 
 def placed(views: Iterable[View]) -> Iterator[Placed]:
-    """What lies on a device; of an array of tiles every tile."""
+    """Yield every argument with memory; an array of tiles yields every tile."""
     for view in views:
         if isinstance(view, TMATensorTileArray):
             yield from view
@@ -88,7 +88,7 @@ def common_device(places: Iterable[Placed]) -> int | None:
 
 
 def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Extent]] | None:
-    """Where each argument's arrays lie; None if an argument may hide pointers to others."""
+    """Return the extents of each argument's arrays; None if an argument may hide pointers."""
     hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
         return None
@@ -196,7 +196,7 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
 
 
 def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
-    """What a tile passes: to a parameter of a map's size the map alone."""
+    """Return a tile's bytes; a parameter of a map's size gets the map alone."""
     if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
     return tile.argument

@@ -1,4 +1,4 @@
-"""What a debug build wrote about the waits of a kernel that hung, in the kernel's own words."""
+"""From a debug build's records of a hung kernel's waits to the names of its source."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BarrierName = Callable[[int], str | None]
 
 
 class BarrierWord(NamedTuple):
-    """What an mbarrier's 64 bits say of the phase that has not ended."""
+    """The fields of an mbarrier's 64 bits for the current phase."""
 
     arrivals: int
     missing_arrivals: int
@@ -77,7 +77,7 @@ class BarrierWord(NamedTuple):
 
     @classmethod
     def decode(cls, word: int) -> BarrierWord:
-        """From the bits, which the PTX ISA keeps to itself (docs/hardware.md)."""
+        """Decode the bits, whose layout the PTX ISA leaves open (docs/hardware.md)."""
         return cls(
             arrivals=-_field(word, _ARRIVALS) % _COUNTS,
             missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
@@ -104,7 +104,7 @@ def _signed(value: int, width: int) -> int:
 
 
 def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
-    """The likeliest first."""
+    """Return the likely causes, the likeliest first."""
     arrived, missing_bytes = word.arrivals - word.missing_arrivals, word.missing_bytes
     if word.arrivals == 0:
         yield "these 8 bytes are no mbarrier: init() was not called, or something overwrote it"
@@ -142,7 +142,7 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
 
 
 def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
-    """Who waited for what, warps that waited for the same together.
+    """Return the waiting threads; warps that waited for the same thing are one entry.
 
     Those of the first cluster whose wait took too long come first, and of each part the longest.
 
@@ -191,7 +191,7 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
 
 
 def unrecorded(state: bytes) -> int:
-    """For how many waits there was no record left, from the bytes of a `HANG_STATE`."""
+    """Return the number of waits without a record, from the bytes of a `HANG_STATE`."""
     told = np.frombuffer(state, HANG_STATE)[0]
     return max(0, int(told["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
         0, int(told["waits_of_others"]) - _RECORDS_OF_OTHERS

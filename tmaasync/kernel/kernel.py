@@ -89,7 +89,7 @@ class Kernel:
 
     @property
     def last_trace(self) -> Trace | None:
-        """Of the last launch outside of ``with trace.record()``, if the kernel has ``trace=True``.
+        """The trace of the last launch outside of ``with trace.record()``; needs ``trace=True``.
 
         The other launches of a traced kernel are in what ``record`` gives.
         """
@@ -193,4 +193,4 @@ class Kernel:
 
 
 def _nobody() -> None:
-    """Who takes traces of a kernel that leaves none."""
+    """Return no collector: the kernel leaves no traces."""

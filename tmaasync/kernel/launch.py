@@ -1,4 +1,4 @@
-"""Where and how large a launch is, on which stream, and a function that is ready for it."""
+"""Grid, block, cluster and shared memory of a launch, and a loaded function."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Loaded:
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
-        """Where the module has this variable."""
+        """Return the address of a variable of the module."""
         module: Any = self._module
         return int(module.get_global(name).ptr)
 

@@ -1,4 +1,4 @@
-"""From what the caller wrote and named to what the compiler gets."""
+"""From the caller's source and names to the compiler's input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def source_of(
     include_dirs: Iterable[str | Path] = (),
     options: Iterable[str] = (),
 ) -> Source:
-    """What is compiled, from what `Kernel` takes.
+    """Return the compiler's input for the arguments of `Kernel`.
 
     Raises:
         ArgumentError: There is no such file, or a name or value has no C++ text.
@@ -63,7 +63,7 @@ DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
 
 
 def is_debug(asked: bool | None) -> bool:
-    """Whether to make a debug build: what was asked for, else what the environment says."""
+    """Choose a debug build as asked, else as the environment variable is set."""
     return os.environ.get("TMAASYNC_DEBUG", "0") not in ("", "0") if asked is None else asked
 
 

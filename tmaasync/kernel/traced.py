@@ -82,7 +82,7 @@ class ChipTracer:
     def _noted(
         self, loaded: Loaded, layout: Layout, launch: Callable[[], None], config: LaunchConfig
     ) -> bytes:
-        """What the warps of one launch leave behind."""
+        """Memory for the notes of one launch's warps."""
         device = self._device
         address = _driver.allocate(device, layout.size_bytes)
         try:

@@ -39,7 +39,7 @@ _DRAIN_SECONDS = 3.0
 
 
 def budget_of(asked: float | None) -> float:
-    """How long a wait may take: what was asked for, else what the environment says, else 1 s.
+    """Return the budget of a wait: as asked, else from the environment, else 1 s.
 
     Raises:
         ArgumentError: It is no number above 0.
@@ -167,6 +167,6 @@ class WatchedLaunch(PreparedLaunch):
         return functools.partial(self.launch_at, addresses, stream)
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""
+        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream."""
         with _driver.on_device(self._device), self._watch.watching(stream):
             super().launch_at(addresses, stream)

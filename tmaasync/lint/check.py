@@ -38,7 +38,7 @@ _CODE_RULES = (
 
 
 def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
-    """What every rule finds in a source, in the order of its lines. Needs no GPU.
+    """Return every rule's findings in a source, in the order of its lines. Needs no GPU.
 
     Args:
         source: What is compiled.

@@ -1,4 +1,4 @@
-"""What the compiler's own log says: lost speed, and memory that was meant to be registers."""
+"""Findings from the compiler's log: lost speed, and spilled registers."""
 
 from __future__ import annotations
 

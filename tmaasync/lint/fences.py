@@ -59,14 +59,14 @@ def unfenced_barriers(code: Code) -> Iterator[Finding]:
 
 
 def _fences(code: Code, wanted: Callable[[Instruction], bool]) -> dict[int, set[int]]:
-    """What may run after each fence."""
+    """Return the instructions that may run after each fence."""
     return {
         index: set(code.flow.reached(index, forward_only=True)) for index, _ in code.find(wanted)
     }
 
 
 def _unfenced(code: Code, start: int, fences: dict[int, set[int]]) -> Iterator[Instruction]:
-    """What may run after an instruction, with no fence on any way between.
+    """Return the instructions that may run after one without a fence in between.
 
     A way around a fence is not enough: the threads that take it may be those that never wrote.
     """
@@ -100,7 +100,7 @@ def _symbols(code: Code, operand: str) -> set[str]:
 
 
 def _fills(code: Code, write: Instruction, copy: Instruction) -> bool:
-    """Whether the write is to the buffer that the copy reads: its first byte, plus an index.
+    """True if the write is to the buffer that the copy reads: its first byte, plus an index.
 
     Other buffers (scratch, flags) lie at other offsets or in other variables.
     """

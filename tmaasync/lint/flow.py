@@ -1,4 +1,4 @@
-"""Which instructions of a function may follow which."""
+"""Control flow: which instructions of a function may follow which."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _leaves(instruction: Instruction) -> bool:
 
 
 def _targets(function: Function, last: int) -> Iterable[int]:
-    """Where the instruction at the end of a block leads."""
+    """Return the blocks to which the last instruction of a block leads."""
     instruction = function.instructions[last]
     name = instruction.opcode.split(".")[0]
     if name == "brx":

@@ -1,4 +1,4 @@
-"""Where the tensor map of a copy lies."""
+"""State space of a copy's tensor map."""
 
 from __future__ import annotations
 

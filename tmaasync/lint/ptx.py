@@ -62,7 +62,7 @@ class Instruction:
     scopes: tuple[int, ...] = field(repr=False)
 
     def has(self, *parts: str) -> bool:
-        """Whether all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
+        """True if all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
         own = self.opcode.split(".")
         return all(part in own for part in parts)
 

@@ -1,4 +1,4 @@
-"""What a register's value is made of: the symbols, constants and special registers behind it."""
+"""Values of registers: the symbols, constants and special registers that make them up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Address:
     offset: int
 
     def is_elsewhere(self, other: Address) -> bool:
-        """Whether the two differ by a known number of bytes."""
+        """True if the two differ by a known number of bytes."""
         return self.names == other.names and self.offset != other.offset
 
 
 class Values:
-    """Who writes the registers of one function."""
+    """The writers of the registers of one function."""
 
     def __init__(self, function: Function) -> None:
         self._writers: dict[str, list[Instruction]] = defaultdict(list)

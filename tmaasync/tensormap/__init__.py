@@ -1,4 +1,4 @@
-"""What the 128 bytes of a tensor map say: every rule with its remedy, encoded bit for bit.
+"""The 128 bytes of a tensor map: every rule with its remedy, encoded bit for bit.
 
 Pure Python, no GPU. `TensorMapSpec` describes a tiled map, `Im2colSpec` one for convolutions; both
 list what is wrong with them, propose the nearest legal spec, and become the driver's bytes.

@@ -108,12 +108,12 @@ def encode(spec: MapFields) -> bytes:
 
 
 def encode_words(spec: MapFields) -> tuple[int, ...]:
-    """The same as the 16 words of 64 bits that ``CUtensorMap.opaque`` holds."""
+    """Return the bytes as the 16 words of 64 bits that ``CUtensorMap.opaque`` holds."""
     return _words(encode(spec))
 
 
 def decode(data: Any) -> tuple[bool, dict[str, Any]]:
-    """Whether the bytes are an im2col map, and the arguments of the spec they hold.
+    """Return whether the bytes are an im2col map, and the arguments of their spec.
 
     Raises:
         TensorMapError: Wrong length, or a type or rank that sm_90 does not have.

@@ -1,4 +1,4 @@
-"""What a tensor map says, as frozen values: the fields of its two kinds, without any rule."""
+"""Fields of the two kinds of tensor map, as frozen values without any rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MapFields(ABC):
-    """What both kinds of map have in common."""
+    """Fields that both kinds of map have."""
 
     RANKS: ClassVar[range]
     IS_IM2COL: ClassVar[bool]
@@ -82,7 +82,7 @@ class MapFields(ABC):
 
     @abstractmethod
     def with_sides(self, values: Sequence[int]) -> Self:
-        """The same spec with other `sides`."""
+        """Return the same spec with other `sides`."""
 
     @property
     @abstractmethod
@@ -127,7 +127,7 @@ class TiledFields(MapFields):
         )
 
     def with_sides(self, values: Sequence[int]) -> Self:
-        """The same spec with another box."""
+        """Return the same spec with another box."""
         return replace(self, box_shape=tuple(values))
 
     @property
@@ -160,7 +160,7 @@ class Im2colFields(MapFields):
         )
 
     def with_sides(self, values: Sequence[int]) -> Self:
-        """The same spec with other numbers of pixels and channels."""
+        """Return the same spec with other numbers of pixels and channels."""
         pixels, channels = values
         return replace(self, pixels_per_column=pixels, channels_per_pixel=channels)
 
@@ -171,7 +171,7 @@ class Im2colFields(MapFields):
 
     @property
     def spatial_dims(self) -> tuple[int, ...]:
-        """Which dimensions the corners speak of: those between batch and channels.
+        """The dimensions that the corners refer to, between batch and channels.
 
         An interleaved map has its channel groups second, the channels of one group inside the
         innermost elements, and therefore ends with its spatial dimensions (measured: the driver

@@ -28,7 +28,7 @@ _MODE_ARGUMENTS = {
 
 
 def is_im2col(spec: MapFields) -> TypeGuard[Im2colFields]:
-    """Which of the two kinds the spec is."""
+    """Tell an im2col map from a tiled one."""
     return spec.IS_IM2COL
 
 
@@ -87,5 +87,5 @@ def sequences(spec: MapFields) -> dict[str, int]:
 
 
 def is_integer(value: object) -> bool:
-    """Whether the value is a plain int: neither a bool nor a mode."""
+    """True for a plain int: neither a bool nor a mode."""
     return isinstance(value, int) and not isinstance(value, (bool, *MODES))

@@ -1,4 +1,4 @@
-"""What the driver accepts and the hardware punishes, and the rules known only at use.
+"""Specs that the driver accepts and the hardware punishes, and rules known only at use.
 
 Sources: measured on an H200 (docs/hardware.md), cuda.h where it states what the driver lets pass.
 """
@@ -153,7 +153,7 @@ _HAZARDS: tuple[Callable[[MapFields], Iterator[Violation]], ...] = (
 def coordinate_violations(
     spec: MapFields, coordinates: Sequence[int], *, store: bool
 ) -> tuple[Violation, ...]:
-    """What kills the kernel (CUDA_ERROR_ILLEGAL_INSTRUCTION) when a copy starts there."""
+    """Return what kills the kernel (CUDA_ERROR_ILLEGAL_INSTRUCTION) when a copy starts there."""
     broken = rules.violations(spec)
     if broken:
         return broken

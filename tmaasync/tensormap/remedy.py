@@ -26,7 +26,7 @@ _SWIZZLES = (Swizzle.B32, Swizzle.B64, Swizzle.B128)
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Generic[_S]):
-    """What is wrong with a spec and what would be right; ``print`` it.
+    """The faults of a spec and the nearest legal one; ``print`` it.
 
     Attributes:
         spec: The spec in question.
@@ -43,12 +43,12 @@ class Explanation(Generic[_S]):
 
     @property
     def is_legal(self) -> bool:
-        """Whether the driver accepts the spec."""
+        """True if the driver accepts the spec."""
         return not self.violations
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """How the proposal differs from the spec, argument by argument."""
+        """Differences of the proposal from the spec, argument by argument."""
         if self.proposal is None:
             return ()
         pairs = (

@@ -58,7 +58,7 @@ def violations(spec: MapFields) -> tuple[Violation, ...]:
 
 
 def granule_bytes(spec: MapFields) -> int:
-    """What addresses and strides must be multiples of."""
+    """Return the alignment of addresses and strides in bytes."""
     return INTERLEAVED_ALIGNMENT if spec.interleave is Interleave.B32 else TMA_ALIGNMENT
 
 

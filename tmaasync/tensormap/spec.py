@@ -14,7 +14,7 @@ __all__ = ["Im2colSpec", "Spec", "TensorMapSpec"]
 
 
 class Spec(MapFields):
-    """What can be asked of either kind of map."""
+    """Methods of both kinds of map."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class Spec(MapFields):
         return rules.violations(self)
 
     def hazards(self) -> tuple[Violation, ...]:
-        """What the driver accepts and the hardware punishes, or does otherwise than it reads.
+        """Return what the driver accepts and the hardware punishes or treats otherwise.
 
         Nothing here makes `encode` fail. Empty while `violations` is not.
         """
@@ -37,7 +37,7 @@ class Spec(MapFields):
     def coordinate_violations(
         self, coordinates: Sequence[int], *, store: bool = False
     ) -> tuple[Violation, ...]:
-        """What the hardware would not survive in one copy's coordinates, or in the spec itself.
+        """Return the rules that one copy's coordinates, or the spec itself, break.
 
         Args:
             coordinates: Where the box starts, in elements, outermost dimension first (the device

@@ -1,4 +1,4 @@
-"""What launches did, event by event, on the CPU and on a GPU, and their pictures.
+"""Launches event by event, on the CPU and on a GPU, and their pictures.
 
 >>> from tmaasync import trace
 >>> with trace.record() as kept:

@@ -84,7 +84,7 @@ class Collector:
             del self._launches[: -self.latest]
 
     def to_json(self, *, blocks: int | None = None) -> str:
-        """As `Trace.to_json`, the launches one after the other."""
+        """Return the launches, one after the other, as `Trace.to_json`."""
         return document_of(self._launches, blocks)
 
     def save(self, path: str | Path, *, blocks: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What the emulator notes: one record of 48 bytes per event, and the same for people."""
+"""Events: one record of 48 bytes each, and the same as Python values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NameOf = Callable[[int], str]
 
 
 class EventKind(enum.IntEnum):
-    """What happens. A zero is none of them, so that a record nobody wrote is noticed."""
+    """Kinds of events. Zero is not one, so that a record that was never written is noticed."""
 
     LOAD_ISSUED = 1
     LOAD_LANDED = 2
@@ -154,7 +154,7 @@ def readable(
 
 
 def barrier_name(kind: int, barrier: int, name_of: NameOf) -> str:
-    """What people call the barrier of an event of this kind."""
+    """Return the name of the barrier of an event of this kind."""
     return f"named barrier {barrier}" if kind in NAMED_KINDS else name_of(barrier)
 
 

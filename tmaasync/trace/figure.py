@@ -76,7 +76,7 @@ def draw(
 
 
 def _extent(cluster: Trace) -> tuple[int, int]:
-    """When a cluster begins and ends. Each has an emulator's clock of its own."""
+    """Return begin and end of a cluster. On the emulator each has a clock of its own."""
     return 0 if cluster.unit == "step" else int(cluster.events["time"].min()), cluster.end
 
 
@@ -94,7 +94,7 @@ class _Bar:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What is drawn of one block."""
+    """The picture of one block."""
 
     trace: Trace
     block: tuple[int, int, int]
@@ -121,7 +121,7 @@ class _Picture:
         return cls(trace, block, lanes, stages, begin, max(end, begin + 1))
 
     def figure(self) -> Figure:
-        """Both halves and what ties them."""
+        """Draw both halves and the arrows between them."""
         rows = _LANE_ROWS * max(len(self.lanes), 1), max(len(self.stages), 1)
         height = _height(sum(rows))
         figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI)
@@ -230,7 +230,7 @@ class _Picture:
         return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / (self.end - self.begin)
 
     def _draw_arrows(self, figure: Figure, warps: Axes, stages: Axes) -> None:
-        """From the issue of each load to where it lands, unless there are too many."""
+        """Draw arrows from the issue of each load to its landing, unless there are too many."""
         arrows = tuple(self._arrows())
         if len(arrows) > _MAX_ARROWS:
             return
@@ -285,7 +285,7 @@ def _lane_bars(place: int, lane: Lane) -> Iterator[_Bar]:
 
 
 def _labels(span: LaneSpan) -> tuple[str, ...]:
-    """Its name, or at least which element."""
+    """Return a span's name, or at least its element."""
     _, bracket, element = span.name.rpartition("[")
     return (span.name, bracket + element) if bracket else (span.name,)
 

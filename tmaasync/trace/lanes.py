@@ -1,4 +1,4 @@
-"""What the warps of a block do over time: on what they wait, and what they have under way."""
+"""Lanes of warps over time: their waits, and their work in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Events = np.ndarray[Any, Any]
 
 
 class Activity(enum.Enum):
-    """What a warp is in the middle of.
+    """A warp's wait or work.
 
     The first seven are waits. ``COMPUTING`` goes from a wgmma's issue to the end of the wait for
     it, ``STORING`` from a store's issue until TMA has read its buffer; either runs beside a wait.
@@ -40,13 +40,13 @@ class Activity(enum.Enum):
 
     @property
     def is_wait(self) -> bool:
-        """Whether the warp itself stands still."""
+        """True if the warp itself stands still."""
         return self not in (Activity.LOADING, Activity.COMPUTING, Activity.STORING)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpan:
-    """From ``begin`` to before ``end`` at least one thread of the lane is in this activity."""
+    """A time from ``begin`` to before ``end`` in which a thread of the lane is in this activity."""
 
     activity: Activity
     begin: int
@@ -104,7 +104,7 @@ def find_lanes(
 
 
 def _roles(rings: Iterable[Ring]) -> dict[int, Activity]:
-    """What a wait on each barrier of the rings is a wait for."""
+    """Return the kind of wait for each barrier of the rings."""
     roles: dict[int, Activity] = {}
     for ring in rings:
         for stage in ring.stages:
@@ -136,7 +136,7 @@ def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
 
 
 def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
-    """What each warp does at all; sequences and times differ between warps that are alike."""
+    """Return the kinds of events of each warp; sequences and times differ between like warps."""
     deeds: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     names = ("kind", "shared", "barrier", "phase", "other", "bytes")
     columns = [events["thread"] // WARP_THREADS, *(events[name] for name in names)]
@@ -210,7 +210,7 @@ def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
 
 
 def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind]) -> Activity:
-    """What a wait is for: by the barrier, or by the copy or the wgmma that it names."""
+    """Classify a wait: by the barrier, or by the copy or the wgmma that it names."""
     if record["kind"] == EventKind.NAMED_WAIT_END:
         return Activity.WAITING_NAMED
     if record["kind"] == EventKind.CLUSTER_WAIT_END:
@@ -303,7 +303,7 @@ def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
 
 
 def warp_names(warps: Sequence[int]) -> str:
-    """What to call these warps together.
+    """Return the common name of these warps.
 
     >>> warp_names([0]), warp_names([4, 6, 7])
     ('warp 0', 'warps 4, 6-7')

@@ -28,7 +28,7 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaunchEvents:
-    """What one launch did, event by event; `Trace` says what the fields hold."""
+    """The events of one launch; `Trace` documents the fields."""
 
     kernel_name: str
     grid: Extents

@@ -109,7 +109,7 @@ class _Process:
                 )
 
     def _counter(self, ring: Ring) -> Iterator[_Record]:
-        """How many stages are full, at every change."""
+        """Count the full stages, at every change."""
         changes: dict[int, int] = {0: 0}
         for span in (span for stage in ring.stages for span in stage.spans):
             if span.state is StageState.FULL:

@@ -24,7 +24,7 @@ __all__ = ["Ring", "Stage", "StageSpan", "StageState", "find_rings"]
 
 
 class StageState(enum.Enum):
-    """What a stage holds.
+    """The state of a stage.
 
     ``FILLING`` from the announcement of the bytes, or the first load, to the completion of the full
     barrier's phase; ``FULL`` until the first consumer passes its wait; ``READING`` until the phase
@@ -63,7 +63,7 @@ class Stage:
     spans: tuple[StageSpan, ...]
 
     def state_at(self, time: int) -> StageState:
-        """What the stage holds at a time."""
+        """Return the state of the stage at a time."""
         last = bisect.bisect_right(self.spans, time, key=lambda span: span.begin) - 1
         if last < 0 or time >= self.spans[last].end:
             return StageState.EMPTY
@@ -79,7 +79,7 @@ class Ring:
     stages: tuple[Stage, ...]
 
     def count(self, state: StageState, time: int) -> int:
-        """How many stages are in this state at a time."""
+        """Count the stages in this state at a time."""
         return sum(stage.state_at(time) is state for stage in self.stages)
 
 
@@ -111,7 +111,7 @@ _Times = dict[int, int]
 
 @dataclass(slots=True)
 class _History:
-    """What happened to one full barrier, by phase, and to the buffers behind it."""
+    """History of one full barrier, by phase, and of the buffers that it guards."""
 
     full: int
     empty: int | None = None
@@ -140,7 +140,7 @@ class _History:
             )
 
     def _begins(self, end: int) -> list[tuple[int, int]]:
-        """When each phase begins to fill.
+        """Return when each phase begins to fill.
 
         Bytes may be announced while the phase before is still being read; a load may not land.
         """
@@ -155,7 +155,7 @@ class _History:
         return begins
 
     def _emptied(self, read: int, following: int) -> int:
-        """When a stage that is read from ``read`` on is free, at the latest when it fills again."""
+        """Return when a stage read from ``read`` on is free, at the latest when it fills again."""
         if self.empty is not None:
             after = bisect.bisect_left(self.emptied, read)
             return min([following, *self.emptied[after : after + 1]])
@@ -210,7 +210,7 @@ def _read_phases(events: np.ndarray[Any, Any], histories: dict[int, _History]) -
 
 
 def _read_loaders(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """Who fills each stage, and which barrier that thread waits on just before."""
+    """Find the thread that fills each stage, and the barrier that it waits on just before."""
     kinds = (EventKind.WAIT_END, EventKind.EXPECT, EventKind.LOAD_ISSUED)
     waited: dict[int, int | None] = {}
     votes: dict[int, Counter[int | None]] = defaultdict(Counter)
@@ -229,7 +229,7 @@ def _read_loaders(events: np.ndarray[Any, Any], histories: dict[int, _History]) 
 
 
 def _read_releases(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """When empty barriers complete, and when stores out of the buffers have read them."""
+    """Find when empty barriers complete, and when stores out of the buffers have read them."""
     by_empty = {history.empty: history for history in histories.values()}
     by_buffer = {buffer: history for history in histories.values() for buffer in history.buffers}
     stores: dict[int, tuple[_History, int]] = {}
@@ -310,7 +310,7 @@ def _array_name(name: str) -> str | None:
 
 
 def _goes_on(ring: list[_History], history: _History) -> bool:
-    """Whether the stage is the next of this ring: same loader, and barriers at one distance."""
+    """True if the stage is the next of this ring: same loader, and barriers at one distance."""
     last = ring[-1]
     distance = history.full - last.full
     wanted = ring[1].full - ring[0].full if len(ring) > 1 else distance

@@ -33,7 +33,7 @@ def document_of(launches: Sequence[LaunchEvents], blocks: int | None) -> str:
 
 
 def _facts_of(trace: LaunchEvents) -> dict[str, Any]:
-    """All of a trace, in what JSON has; of names those of offsets that occur."""
+    """Return a trace as JSON values; names only of offsets that occur."""
     events = trace.events
     barriers = events["barrier"][~np.isin(events["kind"], NAMED_KINDS)]
     offsets = np.unique(np.concatenate([barriers, events["shared"]]))

@@ -1,4 +1,4 @@
-"""What all warps of a launch are in the middle of, as columns: `lanes` for many blocks at once."""
+"""Activities of all warps of a launch as columns: `lanes` for many blocks at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_EN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """From ``begin`` to before ``end`` a warp of a block is in an activity.
+    """Spans as columns: from ``begin`` to before ``end`` a warp of a block is in an activity.
 
     ``block`` numbers blocks in no order that means anything; ``barrier`` is `NOTHING`, an offset
     in shared memory, or the number of a named barrier.
@@ -44,12 +44,12 @@ class Spans:
         return len(self.warp)
 
     def where(self, chosen: _Array) -> Spans:
-        """Some of them."""
+        """Return the chosen spans."""
         return Spans(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
     @property
     def covered(self) -> int:
-        """How long any of them lasts, warp by warp: what overlaps on one warp counts once."""
+        """Time that any of the spans covers, warp by warp: overlaps on one warp count once."""
         if not len(self):
             return 0
         warp = np.unique(self.block << 16 | self.warp, return_inverse=True)[1]
@@ -62,7 +62,7 @@ class Spans:
 
 
 def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
-    """What an activity is about: ``full`` for all barriers of that array; nothing if nameless.
+    """Return the object of an activity: ``full`` for all barriers of that array; "" if nameless.
 
     >>> thing(Activity.WAITING_FULL, 64, lambda offset: f"full[{offset // 8 % 4}]")
     'full'
@@ -108,7 +108,7 @@ def _blocks(events: _Array) -> _Array:
 
 
 def _waits(events: _Array, threads: _Array) -> Spans:
-    """As `find_lanes` has them: from the event before a wait's end, or open to the end."""
+    """Return the waits as `find_lanes` does: from the event before a wait's end, or open."""
     order = np.lexsort((np.arange(len(threads)), threads["thread"], _blocks(threads)))
     mine = threads[order]
     same = (_blocks(mine)[1:] == _blocks(mine)[:-1]) & (mine["thread"][1:] == mine["thread"][:-1])
@@ -134,7 +134,7 @@ def _cluster_ends(events: _Array) -> _Array:
 
 
 def _activities(waits: _Array, events: _Array) -> _Array:
-    """What each wait is for."""
+    """Classify each wait."""
     full = _homes(events[np.isin(events["kind"], _LOADS)])
     of_loaders = np.isin(_thread_keys(waits), _loaders(events)) & (waits["barrier"] != NOTHING)
     homes = _homes(waits)
@@ -159,7 +159,7 @@ def _activities(waits: _Array, events: _Array) -> _Array:
 
 
 def _homes(events: _Array) -> _Array:
-    """Which barrier of which block."""
+    """Return a key of each event's barrier and its block."""
     block = events["cluster"].astype(np.int64) << 16 | events["other"]
     homes: _Array = block << 32 | events["barrier"]
     return homes
@@ -179,7 +179,7 @@ def _sequences(events: _Array, kind: EventKind) -> _Array:
 
 
 def _keys(events: _Array) -> _Array:
-    """Which copy or wgmma of which cluster."""
+    """Return a key of each event's copy or wgmma and its cluster."""
     keys: _Array = events["cluster"].astype(np.int64) << 32 | events["sequence"]
     return keys
 
@@ -190,7 +190,7 @@ def _keys(events: _Array) -> _Array:
 def _work(
     threads: _Array, events: _Array, begins: EventKind, ends: EventKind, activity: Activity
 ) -> Spans:
-    """What is under way from its issue, of wgmma on all four warps of the warpgroup."""
+    """Return work in flight from its issue on; a wgmma on all four warps of the warpgroup."""
     issued = threads[threads["kind"] == begins]
     over = _over(events, ends, _sequences(issued, begins), _cluster_ends(events))
     warp = issued["thread"].astype(np.int64) // WARP_THREADS
@@ -210,7 +210,7 @@ def _work(
 
 
 def _over(events: _Array, kind: EventKind, wanted: _Array, ends: _Array) -> _Array:
-    """When the work of each sequence is over, or the end of its cluster."""
+    """Return the end of the work of each sequence, or of its cluster."""
     keys = _sequences(events, kind)
     times = events["time"][events["kind"] == kind].astype(np.int64)
     order = np.lexsort((times, keys))

@@ -1,4 +1,4 @@
-"""Who waits for whom, and for how much of the time: a launch in a few lines."""
+"""Summary of a launch: who waits for whom, and for how much of the time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a role spends on one thing.
+    """The share of a role's time that one activity takes.
 
     ``on`` is the array of barriers by its name in the source, if it has one, and ``whom`` are the
     roles that arrive on them. ``share`` is of the time of the role's warps, from 0 to 1. ``count``
@@ -102,7 +102,7 @@ def summarize(trace: LaunchEvents) -> Summary:
 
 
 def _block_times(threads: _Array) -> _Array:
-    """From the first to the last event of the threads of every block."""
+    """Return the time from the first to the last event of the threads of every block."""
     keys = threads["cluster"].astype(np.int64) << 16 | threads["rank"]
     blocks, block = np.unique(keys, return_inverse=True)
     times = threads["time"].astype(np.int64)
@@ -119,7 +119,7 @@ _MEETINGS = (Activity.WAITING_NAMED, Activity.WAITING_CLUSTER)
 
 
 def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
-    """What each warp does at all, in any block; warps that only meet the others are left out."""
+    """Return what each warp does in any block; warps that only meet the others are left out."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
         for warp in np.unique(threads["thread"][threads["kind"] == kind] // WARP_THREADS).tolist():
@@ -146,7 +146,7 @@ def _roles(profiles: dict[int, frozenset[object]]) -> dict[str, tuple[int, ...]]
 
 
 def _distinct(*columns: _Array) -> Iterator[list[int]]:
-    """The distinct rows."""
+    """Yield the distinct rows."""
     if len(columns[0]):
         yield from np.unique(np.stack(columns), axis=1).T.tolist()
 
@@ -157,7 +157,7 @@ def _distinct(*columns: _Array) -> Iterator[list[int]]:
 def _shares(
     trace: LaunchEvents, spans: Spans, warps: tuple[int, ...], time: int, names: _Names
 ) -> list[Share]:
-    """Of one role, the largest first. ``time`` is that of all blocks."""
+    """Return the shares of one role, the largest first; ``time`` is the sum over all blocks."""
     mine = spans.where(np.isin(spans.warp, warps))
     barriers: dict[tuple[int, str], list[int]] = defaultdict(list)
     for activity, barrier in _distinct(mine.activity, mine.barrier):

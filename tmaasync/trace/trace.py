@@ -15,7 +15,7 @@ __all__ = ["Trace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Trace(LaunchEvents):
-    """What one launch did, event by event.
+    """The events of one launch, in the order of its clocks.
 
     ``events`` is an array of `EVENT_DTYPE`, cluster by cluster and each in the order of its clock;
     iterating gives `Event` objects instead. ``grid``, ``block`` and ``cluster`` run x, y, z.
@@ -29,7 +29,7 @@ class Trace(LaunchEvents):
     """
 
     def summary(self) -> Summary:
-        """Who waits for whom, and for how much of the time.
+        """Summarise who waits for whom, and for how much of the time.
 
         Raises:
             ArgumentError: There are no events.

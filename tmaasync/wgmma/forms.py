@@ -1,4 +1,4 @@
-"""Which products ``wgmma.mma_async`` has: types of the operands and sums, shapes, and modifiers."""
+"""Forms of ``wgmma.mma_async``: types of operands and accumulators, shapes, and modifiers."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ class MmaForm:
 
     @property
     def has_scales(self) -> bool:
-        """Whether either operand may be negated (imm-scale-a, imm-scale-b)."""
+        """True if either operand may be negated (imm-scale-a, imm-scale-b)."""
         return self.accumulator != "int32"
 
     @property
     def has_transposes(self) -> bool:
-        """Whether M of A, or N of B, may be the contiguous side in shared memory."""
+        """True if M of A, or N of B, may be the contiguous side in shared memory."""
         return self.itemsize == 2
 
     def registers(self, n: int) -> int:

@@ -1,4 +1,4 @@
-"""Which elements each thread of a warpgroup holds: of the sums, and of A where it is in registers.
+"""Fragments of a warpgroup's threads: accumulators, and A where it is in registers.
 
 ``fragment.cuh`` tells kernels the same. Source: PTX ISA, "Register Fragments" of
 ``wgmma.mma_async``.

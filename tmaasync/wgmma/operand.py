@@ -1,4 +1,4 @@
-"""Where ``wgmma`` finds an operand, or a slice of one, in shared memory.
+"""Layout of a ``wgmma`` operand, or of a slice of one, in shared memory.
 
 An operand lies as TMA loads a matrix in boxes one span wide: ``[panels][rows][span]``, where the
 span is 128, 64 or 32 bytes under a swizzle and 16 without. ``wgmma_operand.cuh`` holds the same
@@ -63,16 +63,16 @@ class WGMMADescriptorParams:
 
     @property
     def slice_byte_offset(self) -> int:
-        """Where the slice's first instruction starts, in bytes from the start of the buffer."""
+        """Start of the slice's first instruction, in bytes from the start of the buffer."""
         return self.start_bytes()
 
     @property
     def alignment(self) -> int:
-        """What the address of the buffer is a multiple of."""
+        """Alignment of the buffer's address in bytes."""
         return self.swizzle_mode.swizzle.alignment
 
     def start_bytes(self, step: int = 0, first: int = 0) -> int:
-        """Where an instruction's operand starts, in bytes from the start of the buffer.
+        """Return the start of an instruction's operand, in bytes from the start of the buffer.
 
         Args:
             step: Which instruction along K.
@@ -118,7 +118,7 @@ def compute_a_descriptor_params(
     m: slice = _WHOLE,
     k: slice = _WHOLE,
 ) -> WGMMADescriptorParams:
-    """How ``wgmma`` finds A in a buffer of shared memory.
+    """Return the descriptor parameters of A in a buffer of shared memory.
 
     Args:
         shape: Of the buffer: (M, K), or (K, M) without ``is_k_major``.
@@ -160,7 +160,7 @@ def compute_b_descriptor_params(
     k: slice = _WHOLE,
     columns: int | None = None,
 ) -> WGMMADescriptorParams:
-    """How ``wgmma`` finds B in a buffer of shared memory.
+    """Return the descriptor parameters of B in a buffer of shared memory.
 
     Args:
         shape: Of the buffer: (N, K), or (K, N) without ``is_k_major``.
@@ -320,7 +320,7 @@ def _columns_violations(part: range, columns: int) -> Iterator[Violation]:
 def _panel_violations(
     buffer: _Buffer, argument: str, part: range, extent: int
 ) -> Iterator[Violation]:
-    """Where M or N is contiguous, an instruction starts with a panel or lies inside one."""
+    """Check that with M or N contiguous an instruction starts with a panel or lies inside one."""
     panel = buffer.panel_of_mn
     for start in range(part.start, part.stop, extent):
         if start % panel and start % panel + extent > panel:

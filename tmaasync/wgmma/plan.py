@@ -1,4 +1,4 @@
-"""How a tile is multiplied: instructions, registers and shared memory, before anything is built."""
+"""Plan of a tile's multiplication: instructions, registers and shared memory."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class WgmmaPlan:
 
     @property
     def instruction(self) -> str:
-        """The instruction's name."""
+        """Name of the instruction."""
         return self.form.instruction(self.instruction_n)
 
     @property
@@ -104,12 +104,12 @@ class WgmmaPlan:
 
     @property
     def accumulator_registers(self) -> int:
-        """For the sums."""
+        """32-bit registers of a thread for the accumulators."""
         return self.atoms_m * self.form.registers(self.n // self.warpgroups_n)
 
     @property
     def a_registers(self) -> int:
-        """For A, if it is there, for the whole depth."""
+        """Registers of a thread for A of the whole depth, if A is in registers."""
         return _REGISTERS_OF_A * self.atoms_m * self.k_steps if self.a_in_registers else 0
 
     # --- shared memory ------------------------------------------------------------------------
@@ -127,28 +127,28 @@ class WgmmaPlan:
 
     @property
     def a_bytes(self) -> int:
-        """Of A's tile in shared memory."""
+        """Bytes of A's tile in shared memory."""
         return 0 if self.a_in_registers else self.m * self.k * self.form.itemsize
 
     @property
     def b_bytes(self) -> int:
-        """Of B's tile."""
+        """Bytes of B's tile in shared memory."""
         return self.n * self.k * self.form.itemsize
 
     @property
     def shared_bytes(self) -> int:
-        """Of both: one stage of a ring."""
+        """Bytes of both tiles: one stage of a pipeline."""
         return self.a_bytes + self.b_bytes
 
     def a_descriptor_params(self) -> WGMMADescriptorParams:
-        """How the instructions find A in shared memory."""
+        """Descriptor parameters of A in shared memory."""
         shape = (self.m, self.k) if self.a_is_k_major else (self.k, self.m)
         return compute_a_descriptor_params(
             shape, self.form.a, swizzle=self.a_swizzle, is_k_major=self.a_is_k_major
         )
 
     def b_descriptor_params(self) -> WGMMADescriptorParams:
-        """How the instructions find B."""
+        """Descriptor parameters of B in shared memory."""
         shape = (self.n, self.k) if self.b_is_k_major else (self.k, self.n)
         return compute_b_descriptor_params(
             shape,

@@ -1,4 +1,4 @@
-"""From the cycles of every multiprocessor to nanoseconds of one clock.
+"""From the cycle counts of every SM to nanoseconds of one clock.
 
 Each multiprocessor counts its own cycles, exactly; the clock of the whole chip ticks in steps of
 32 ns to 1 us. So warps note cycles, and now and then both clocks: a line through all those pairs
@@ -51,7 +51,7 @@ class ChipClock:
         return cls(cycle_ns, dict(zip(known.tolist(), pairs, strict=True)))
 
     def times_ns(self, cycles: _Array, processors: _Array) -> _Array:
-        """When multiprocessors counted these cycles, one of each per cycle."""
+        """Return the times at which SMs counted these cycles, one SM per cycle count."""
         known, which = np.unique(processors, return_inverse=True)
         found = [self.starts[int(processor)] for processor in known]
         origins = np.array([origin for origin, _ in found], np.int64)

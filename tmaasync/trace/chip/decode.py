@@ -18,7 +18,7 @@ _Extents = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipLaunch:
-    """What was launched. Extents run x, y, z; dynamic shared memory is that of a plain launch."""
+    """A launch. Extents run x, y, z; the dynamic shared memory is the plain launch's."""
 
     kernel_name: str
     grid: _Extents

@@ -48,7 +48,7 @@ class _Log:
         self._sequences = 0
 
     def events(self) -> _Array:
-        """All of them, in the order of notes."""
+        """Events in the order of their notes."""
         if not self._parts:
             return np.empty(0, EVENT_DTYPE)
         order = np.concatenate([order for order, _ in self._parts])
@@ -102,7 +102,7 @@ class _Log:
         self._add(EventKind.WAIT_END, waits, **self._on_barrier(waits))
 
     def _add_phases(self, barrier: Barrier) -> None:
-        """When phases were over: with their last arrival, or where bytes land, as waits saw it."""
+        """Add the ends of phases: at their last arrival, or where bytes land, as waits saw it."""
         seen = _seen(self._notes, barrier, self._phases)
         self._seen[barrier.cluster, barrier.home, barrier.offset] = {
             phase: time for phase, (time, _) in seen.items()
@@ -238,7 +238,7 @@ class _Log:
         self._add_done(kind, which, sequences, [one.shared for one in done])
 
     def _add_done(self, kind: EventKind, which: _Array, sequences: _Array, shared: Any) -> None:
-        """What is known to be over after these notes."""
+        """Add work that is known to be over after these notes."""
         events = np.zeros(len(which), EVENT_DTYPE)
         for name, values in {
             "time": self._notes.end[which],
@@ -270,7 +270,7 @@ class _Log:
 
 
 def _seen(notes: Notes, barrier: Barrier, phases: _Array) -> dict[int, tuple[float, bool]]:
-    """Of each phase the first time at which it is known to be over, and whether it ended then."""
+    """Return when each phase is first known to be over, and whether it ended at that time."""
     waits = barrier.notes[notes.kind[barrier.notes] == RecordKind.WAIT]
     ready = notes.is_ready[waits]
     times = np.where(ready, notes.began[waits], notes.end[waits])

@@ -1,4 +1,4 @@
-"""What warps of the chip leave in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+"""Layout of the warps' notes in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RecordKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How much is kept of a launch: so many records of each warp of the first blocks."""
+    """Size of the record of a launch: ``records`` of each warp of the first blocks."""
 
     blocks: int
     warps_per_block: int
@@ -92,12 +92,12 @@ class Layout:
 
     @property
     def warps(self) -> int:
-        """Of all blocks that are kept."""
+        """Warps of all blocks that are kept."""
         return self.blocks * self.warps_per_block
 
     @property
     def records_offset(self) -> int:
-        """Where the records begin, behind what is kept of each warp."""
+        """Offset of the first record, after the headers of the warps."""
         return self.warps * WARP_DTYPE.itemsize
 
     @property
@@ -107,7 +107,7 @@ class Layout:
 
     @property
     def size_bytes(self) -> int:
-        """Of the device memory."""
+        """Bytes of device memory."""
         return self.records_offset + math.prod(self.records_shape) * RECORD_DTYPE.itemsize
 
     def shared_bytes(self, asked: int) -> int:
@@ -115,7 +115,7 @@ class Layout:
         return -(-asked // _SLOT_BYTES) * _SLOT_BYTES + self.warps_per_block * _SLOT_BYTES
 
     def buffer(self, address: int, launch: int) -> bytes:
-        """What the kernel is told of device memory at this address; ``launch`` tells launches."""
+        """Return the kernel's description of its memory; ``launch`` numbers launches."""
         return np.array(
             (
                 address,

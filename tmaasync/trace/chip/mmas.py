@@ -58,7 +58,7 @@ def follow_mmas(notes: Notes, first_sequence: int) -> MmaLog:
 
 
 def _numbered(notes: Notes, chosen: _Array, threads: int) -> tuple[int, _Array]:
-    """How many groups of so many threads there are, and the number of each note's."""
+    """Return the number of groups of ``threads`` threads, and each note's group."""
     block = notes.cluster[chosen] << 16 | notes.rank[chosen]
     keys, numbers = np.unique(block << 16 | notes.thread[chosen] // threads, return_inverse=True)
     return len(keys), numbers
@@ -75,7 +75,7 @@ def _within(total: _Array, is_one: _Array, warp: _Array) -> _Array:
 
 
 def _starts(notes: Notes, mine: _Array, committed: _Array) -> _Array:
-    """Where the sequences of each note's warpgroup begin."""
+    """Return the first sequence of each note's warpgroup."""
     count, group = _numbered(notes, mine, WARPGROUP_THREADS)
     sizes = np.zeros(count, np.int64)
     np.maximum.at(sizes, group, committed)
@@ -84,7 +84,7 @@ def _starts(notes: Notes, mine: _Array, committed: _Array) -> _Array:
 
 
 def _reached_before(ends: _Array, warp: _Array) -> _Array:
-    """How many groups of its warp were over before each wait."""
+    """Count the groups of each wait's warp that were over before it."""
     if not len(ends):
         return ends
     # Warps one above the other: a running maximum does not reach from one into the next.

@@ -1,4 +1,4 @@
-"""What was noted, as columns: one element per record, in the order of warps and of each warp."""
+"""Notes as columns: one element per record, in the order of warps and of each warp."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _RESERVED_BYTES = 1024  # of every block, below its static variables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Which cluster and which rank in it the blocks of a launch have, by their number."""
+    """Cluster and rank of the blocks of a launch, by their number."""
 
     clusters: _Array
     ranks: _Array
 
     @classmethod
     def of(cls, grid: tuple[int, int, int], cluster: tuple[int, int, int], blocks: int) -> Places:
-        """Of the first blocks of a grid."""
+        """Return the places of the first blocks of a grid."""
         index = np.arange(blocks)
         at = (index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1])
         sides = [whole // part for whole, part in zip(grid, cluster, strict=True)]
@@ -66,7 +66,7 @@ class Notes:
         return len(self.kind)
 
     def where(self, chosen: _Array) -> Notes:
-        """Some of them."""
+        """Return the chosen notes."""
         return Notes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
@@ -147,7 +147,7 @@ def _columns(
 
 
 def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
-    """Offsets as the emulator counts them: static variables lie behind the dynamic memory."""
+    """Return offsets as the emulator counts them: static variables after the dynamic memory."""
     behind = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
     offsets: _Array = np.where(
         addresses >= base, addresses - base, behind + addresses - _RESERVED_BYTES
@@ -156,7 +156,7 @@ def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
 
 
 def _is_cut(notes: Notes, full: _Array, layout: Layout, places: Places) -> _Array:
-    """What comes behind the last note of a full warp in the same cluster."""
+    """Mark notes after the last one of a full warp in the same cluster."""
     blocks, warps = np.divmod(full, layout.warps_per_block)
     clusters = places.clusters[blocks]
     keys = _warp_keys(clusters, places.ranks[blocks], warps)

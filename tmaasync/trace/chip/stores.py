@@ -37,7 +37,7 @@ class Done:
 
 @dataclass(slots=True)
 class StoreLog:
-    """What came of following threads through their groups; notes are indices."""
+    """Result of following threads through their bulk groups; notes are indices."""
 
     sequences: dict[int, int] = field(default_factory=dict)
     """Of what was issued, and of every wait that was for something."""
