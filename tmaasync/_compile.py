@@ -69,7 +69,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One ``__global__`` function of a program, and what the compiler said of it."""
+    """One ``__global__`` function of a program, with the compiler's facts about it."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -129,7 +129,7 @@ def cache_dir() -> Path:
     ``TMAASYNC_CACHE_DIR`` names another one.
 
     Raises:
-        BackendError: The folder cannot be made, or belongs to somebody else.
+        BackendError: The folder cannot be made, or belongs to another user.
     """
     chosen = os.environ.get("TMAASYNC_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -154,7 +154,7 @@ def compile_source(source: Source, arch: str) -> Program:
     """Compile for an architecture such as ``"sm_90a"``, or take the cubin from the cache.
 
     Raises:
-        CompileError: The compiler refused the source; the message shows its words.
+        CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC, or the cache folder cannot be used.
     """
     options = _options(source, arch)
@@ -178,7 +178,7 @@ def assemble(source: Source, arch: str) -> Assembly:
     """Compile for an architecture such as ``"sm_90a"``, past the cache, which has no PTX.
 
     Raises:
-        CompileError: The compiler refused the source; the message shows its words.
+        CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC.
     """
     _, ptx, log = _run_nvrtc(source, _options(source, arch))
@@ -273,7 +273,7 @@ def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> 
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
 
 
-# --- what the compiler says -------------------------------------------------------------------
+# --- the compiler's log -----------------------------------------------------------------------
 
 
 def _entries(ptx: str, log: str) -> dict[str, Entry]:
@@ -369,7 +369,7 @@ def _store(program: Program, cubin: bytes) -> None:
 
 
 def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> None:
-    """Put a compiled file into the cache, and beside it what is known of it."""
+    """Put a compiled file into the cache, with a file of its facts."""
     write_whole(path, data)
     whole = {"sha256": digest(data), **facts}
     write_whole(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())

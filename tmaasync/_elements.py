@@ -29,7 +29,7 @@ class Element:
 
     Note:
         A tensor map knows no int8, int16, bool or float8: they travel as unsigned integers of their
-        width, which loads, stores and zero fill cannot tell apart. A *reduction* can: it follows
+        width, which loads, stores and zero fill do not distinguish. A *reduction* does: it follows
         ``data_type``, so that the minimum of two float8 would compare their bits. Where the map
         reads the element as what it is, ``is_exact`` holds.
     """

@@ -57,7 +57,7 @@ class GraphNodes:
 
     Attributes:
         kernels: Its kernels.
-        copied: What the driver itself copies or fills: first device address, and the one behind.
+        copied: Device memory that the driver copies or fills: first address and end.
         nested: How many nodes are graphs themselves.
     """
 

@@ -26,10 +26,10 @@ class ArrayAccess:
     Made by `from_array`. Shape and strides run outermost dimension first.
 
     Attributes:
-        address: Of the element with all indices zero: what the kernel gets for the slice.
-        extent_bytes: From the lowest byte that belongs to the slice to behind its highest.
-        size_bytes: Of its elements: less than ``extent_bytes`` if there are gaps.
-        run_bytes: Of what lies in one piece, from ``address`` on: all, or one row, or less.
+        address: The address of the element with all indices zero: the kernel's pointer.
+        extent_bytes: From the lowest byte of the slice to the end of its highest.
+        size_bytes: Bytes of its elements: less than ``extent_bytes`` if there are gaps.
+        run_bytes: Contiguous bytes from ``address`` on: all, or one row, or less.
         alignment: The largest power of two, up to 4096, that divides the address.
         shape: Elements along each dimension.
         strides_bytes: Bytes from one index to the next along each dimension.

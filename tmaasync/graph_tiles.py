@@ -49,11 +49,11 @@ class GraphTiles:
     """The tiles and arrays that the kernels of a captured CUDA graph were given.
 
     `rebind` moves one of them to another array, in place in the executable graph: nothing is
-    captured or instantiated again. Launches of the graph from then on use the new array, those
+    captured or instantiated again. Launches of the graph from then on use the new array, launches
     already in a stream the old one. Grid, cluster, numbers and the order of the nodes stay.
 
     Keep this object as long as the graph is launched: it keeps the graph and the new arrays alive.
-    Those of the capture are the caller's to keep until they are moved. One `GraphTiles` serves one
+    The caller keeps the arrays of the capture until they are moved. One `GraphTiles` serves one
     graph; a second one of the same graph would not know what the first has changed.
 
     Args:
@@ -81,7 +81,7 @@ class GraphTiles:
         """Have launches of the graph from now on use another array.
 
         Args:
-            captured: What a launch in the capture was given: a tile (also to say so again after it
+            captured: What a launch in the capture was given: a tile (also again after it
                 was moved), or an array. Of an array everything that the kernels know moves: tensor
                 maps and pointers, into any part of it. That is how operands of `ops` are named,
                 whose tiles the caller never sees.
@@ -192,7 +192,7 @@ def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
         yield Violation(
             "graph",
             f"one of which {nodes.nested} nodes are graphs themselves",
-            "kernels in those cannot be changed from outside",
+            "kernels in nested graphs cannot be changed from outside",
             "Capture the launches, not launches of graphs",
         )
     closed = sum(node.parameters is None for node in nodes.kernels)
@@ -235,7 +235,7 @@ def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
 
 
 def _shifted(data: bytes, offset: int, shift: int) -> bytes:
-    """The address there, so many bytes further on; that of a tensor map has rules."""
+    """Return the address at the offset, moved by ``shift``; a tensor map's address has rules."""
     address = _word(data, offset) + shift
     map_ = _map_in(data)
     if map_ is not None:
@@ -339,9 +339,7 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
         "array's address modulo 16": tuple(it.address % TMA_ALIGNMENT for it in (old, new)),
     }
     found = [
-        Violation(
-            what, now, f"that of the captured array is {before}", "Copy it into one that fits"
-        )
+        Violation(what, now, f"the captured array has {before}", "Copy it into an array that fits")
         for what, (before, now) in facts.items()
         if before != now
     ]

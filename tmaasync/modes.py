@@ -166,7 +166,7 @@ class L2Promotion(_NamedIntEnum):
     """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches.
 
     What is read once comes from memory 3 to 10 % slower with ``B256`` than with ``B128`` or less;
-    products whose operands are read again and again from L2 gain up to 2 % by ``B256`` (measured on
+    GEMMs whose operands are read repeatedly from L2 gain up to 2 % by ``B256`` (measured on
     an H200).
     """
 

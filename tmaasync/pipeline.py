@@ -1,6 +1,6 @@
 """Pipelines: stages of shared memory that a producer fills and consumers empty (a ring buffer).
 
-Each stage holds one buffer per tile and two barriers. Every role goes round the stages with a
+Each stage holds one buffer per tile and two barriers. Every role cycles through the stages with a
 `PipelineState` of its own and waits on ``state.phase`` of the barrier at ``state.index``:
 
 | role | first phase | waits on | then |
@@ -229,7 +229,7 @@ class Pipeline:
         """Return the protocol that a kernel with this pipeline must follow.
 
         The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
-        stage: one pipeline with all those consumers stands for them.
+        stage: one pipeline with all their consumers stands for them.
         """
         return RingProtocol.for_ring(
             self.stages,

@@ -251,7 +251,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
         l2_promotion: As in `create_tma_tile`.
         oob_fill: What a load writes beyond the end of a sequence: zero, or NaN for floating-point
             types.
-        dtype: The element type, where the array cannot say it.
+        dtype: The element type, where the array does not state it.
 
     Raises:
         TensorMapError: The map breaks rules of the hardware; every one is listed with a remedy.

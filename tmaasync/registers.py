@@ -11,7 +11,7 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["RegisterSplit"]
 
-_REGISTERS = 64 * 1024  # of one multiprocessor
+_REGISTERS = 64 * 1024  # of one SM
 _MAX_WARPGROUPS = MAX_BLOCK_THREADS // WARPGROUP_THREADS
 _GRANULE = 8
 _LEAST, _MOST = 24, 256  # PTX ISA: setmaxnreg
@@ -24,7 +24,7 @@ class RegisterSplit:
 
     A block starts with as many for every thread as its size leaves. Producers, which only issue
     copies, give most of theirs back; consumers, which hold accumulators, claim them. Consumers that
-    claim more than the block has wait for ever, so that such a split is refused.
+    claim more than the block has would wait for ever, so that the split is refused.
 
     In the kernel, which has ``__launch_bounds__(threads, 1)``, all of a producer warpgroup calls
     ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer warpgroup
@@ -33,9 +33,9 @@ class RegisterSplit:
     Args:
         producers: Producer warpgroups, of 128 threads each.
         consumers: Consumer warpgroups.
-        producer: What each producer thread keeps: a multiple of 8 from 24.
-        consumer: What each consumer thread gets: a multiple of 8 up to 256. 0 for both leaves all
-            as they are.
+        producer: Registers that each producer thread keeps: a multiple of 8 from 24.
+        consumer: Registers of each consumer thread: a multiple of 8 up to 256. 0 for both leaves
+            all as they are.
 
     Raises:
         ArgumentError: The numbers are none that the instruction takes, or do not fit; every broken
@@ -71,12 +71,12 @@ class RegisterSplit:
         Args:
             producers: Producer warpgroups.
             consumers: Consumer warpgroups.
-            producer: What each producer thread keeps.
+            producer: Registers that each producer thread keeps.
 
         Raises:
             ArgumentError: As above.
         """
-        # Without registers: refuses warpgroups that cannot be, with the same words.
+        # Without registers: refuses impossible warpgroups with the same messages.
         cls(producers, consumers, 0, 0)
         ArgumentError.raise_for(_register_violations("producer", producer))
         return cls(producers, consumers, producer, _most(producers, consumers, producer))
@@ -111,14 +111,14 @@ class RegisterSplit:
         return {"PRODUCER_REGISTERS": self.producer, "CONSUMER_REGISTERS": self.consumer}
 
     def explain(self) -> str:
-        """Say in words what every thread starts with, keeps and gets."""
+        """Describe the registers that every thread starts with, keeps and gets."""
         groups = self.producers + self.consumers
         start = (
             f"{groups} warpgroups start with {self.launch_registers} registers a thread, "
             f"{self.threads * self.launch_registers} in all."
         )
         if self.is_off:
-            return f"{start} Nobody gives or takes any."
+            return f"{start} No thread releases or claims any."
         return (
             f"{start} A producer thread keeps {self.producer}, a consumer thread gets "
             f"{self.consumer}: {_needed(self)} in all."
@@ -126,7 +126,7 @@ class RegisterSplit:
 
 
 def _launch_limit(warpgroups: int) -> int:
-    """The most registers with which every thread of a block can start."""
+    """Return the most registers with which every thread of a block can start."""
     most = _REGISTERS // (WARPGROUP_THREADS * warpgroups) // _GRANULE * _GRANULE
     return min(most, _MOST)
 
@@ -147,7 +147,7 @@ def _most(producers: int, consumers: int, producer: int) -> int:
 
 
 def _number_violations(split: RegisterSplit) -> Iterator[Violation]:
-    """Numbers that no split has."""
+    """Yield numbers that no split has."""
     for name in ("producers", "consumers"):
         count = getattr(split, name)
         if not isinstance(count, int) or count < 1:

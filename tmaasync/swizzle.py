@@ -43,7 +43,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
 
     Args:
         offset_bytes: One offset or an array of them, 0 or more.
-        swizzle: The mode of the tensor map; those of sm_100 are refused.
+        swizzle: The mode of the tensor map; modes of sm_100 are refused.
 
     Raises:
         ArgumentError: The mode exists on sm_100 and later only.
@@ -142,8 +142,8 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
 def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray[np.int64]:
     """Count the words that one access of a warp reads from each bank, phase by phase.
 
-    A phase takes as many passes over the banks as the busiest of them has words to give;
-    `bank_conflicts` says which lanes make a phase.
+    A phase takes as many passes as its busiest bank has words to deliver;
+    `bank_conflicts` lists which lanes make a phase.
 
     Args:
         addresses_bytes: As in `bank_conflicts`.

@@ -1,6 +1,6 @@
 """Tiles: what one call of a kernel moves between an array and shared memory.
 
-A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes say
+A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes hold
 where the array lies and how a box is cut out of it. The tile's type in CUDA C++, ``cuda_type``,
 says the rest at compile time: shapes, swizzle and byte counts.
 
@@ -153,7 +153,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         interleave: For channel-interleaved layouts of three or more dimensions.
         element_strides: Take every n-th element along a side, 1 to 8; the tile's sides count what
             lands in shared memory. The last is 1: the hardware ignores it (measured on an H200).
-        dtype: The element type, where the array cannot say it (fp8 in bytes, tf32 in float32).
+        dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32).
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
@@ -339,7 +339,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     interleave: Interleave = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
 ) -> TMATensorTileTemplate:
-    """Describe a tile before there is an array; the arguments are those of `create_tma_tile`.
+    """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
 
     Args:
         tile_shape: Elements per side, outermost first: as many as the arrays will have dimensions.

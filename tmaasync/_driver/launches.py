@@ -183,7 +183,7 @@ class PreparedLaunch:
                 (refusal,) = self._launch(native, self._function, pointers, 0)
         if refusal:
             raise bindings.fatal(refusal) or LaunchError(
-                f"the driver refused the launch: {bindings.said(refusal)}"
+                f"the driver refused the launch: {bindings.error_text(refusal)}"
             )
 
     def _launch_traced(self, config: LaunchConfig, pointers: int) -> None:
@@ -192,7 +192,7 @@ class PreparedLaunch:
             (result,) = self._launch(_native(traced), function, pointers, 0)
             if result:
                 raise bindings.fatal(result) or LaunchError(
-                    f"the driver refused the launch: {bindings.said(result)}"
+                    f"the driver refused the launch: {bindings.error_text(result)}"
                 )
 
         with devices.on_device(self._device):
@@ -306,7 +306,7 @@ def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...
 
     Args:
         function: The address of a ``CUfunction``.
-        is_kernel: Whether it is that of a ``CUkernel``.
+        is_kernel: Whether the handle is a ``CUkernel``.
     """
     driver = bindings.driver()
     kind, info = (
@@ -322,7 +322,7 @@ def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...
             return tuple(sizes)
         if int(result) != 0:
             raise bindings.fatal(result) or DriverError(
-                f"a function is unknown: {bindings.said(result)}"
+                f"a function is unknown: {bindings.error_text(result)}"
             )
         sizes.append(int(size))
 

@@ -77,7 +77,7 @@ def upload(device: int, address: int, data: bytes) -> None:
 
 
 def download(device: int, address: int, size_bytes: int) -> bytes:
-    """Read bytes of a device, behind the work of its default stream."""
+    """Read bytes of a device, after the work of its default stream."""
     data = ctypes.create_string_buffer(size_bytes)
     with on_device(device):
         bindings.call("cuMemcpyDtoH", ctypes.addressof(data), address, size_bytes)

@@ -43,7 +43,7 @@ def synchronize(stream: int, kernel: str) -> None:
     (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
     if int(result) != 0:
         raise DriverError(
-            f"{kernel} died, and the CUDA context with it: {bindings.said(result)}. If it broke a "
-            "rule that debug builds know of (TMAASYNC_DEBUG=1), stdout of one has a line that says "
-            "which. Start a new process."
+            f"{kernel} died, and the CUDA context with it: {bindings.error_text(result)}. If it "
+            "broke a rule that debug builds check (TMAASYNC_DEBUG=1), stdout of one names the rule. "
+            "Start a new process."
         )

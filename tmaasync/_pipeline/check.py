@@ -1,7 +1,7 @@
 """The search for an interleaving in which the protocol of a pipeline goes wrong.
 
 The model is a loop without end: fill ``k`` goes into stage ``k % stages``, and each consumer reads
-every fill in order. The barriers are those of ``tmaasync.barrier``. The loads of one fill land in
+every fill in order. The barriers are ``tmaasync.barrier``'s. The loads of one fill land in
 any order and as late as they like; fills land one after the other, which hides nothing, since no
 two stages share a barrier and every consumer reads the fills in order.
 """
@@ -175,7 +175,7 @@ class _Search:
         for group, position in zip(self.groups, state.consumers, strict=True):
             fill = position // len(self.consumer_blocks)
             waits.append(f"{group.name} for {_wanted(state.full[fill % self.protocol.stages])}")
-        return "nobody can go on: " + "; ".join(waits) + "."
+        return "no role can proceed: " + "; ".join(waits) + "."
 
     def _producer_events(self, state: _State) -> Iterator[tuple[str, _State]]:
         fill, block = divmod(state.producer, len(self.producer_blocks))
@@ -296,7 +296,7 @@ def _groups(consumers: int) -> tuple[_Group, ...]:
 
 
 def _blocks(steps: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Cut the steps of a role into blocks that nobody else can tell from one step.
+    """Cut the steps of a role into blocks that the other roles see as one step.
 
     Only a signal (an arrival, an expectation, a load) lets others go on, and only a wait can hold
     the role up: a block ends after each signal and before each wait.

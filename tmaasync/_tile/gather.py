@@ -74,7 +74,7 @@ def _gather_violations(
             tile_shape[0],
             "rows are gathered four at a time",
             f"Use {math.ceil(tile_shape[0] / _ROWS_PER_GATHER) * _ROWS_PER_GATHER} rows, and row "
-            "-1 for those that are not needed",
+            "-1 for rows that are not needed",
         )
     row_bytes = _chunk(tile_shape[1], itemsize, swizzle) * itemsize
     if row_bytes % BOX_START_ALIGNMENT:

@@ -43,7 +43,7 @@ def _layout(request: Request) -> Iterator[Violation]:
         "the tile in shared memory",
         f"{cut.swizzle}, boxes of {boxes}",
         "a bulk copy keeps the order of bytes, which is row-major in the array",
-        "Use Swizzle.NONE, and sides of at most 256 behind the first",
+        "Use Swizzle.NONE, and sides of at most 256 after the first",
     )
 
 

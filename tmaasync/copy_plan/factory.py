@@ -134,7 +134,7 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
         shared_dtype: What the tile holds, where that is not what the array holds; only a loop
             converts. Between two arrays what the destination holds.
         eviction_policy: For L2. Only TMA carries it; the explanation says where it is not applied.
-        coalesced_width: Elements of one thread's access, a divisor of those possible. TMA has no
+        coalesced_width: Elements of one thread's access, a divisor of the widest. TMA has no
             use for it.
         disable_tma: Rule TMA out.
         prefer: Take ``"tma"``, ``"cp_async"`` or a loop (``"sync"``) where it is possible.

@@ -29,7 +29,7 @@ class Mechanism(StrEnum):
     """A tensor load into several CTAs of a cluster at once."""
 
     TENSOR = "tensor"
-    """``cp.async.bulk.tensor`` behind a tensor map, one per box."""
+    """``cp.async.bulk.tensor`` with a tensor map, one per box."""
 
     CP_ASYNC = "cp_async"
     """``cp.async`` of 16, 8 or 4 bytes by every thread; loads only."""

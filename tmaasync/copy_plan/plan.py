@@ -83,7 +83,7 @@ class CopyPlan(KernelArgument, CutSizes):
     def expected_bytes(self) -> int:
         """Bytes that a barrier must expect of one load, elements out of bounds included.
 
-        0 for stores, and for threads that copy themselves: those are not waited for by barriers.
+        0 for stores, and for copies by threads, which no barrier waits for.
         """
         return self.tile_bytes if self.mechanism.is_tma and not self._request.is_store else 0
 

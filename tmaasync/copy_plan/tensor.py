@@ -1,4 +1,4 @@
-"""Tensor loads and stores, behind a tensor map, and multicasts."""
+"""Tensor loads, stores and multicasts, which use a tensor map."""
 
 from __future__ import annotations
 

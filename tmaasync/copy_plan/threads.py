@@ -61,7 +61,7 @@ def _by_width(
 
 
 def elements_of(request: Request, width: int) -> int:
-    """Elements that an access of so many bytes of global memory moves; 1 if it moves a part."""
+    """Return the elements that an access of ``width`` bytes moves; 1 if it moves a part."""
     return max(width // request.view.element.itemsize, 1)
 
 

@@ -129,7 +129,7 @@ def debug_info(path: Path) -> DebugInfo:
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
     """The innermost frame in the kernel's own source, or else in no header of this library.
 
-    The headers beside the shipped kernels are pieces of their source.
+    The headers next to the shipped kernels are parts of their source.
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
     frames = [_of_shipped(frame) for frame in frames]

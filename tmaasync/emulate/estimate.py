@@ -72,7 +72,7 @@ class LaunchEstimate:
 
 
 def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> LaunchEstimate:
-    """The size of a launch on so many cores, and how many of them its memory leaves in use."""
+    """Estimate a launch on ``cores`` cores; its memory may leave some of them idle."""
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
     measure = program.runtime.tmaasync_emulate_cluster_bytes

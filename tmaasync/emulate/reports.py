@@ -63,26 +63,26 @@ def error_of(
     report: str,
 ) -> TMAError:
     """The exception for what the runtime reports of a launch."""
-    told = json.loads(report)
-    if told["kind"] == "memory":
+    record = json.loads(report)
+    if record["kind"] == "memory":
         return LaunchError(
             f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
             "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
         )
     words = _Words(program, config.shared_bytes)
-    if told["kind"] == "race":
-        return _race(words, told)
-    if told["kind"] == "fault":
+    if record["kind"] == "race":
+        return _race(words, record)
+    if record["kind"] == "fault":
         return EmulatedFault(
             program.name,
-            words.with_names(told["reason"]),
-            tuple(told["block"]),
-            told["thread"],
-            words.line(told["address"]),
+            words.with_names(record["reason"]),
+            tuple(record["block"]),
+            record["thread"],
+            words.line(record["address"]),
         )
-    waits = tuple(_waiting(words, wait) for wait in told["waits"])
-    if told["kind"] == "timeout":
-        looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
+    waits = tuple(_waiting(words, wait) for wait in record["waits"])
+    if record["kind"] == "timeout":
+        looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         return EmulatedTimeout(program.name, budget_seconds, looping, waits)
     return EmulatedDeadlock(program.name, waits)
 
@@ -119,8 +119,8 @@ class _Words:
         if offset < self._static:
             return self._info.shared_name(offset)
         # Static variables keep their order, with the dynamic array among them taken out.
-        behind = offset - self._static
-        places = (behind, behind + MAX_SHARED_BYTES)
+        static = offset - self._static
+        places = (static, static + MAX_SHARED_BYTES)
         return next(filter(None, map(self._info.static_shared_name, places)), None)
 
     def with_names(self, reason: str) -> str:
@@ -138,15 +138,15 @@ class _Words:
 # --- deadlocks --------------------------------------------------------------------------------
 
 
-def _waiting(words: _Words, told: dict[str, Any]) -> WaitingThreads:
-    barrier = told.get("barrier", {})
+def _waiting(words: _Words, record: dict[str, Any]) -> WaitingThreads:
+    barrier = record.get("barrier", {})
     home = barrier.get("block")
     offset = barrier.get("offset")
     return WaitingThreads(
-        block=tuple(told["block"]),
-        threads=tuple(told["threads"]),
-        instruction=told["instruction"],
-        source=words.line(told["address"]),
+        block=tuple(record["block"]),
+        threads=tuple(record["threads"]),
+        instruction=record["instruction"],
+        source=words.line(record["address"]),
         barrier_name=None if offset is None else words.name(offset),
         barrier_offset=offset,
         barrier_number=barrier.get("number"),
@@ -162,29 +162,29 @@ def _waiting(words: _Words, told: dict[str, Any]) -> WaitingThreads:
 # --- races ------------------------------------------------------------------------------------
 
 
-def _race(words: _Words, told: dict[str, Any]) -> EmulatedRace:
-    first, second = (_access(words, told[which]) for which in ("first", "second"))
-    is_shared = told["memory"] == "shared"
-    shared = told["first"]["bytes"] & told["second"]["bytes"]
-    start = told["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
+def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
+    first, second = (_access(words, record[which]) for which in ("first", "second"))
+    is_shared = record["memory"] == "shared"
+    shared = record["first"]["bytes"] & record["second"]["bytes"]
+    start = record["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
     return EmulatedRace(
         words.program.name,
-        memory=told["memory"],
+        memory=record["memory"],
         start=start,
         name=words.name(start) if is_shared else None,
         first=first,
         second=second,
-        cause=_cause(first, second, lacks_fence=told["lacks_proxy_fence"]),
+        cause=_cause(first, second, lacks_fence=record["lacks_proxy_fence"]),
     )
 
 
-def _access(words: _Words, told: dict[str, Any]) -> EmulatedAccess:
+def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
     return EmulatedAccess(
-        block=tuple(told["block"]),
-        thread=told["thread"],
-        operation=_OPERATIONS[told["operation"]],
-        is_write=told["writes"],
-        source=words.line(told["address"]),
+        block=tuple(record["block"]),
+        thread=record["thread"],
+        operation=_OPERATIONS[record["operation"]],
+        is_write=record["writes"],
+        source=words.line(record["address"]),
     )
 
 
@@ -245,7 +245,7 @@ _RULES = (
     _Rule(
         _MAP_READ,
         None,
-        "a copy that uses the map may still be under way. Wait for the barrier of its load, or "
+        "a copy that uses the map may still be in flight. Wait for the barrier of its load, or "
         "with wait_group_read for its store, before the map is edited",
     ),
     _Rule(
@@ -305,7 +305,7 @@ _RULES = (
     _Rule(
         _PUSHES[0],
         None,
-        "the copy may still be reading its source. Let the receiver tell, after its wait on the "
+        "the copy may still be reading its source. Let the receiver signal, after its wait on the "
         "barrier, before the source is written again",
     ),
     *(

@@ -62,17 +62,17 @@ _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
 class Schedule:
     """The interleaving of threads and copies.
 
-    ``round_robin`` runs threads in turn and lands copies in order, as late as it can. ``random``
-    draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to it: a warp,
-    a warpgroup or a CTA that runs only when nobody else can, another one that runs as far ahead as
-    it can, copies that land at once, out of order or as late as possible. With either,
+    ``round_robin`` runs threads one after the other and lands copies in order, as late as it can.
+    ``random`` draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to
+    it: a warp, a warpgroup or a CTA that runs only when no other can, another one that runs as far
+    ahead as it can, copies that land at once, out of order or as late as possible. With either,
     ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
     cluster.
 
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every access is checked against those before it, and clusters run one after the
+    With ``races`` every access is checked against earlier ones, and clusters run one after the
     other.
     """
 
@@ -111,7 +111,7 @@ def scheduled(
     max_threads: int | None = None,
     races: bool | None = None,
 ) -> Iterator[Schedule]:
-    """Interleave the launches inside the ``with`` as `Schedule` says.
+    """Interleave the launches inside the ``with`` by a `Schedule`.
 
     What is not given stays as it is outside of the ``with``.
     """
@@ -165,7 +165,7 @@ class EmulatedLaunch:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
-        too, so that accesses outside cannot be told. ``collector_of`` is asked at each call who
+        too, so that accesses outside go unnoticed. ``collector_of`` returns, at each call, who
         wants its trace.
         """
         self._collector_of = collector_of
@@ -184,7 +184,7 @@ class EmulatedLaunch:
         """Run the kernel to its end.
 
         Raises:
-            EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
+            EmulatedDeadlock: Every thread that has not ended waits, and nothing is in flight.
             EmulatedRace: Two accesses to the same bytes are in no order.
             EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
@@ -242,9 +242,9 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
-            behind = () if self._arrays is None else tuple(self._arrays[index])
-            if self._arrays is not None and behind:
-                self._arrays[index] = (behind[0]._replace(address=address), *behind[1:])
+            extents = () if self._arrays is None else tuple(self._arrays[index])
+            if self._arrays is not None and extents:
+                self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
 
 
 class Extent(NamedTuple):
@@ -262,7 +262,7 @@ _ALIGNMENT = 128
 
 
 def _aligned(arguments: Sequence[bytes]) -> tuple[Any, list[int]]:
-    """The arguments in one buffer with room to align it, and their offsets behind its start."""
+    """Return the arguments in one buffer with room to align it, and their offsets."""
     offsets, end = [], 0
     for argument in arguments:
         offsets.append(end)
@@ -317,7 +317,7 @@ def _numbers(
     extents: Sequence[Iterable[Extent]] | None,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
-    known = [extent for behind in extents or () for extent in behind]
+    known = [extent for each in extents or () for extent in each]
     if known:
         known.append(_BLANK)
     arrays = (_Array * len(known))(

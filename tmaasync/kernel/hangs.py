@@ -112,8 +112,8 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
         yield "the phase has ended since: this wait is not what the kernel hangs of"
     if missing_bytes < 0 and arrived == 0:
         yield (
-            f"copies delivered {-missing_bytes} bytes that nobody expected: call expect_bytes() on "
-            "the barrier that the load credits"
+            f"copies delivered {-missing_bytes} bytes that no thread expected: call expect_bytes() "
+            "on the barrier that the load credits"
         )
     if missing_bytes < 0:
         yield (
@@ -129,8 +129,8 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
         yield "bytes are expected, and not everybody has arrived: expect_tx() does not arrive"
     if arrived == 0:
         yield (
-            "nobody has arrived in this phase: whoever should never came to it, or waits too; or "
-            f"the waiter means the phase before, whose parity is {phase ^ 1}"
+            "no thread has arrived in this phase: the arriving threads never reached it, or wait "
+            f"too; or the waiter means the phase before, whose parity is {phase ^ 1}"
         )
     yield (
         f"{arrived} of {word.arrivals} have arrived: init() counts more than arrive, or some left "
@@ -144,7 +144,7 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
 def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
     """Return the waiting threads; warps that waited for the same thing are one entry.
 
-    Those of the first cluster whose wait took too long come first, and of each part the longest.
+    Waits of the first cluster that exceeded the budget come first, then the others, longest first.
 
     Args:
         records: The bytes of `RECORDS` records.
@@ -192,9 +192,9 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
 
 def unrecorded(state: bytes) -> int:
     """Return the number of waits without a record, from the bytes of a `HANG_STATE`."""
-    told = np.frombuffer(state, HANG_STATE)[0]
-    return max(0, int(told["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
-        0, int(told["waits_of_others"]) - _RECORDS_OF_OTHERS
+    counts = np.frombuffer(state, HANG_STATE)[0]
+    return max(0, int(counts["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
+        0, int(counts["waits_of_others"]) - _RECORDS_OF_OTHERS
     )
 
 
@@ -229,7 +229,7 @@ def barrier_names(source: Source, kernel: str) -> BarrierName:
     """The names that the kernel's source has for its dynamic shared memory.
 
     The GPU's compiler keeps none: they come from the same source, compiled for the emulator. None
-    where that cannot be, for want of a C++ compiler say.
+    if that is impossible, for example without a C++ compiler.
     """
 
     @functools.cache

@@ -65,7 +65,7 @@ class Loaded:
 
 
 def wait_for_producers(placed: Iterable[Placed], stream: int) -> None:
-    """Order a stream behind the work that makes arrays of frameworks whose stream we cannot ask.
+    """Make a stream wait for the producers of arrays whose framework does not name its stream.
 
     By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
     """

@@ -42,7 +42,7 @@ def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
 
     Args:
         source: What is compiled.
-        arch: For what, such as ``"sm_90a"``.
+        arch: The architecture, such as ``"sm_90a"``.
         entry: The ``__global__`` function to look at; by default all that the source has.
 
     Raises:

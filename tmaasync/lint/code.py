@@ -48,7 +48,7 @@ class Code:
 
     def depends_on_thread(self, *registers: str) -> bool:
         """True if the values differ between the threads of a block, as far as can be seen."""
-        sources, makers = self.values.behind(*registers)
+        sources, makers = self.values.origins(*registers)
         return any(name.startswith(_OF_A_THREAD) for name in sources) or any(
             maker.opcode.startswith(_DIFFERS_BY_THREAD) for maker in makers
         )

@@ -119,7 +119,7 @@ def _targets(function: Function, last: int) -> Iterable[int]:
 
 
 def _back_edges(blocks: tuple[Block, ...]) -> set[tuple[int, int]]:
-    """The edges that lead to a block which is under way in a walk in depth first."""
+    """Yield the edges that lead back to an open block of a depth-first search."""
     back: set[tuple[int, int]] = set()
     under_way, seen = {0}, {0}
     walk = [(0, iter(blocks[0].followers))] if blocks else []

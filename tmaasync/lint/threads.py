@@ -26,7 +26,7 @@ def copies_by_all(code: Code) -> Iterator[Finding]:
                 "every thread of the block issues this bulk copy: no branch before it depends on "
                 "elect.sync or a thread's index.",
                 "Put it under elect() in one warp, or under threadIdx.x == 0; a block of "
-                "one thread says so by __launch_bounds__(1).",
+                "one thread declares __launch_bounds__(1).",
             )
 
 
@@ -101,7 +101,7 @@ def _is_guarded(code: Code, index: int) -> bool:
     """True if some branch by threads leads to the instruction on one side only.
 
     In a loop around both, on one side until the branch is met again. A loop that all threads leave
-    before the instruction, each after rounds of its own, is no such branch.
+    before the instruction, each after iterations of its own, is no such branch.
     """
     flow = code.flow
     block = flow.block_of(index)

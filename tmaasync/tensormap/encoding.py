@@ -102,7 +102,7 @@ _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
 
 
 def encode(spec: MapFields) -> bytes:
-    """The 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
+    """Return the 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
     bits = _pack_common(spec) | (_pack_im2col(spec) if form.is_im2col(spec) else _pack_tiled(spec))
     return bits.to_bytes(TENSOR_MAP_BYTES, "little")
 
@@ -123,7 +123,7 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
     (is_im2col,) = _IS_IM2COL.unpack(bits)
     known = rules.CORNER_BITS if is_im2col else range(1, 6)
     if rank not in known or (type_code, is_tf32) not in _TYPE_OF_CODE:
-        raise _not_a_map(f"it says rank {rank}, element type {type_code}")
+        raise _not_a_map(f"its rank is {rank}, its element type {type_code}")
     own = _unpack_im2col(bits, rank) if is_im2col else _unpack_tiled(bits, rank)
     try:
         common = _unpack_common(bits, rank)
@@ -133,7 +133,7 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def check_round_trip(spec: MapFields, data: Any) -> None:
-    """Check that the bytes hold nothing but what the spec says.
+    """Check that the bytes hold nothing but the spec.
 
     Raises:
         TensorMapError: Some words differ.

@@ -61,7 +61,7 @@ class MapFields(ABC):
         return f"{type(self).__name__}({', '.join(self._arguments())})"
 
     def _arguments(self) -> Iterator[str]:
-        """The arguments as source text, without those that say what they say by default."""
+        """Yield the arguments as source text, without default values."""
         for item in sorted(fields(self), key=operator.attrgetter("kw_only")):
             value = getattr(self, item.name)
             is_default = type(value) is type(item.default) and value == item.default
@@ -166,7 +166,7 @@ class Im2colFields(MapFields):
 
     @property
     def box_shape_moved(self) -> tuple[int, ...]:
-        """Pixels and channels: element strides say which pixels, not how many."""
+        """Pixels and channels: element strides choose which pixels, not how many."""
         return (self.pixels_per_column, self.channels_per_pixel)
 
     @property
@@ -175,14 +175,14 @@ class Im2colFields(MapFields):
 
         An interleaved map has its channel groups second, the channels of one group inside the
         innermost elements, and therefore ends with its spatial dimensions (measured: the driver
-        holds the corners against those).
+        applies the corners to them).
         """
         first = 1 if self.interleave is Interleave.NONE else 2
         return tuple(range(first, first + self.rank - 2))
 
 
 def normalised(value: Any) -> Any:
-    """The value with integers of any kind as int and sequences as tuples; others as they are."""
+    """Return integers of any kind as int and sequences as tuples; other values as they are."""
     if isinstance(value, (int, str, bytes)):
         return value
     try:

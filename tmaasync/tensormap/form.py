@@ -33,13 +33,13 @@ def is_im2col(spec: MapFields) -> TypeGuard[Im2colFields]:
 
 
 def rank_of(spec: MapFields) -> int | None:
-    """The number of dimensions, if the shape is a sequence."""
+    """Return the number of dimensions, if the shape is a sequence."""
     shape: Any = spec.shape
     return len(shape) if isinstance(shape, tuple) else None
 
 
 def malformed(spec: MapFields) -> Iterator[Violation]:
-    """Every argument of the wrong type or length."""
+    """Yield every argument of the wrong type or length."""
     for argument, mode in _MODE_ARGUMENTS.items():
         value = getattr(spec, argument)
         if not isinstance(value, mode):
@@ -55,7 +55,7 @@ def malformed(spec: MapFields) -> Iterator[Violation]:
 
 
 def not_an_integer(argument: str, value: object) -> Iterator[Violation]:
-    """A violation if the value is anything but a plain integer."""
+    """Yield a violation if the value is anything but a plain integer."""
     if not is_integer(value):
         yield Violation(argument, repr(value), "it must be an integer", "Pass an int")
 
@@ -81,7 +81,7 @@ def _malformed_sequences(spec: MapFields) -> Iterator[Violation]:
 
 
 def sequences(spec: MapFields) -> dict[str, int]:
-    """The sequences, and how many fewer numbers than dimensions each has."""
+    """Return the sequences, and how many fewer numbers than dimensions each has."""
     own = {"lower_corner": 2, "upper_corner": 2} if is_im2col(spec) else {"box_shape": 0}
     return {"shape": 0, "strides_bytes": 1, **own, "element_strides": 0}
 

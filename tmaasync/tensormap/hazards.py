@@ -23,7 +23,7 @@ __all__ = ["coordinate_violations", "hazards"]
 
 
 def hazards(spec: MapFields) -> tuple[Violation, ...]:
-    """Every hazard of a legal spec."""
+    """Return every hazard of a legal spec."""
     if rules.violations(spec):
         return ()
     return tuple(found for hazard in _HAZARDS for found in hazard(spec))

@@ -1,7 +1,7 @@
 """The rules that the driver enforces, each with its remedy.
 
 They decide as driver 580.159 (CUDA 13.0) on an H200 decided: 40,000 tiled and 20,000 im2col specs,
-legal and illegal, without one exception. Where a rule says "measured" cuda.h does not state it.
+legal and illegal, without one exception. A rule marked "measured" is not in cuda.h.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ CORNER_BITS = {3: 16, 4: 8, 5: 5}
 """Bits of one signed corner, by rank."""
 
 ENCODED_BYTES_LIMIT = 228 * 1024
-"""The driver holds a box against the whole multiprocessor's shared memory (measured)."""
+"""The driver compares a box with the whole SM's shared memory (measured)."""
 
 _ADDRESS_LIMIT = 1 << 64
 
 
 def violations(spec: MapFields) -> tuple[Violation, ...]:
-    """Every broken rule. Rules that join arguments are held back until each is well formed."""
+    """Return every broken rule. Rules that join arguments wait until each is well formed."""
     wrong_form = [*malformed(spec)]
     applied = _RULES_OF_ONE_ARGUMENT if wrong_form else _RULES_OF_ONE_ARGUMENT + _RULES_THAT_JOIN
     return (*wrong_form, *(found for rule in applied for found in rule(spec)))
 
 
-# --- what is derived from several arguments ---------------------------------------------------
+# --- values derived from several arguments ----------------------------------------------------
 
 
 def granule_bytes(spec: MapFields) -> int:
@@ -63,7 +63,7 @@ def granule_bytes(spec: MapFields) -> int:
 
 
 def encoded_bytes(spec: MapFields) -> int:
-    """The bytes of a box as the driver computes and encodes them: sides divided *downwards*.
+    """Return the bytes of a box as the driver encodes them: sides divided *downwards*.
 
     The hardware rounds up (cuda.h) and ignores the innermost element stride; `box_bytes` counts
     what it moves. The two agree when every side is a multiple of its element stride.
@@ -91,7 +91,7 @@ def bounding_box(spec: Im2colFields) -> Iterator[tuple[int, int, int]]:
 
 
 def _integers(spec: MapFields, argument: str) -> Iterator[tuple[str, int]]:
-    """The well-formed numbers of an argument, each with its name."""
+    """Yield the well-formed numbers of an argument, each with its name."""
     values: Any = getattr(spec, argument, None)
     if is_integer(values):
         yield argument, values
@@ -118,7 +118,7 @@ def _rank(spec: MapFields) -> Iterator[Violation]:
     remedy = (
         "Fold dimensions that are contiguous with each other, or make one map per outer index"
         if spec.rank > many
-        else f"Add dimensions of extent 1 in front to reach {few}"
+        else f"Add leading dimensions of extent 1 to reach {few}"
     )
     yield Violation("shape", spec.shape, f"{kind} has {few} to {many} dimensions", remedy)
 
@@ -259,7 +259,7 @@ def _inner_side(spec: MapFields) -> Iterator[Violation]:
         )
         remedy = f"Use a multiple of {step} elements, such as {-(-value // step) * step}"
         yield Violation(argument, value, rule, remedy)
-    # An interleaved box is not held against the span (measured, and so cuda.h).
+    # The span does not limit an interleaved box (measured, and so cuda.h).
     is_swizzled = spec.swizzle is not Swizzle.NONE and not spec.swizzle.needs_sm_100
     span = spec.swizzle.span_bytes
     if is_swizzled and spec.interleave is Interleave.NONE and inner_bytes > span:
@@ -275,7 +275,7 @@ def _shared_memory(spec: MapFields) -> Iterator[Violation]:
         1 <= stride <= MAX_ELEMENT_STRIDE for stride in spec.element_strides
     )
     if not is_legal or spec.dtype.needs_sm_100:
-        return  # said already, in terms of the side that is wrong
+        return  # another rule names the side that is wrong
     size = encoded_bytes(spec)
     if size > ENCODED_BYTES_LIMIT:
         arguments = sides if is_im2col(spec) else sides[:1]

@@ -19,10 +19,10 @@ class Spec(MapFields):
     __slots__ = ()
 
     def violations(self) -> tuple[Violation, ...]:
-        """Every rule of the driver that the spec breaks.
+        """Return every rule of the driver that the spec breaks.
 
         These are the rules that ``cuTensorMapEncodeTiled`` and ``...Im2col`` enforced on an H200
-        (driver 580.159, 60,000 specs): those that cuda.h states, plus the shared-memory limit,
+        (driver 580.159, 60,000 specs): the rules in cuda.h, plus the shared-memory limit,
         which it does not. Modes of sm_100 are refused by name.
         """
         return rules.violations(self)
@@ -63,11 +63,11 @@ class Spec(MapFields):
         TensorMapError.raise_for(self.violations())
 
     def explain(self) -> remedy.Explanation[Self]:
-        """All violations, the hazards, and the nearest legal spec, as a value that prints well."""
+        """Return all violations, the hazards, and the nearest legal spec; ``print`` the result."""
         return remedy.explain(self)
 
     def encode(self) -> bytes:
-        """The 128 bytes, as the driver would write them.
+        """Return the 128 bytes, as the driver would write them.
 
         Raises:
             TensorMapError: The spec is illegal.
@@ -77,7 +77,7 @@ class Spec(MapFields):
 
     @staticmethod
     def decode(data: bytes) -> TensorMapSpec | Im2colSpec:
-        """The spec that 128 bytes hold: of whichever kind they say they are.
+        """Return the spec of 128 bytes, of the kind that their bits name.
 
         Encoding the result gives ``data`` back bit for bit.
 
@@ -98,7 +98,7 @@ class TensorMapSpec(Spec, TiledFields):
     """A tiled tensor map: the arguments of one ``cuTensorMapEncodeTiled`` call.
 
     Everything per dimension runs outermost first, like a NumPy shape. Making a spec never fails:
-    `violations` says what is wrong with it, `explain` what would be right, `check` and `encode`
+    `violations` lists what is wrong with it, `explain` proposes a legal one, `check` and `encode`
     raise. NumPy integers and any sequence are accepted. Gather, scatter and im2col-wide maps need
     sm_100 and have no spec.
 
@@ -139,8 +139,8 @@ class Im2colSpec(Spec, Im2colFields):
 
     For convolutions over (N, [D, [H,]] W, C) tensors of rank 3 to 5; with an interleave over
     (N, C/8, [D, [H,]] W). One instruction moves ``channels_per_pixel`` channels of
-    ``pixels_per_column`` pixels, which walk the bounding box between the corners row by row and
-    image by image. What is said of `TensorMapSpec` about order, units and errors holds here too.
+    ``pixels_per_column`` pixels, taken from the bounding box between the corners row by row and
+    image by image. Order, units and errors are as in `TensorMapSpec`.
 
     Args:
         address: Where the tensor starts in global memory, in bytes; a multiple of 16, of 32 with

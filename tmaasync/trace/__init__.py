@@ -7,7 +7,7 @@
 0
 
 ``kept.save("gemm.json")`` is for https://ui.perfetto.dev, ``trace.plot(kept, "gemm.svg")`` for
-people; `find_rings` and `find_lanes` tell what both show.
+people; `find_rings` and `find_lanes` return what both show.
 """
 
 from tmaasync.trace import chip

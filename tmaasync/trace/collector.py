@@ -104,7 +104,7 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
 
     Args:
         notes_per_warp: How much each warp on a GPU has room for, 16 bytes each: a wait, an arrival
-            or a copy is one. Traces say how many were left out.
+            or a copy is one. `Trace.dropped` counts the notes left out.
 
     >>> with record() as trace:
     ...     pass  # launches
@@ -128,11 +128,11 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
 
 
 CollectorOf = Callable[[], Collector | None]
-"""Who takes the trace of a launch made here and now; None if nobody wants any."""
+"""Returns the collector for a launch made here and now; None without one."""
 
 # The variable's own method: every launch asks, and a function around it would take longer.
 current_collector: CollectorOf = _COLLECTOR.get
-"""Who takes the traces of launches made here and now: a `Collector`, or None if nobody does."""
+"""Return the `Collector` of launches made here and now; None without one."""
 
 
 # --- files ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
 
-# Okabe and Ito's colours, which the colour-blind tell apart.
+# Okabe and Ito's palette for the colour-blind.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _YELLOW, _BLUE, _VERMILION, _PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 _INK, _FAINT, _PAPER = "#1f2328", "#8c959f", "#f3f4f6"
@@ -50,7 +50,7 @@ _LEFT, _RIGHT = 0.085, 0.985
 # Inches: above the lanes, between lanes and stages, below the stages, for one stage.
 _ABOVE, _BETWEEN, _BELOW = 1.03, 0.72, 0.58
 _ROW_INCHES = (0.4, 0.65)
-_LANE_ROWS = 1.3  # a lane is so many times as high as a stage
+_LANE_ROWS = 1.3  # height of a lane in stages
 _USUAL_INCHES = 9.0
 _EDGED_PIXELS = 4
 _MAX_ARROWS = 64
@@ -177,9 +177,9 @@ class _Picture:
         self._draw_bars(axes, bars)
         axes.set_xlim(self.begin, self.end)
         axes.set_xlabel(_CLOCKS[self.trace.unit], color=_INK)
-        # What only one of the chip and the emulator tells is in the legend if it is there.
-        told = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
-        shown = told | {StageState.FILLING, StageState.READING, StageState.EMPTY}
+        # States that only the chip or only the emulator shows are in the legend if they occur.
+        found = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
+        shown = found | {StageState.FILLING, StageState.READING, StageState.EMPTY}
         if self.trace.unit == "step":
             shown |= {StageState.FULL}
         _legend(
@@ -271,7 +271,7 @@ _CHARACTER_PIXELS = 0.62 * _LABEL_POINTS * _DPI / 72
 
 
 def _lane_bars(place: int, lane: Lane) -> Iterator[_Bar]:
-    """Waits in the upper part of the lane; below them what runs beside, if the lane has any."""
+    """Yield waits in the upper part of the lane, and below them the work that overlaps them."""
     has_work = any(not span.activity.is_wait for span in lane.spans)
     for span in lane.spans:
         if not span.activity.is_wait or span.activity is Activity.COMPUTING:

@@ -24,7 +24,7 @@ class Activity(enum.Enum):
     """A warp's wait or work.
 
     The first seven are waits. ``COMPUTING`` goes from a wgmma's issue to the end of the wait for
-    it, ``STORING`` from a store's issue until TMA has read its buffer; either runs beside a wait.
+    it, ``STORING`` from a store's issue until TMA has read its buffer; either may overlap a wait.
     """
 
     WAITING_FULL = "waits on a full barrier"
@@ -35,8 +35,8 @@ class Activity(enum.Enum):
     WAITING_STORES = "waits for stores"
     WAITING = "waits"
     LOADING = "issues a load"
-    COMPUTING = "wgmma under way"
-    STORING = "store under way"
+    COMPUTING = "wgmma in flight"
+    STORING = "store in flight"
 
     @property
     def is_wait(self) -> bool:
@@ -80,7 +80,7 @@ def find_lanes(
     rings: Iterable[Ring] | None = None,
     alike: bool = True,
 ) -> tuple[Lane, ...]:
-    """The lanes of a block, by warp. Warps that only meet the others have none.
+    """Return the lanes of a block, by warp. Warps that only meet the others have none.
 
     With ``alike``, warps of a warpgroup are one lane if they do the same things on the same
     barriers, whatever the times; otherwise every warp has its own.
@@ -126,7 +126,7 @@ _MEETINGS = (
 
 
 def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
-    """Warps by warpgroup and by what they do, those that only meet left out."""
+    """Group warps by warpgroup and by what they do; warps that only meet are left out."""
     deeds = _deeds(events)
     groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
     for warp in sorted(deeds):
@@ -236,7 +236,7 @@ def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
 def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
     """Every wgmma until it has run, every store until its buffer has been read.
 
-    Of the chip's stores those are left out of which nobody saw when they were read.
+    Stores of the chip are left out if no wait saw when they were read.
     """
     done = trace.of(kind=(EventKind.MMA_EXECUTED, EventKind.STORE_READ)).events
     ends = dict(zip(done["sequence"].tolist(), done["time"].tolist(), strict=True))
@@ -265,7 +265,7 @@ def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
             yield record, range(first, first + WARPGROUP_WARPS)
 
 
-# --- spans as such ----------------------------------------------------------------------------
+# --- spans ------------------------------------------------------------------------------------
 
 
 def _union(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
@@ -291,7 +291,7 @@ def _merged(spans: list[LaneSpan]) -> list[LaneSpan]:
 
 
 def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
-    """The spans on as many rows as keep those of one row apart."""
+    """Return the spans in rows; spans of one row do not overlap."""
     rows: list[list[LaneSpan]] = []
     for span in sorted(spans, key=lambda span: span.begin):
         row = next((row for row in rows if row[-1].end <= span.begin), None)

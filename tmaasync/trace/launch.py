@@ -83,7 +83,7 @@ class LaunchEvents:
         kind: EventKind | str | Iterable[EventKind | str] | None = None,
         warp: int | None = None,
     ) -> Self:
-        """The events of a cluster, a block (x, y, z or its number), one or more kinds, a warp."""
+        """Return the events of a cluster, a block (x, y, z or number), kinds, or a warp."""
         chosen = np.ones(len(self), bool)
         if cluster is not None:
             chosen &= self.events["cluster"] == cluster
@@ -98,13 +98,13 @@ class LaunchEvents:
         return replace(self, events=self.events[chosen])
 
     def by_cluster(self) -> Iterator[Self]:
-        """One trace per cluster that has events: what shares a clock."""
+        """Yield one trace per cluster that has events; each cluster has one clock."""
         _, starts = np.unique(self.events["cluster"], return_index=True)
         for events in np.split(self.events, starts[1:]) if len(self) else ():
             yield replace(self, events=events)
 
     def of_first_blocks(self, count: int) -> Self:
-        """The events of the clusters of the first so many blocks that have any."""
+        """Return the events of the clusters of the first ``count`` blocks that have any."""
         clusters = [self.cluster_of(block) for block in self.blocks[:count]]
         return replace(self, events=self.events[np.isin(self.events["cluster"], clusters)])
 
@@ -114,7 +114,7 @@ class LaunchEvents:
         return tuple(map(self.block_at_index, np.unique(self._block_indices()).tolist()))
 
     def block_at(self, cluster: int, rank: int) -> Extents:
-        """The block (x, y, z) of this rank in the cluster of this number."""
+        """Return the block (x, y, z) of this rank in the cluster of this number."""
         clusters = [blocks // size for blocks, size in zip(self.grid, self.cluster, strict=True)]
         at = zip(_unfolded(cluster, clusters), _unfolded(rank, self.cluster), strict=True)
         x, y, z = (
@@ -123,11 +123,11 @@ class LaunchEvents:
         return x, y, z
 
     def block_at_index(self, index: int) -> Extents:
-        """The block (x, y, z) of this number, x fastest."""
+        """Return the block (x, y, z) of this number, x fastest."""
         return _unfolded(index, self.grid)
 
     def block_index(self, block: int | Sequence[int]) -> int:
-        """The number of a block, x fastest."""
+        """Return the number of a block, x fastest."""
         if isinstance(block, int):
             inside = 0 <= block < self.grid[0] * self.grid[1] * self.grid[2]
             index = block
@@ -143,7 +143,7 @@ class LaunchEvents:
         return index
 
     def cluster_of(self, block: int | Sequence[int]) -> int:
-        """The number of the cluster that has this block."""
+        """Return the number of the cluster that has this block."""
         at = self.block_at_index(self.block_index(block))
         x, y, z = (i // size for i, size in zip(at, self.cluster, strict=True))
         nx, ny = (self.grid[dim] // self.cluster[dim] for dim in (0, 1))

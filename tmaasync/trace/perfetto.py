@@ -140,16 +140,16 @@ def _flows(
 ) -> Iterator[_Record]:
     """One flow per landing: a multicast load has as many as it has targets."""
     for landing in trace.of(kind=EventKind.LOAD_LANDED).events.tolist():
-        told = dict(zip(trace.events.dtype.names or (), landing, strict=True))
-        issue = loads.get(told["sequence"])
-        home = trace.block_at(told["cluster"], told["other"])
-        track = stages.get((home, told["barrier"]))
-        if issue is None or track is None or told["sequence"] == NOTHING:
+        fields = dict(zip(trace.events.dtype.names or (), landing, strict=True))
+        issue = loads.get(fields["sequence"])
+        home = trace.block_at(fields["cluster"], fields["other"])
+        track = stages.get((home, fields["barrier"]))
+        if issue is None or track is None or fields["sequence"] == NOTHING:
             continue
         names = {"name": "load", "cat": "load", "id": next(numbers)}
         unit = _MICROSECONDS[trace.unit]
         yield _timed("s", issue.track, began + issue.time * unit, **names)
-        yield _timed("f", track, began + told["time"] * unit, bp="e", **names)
+        yield _timed("f", track, began + fields["time"] * unit, bp="e", **names)
 
 
 def _timed(phase: str, track: _Track, time: float, **more: Any) -> _Record:

@@ -50,7 +50,7 @@ def plot(
     if not len(launch.of(block=index)):
         raise ArgumentError(
             f"block is {block}; the trace of {launch.kernel_name} has no events of it. "
-            f"It has those of {', '.join(map(str, launch.blocks[:8]))}."
+            f"It has events of {', '.join(map(str, launch.blocks[:8]))}."
         )
     # matplotlib is an optional extra: only a picture needs it.
     from tmaasync.trace import figure  # noqa: PLC0415

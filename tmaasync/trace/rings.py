@@ -1,7 +1,7 @@
 """The rings of a launch, read out of its events: which barriers, which buffers, what state when.
 
 A barrier that loads credit is a full barrier, and full barrier is stage. The buffers are where
-those loads land. The empty barrier is the one that the loading thread waits on just before it
+its loads land. The empty barrier is the one that the loading thread waits on just before it
 expects the bytes; where there is none, a store that reads the buffer stands in for it.
 """
 
@@ -28,8 +28,8 @@ class StageState(enum.Enum):
 
     ``FILLING`` from the announcement of the bytes, or the first load, to the completion of the full
     barrier's phase; ``FULL`` until the first consumer passes its wait; ``READING`` until the phase
-    of the empty barrier completes, or TMA has read the buffers for a store. On the chip nobody sees
-    the phase complete unless somebody waits: ``LOADED`` is both, filling and then full, until the
+    of the empty barrier completes, or TMA has read the buffers for a store. The chip notes the end
+    of a phase only if a thread waits: ``LOADED`` is both, filling and then full, until the
     first consumer passes.
     """
 
@@ -72,7 +72,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """The stages that one thread fills in turn, in one block (x, y, z)."""
+    """A pipeline's ring buffer: stages that one thread fills in order, in one block (x, y, z)."""
 
     name: str
     block: tuple[int, int, int]
@@ -86,7 +86,7 @@ class Ring:
 def find_rings(
     trace: LaunchEvents, *, block: int | Sequence[int] | None = None
 ) -> tuple[Ring, ...]:
-    """The rings of one block or of all, in the order in which they are first filled."""
+    """Return the rings of one block or of all, in the order in which they are first filled."""
     wanted = None if block is None else trace.block_index(block)
     rings: list[Ring] = []
     of_interest = trace if wanted is None else trace.of(cluster=trace.cluster_of(wanted))
@@ -187,7 +187,7 @@ def _histories(events: np.ndarray[Any, Any], issues: _Times) -> list[_History]:
 
 
 def _read_loads_under_way(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """Loads that were issued, landed or not: without the landing only the issuer's phase tells."""
+    """Read issued loads, landed or not: without a landing the issuer's phase is all there is."""
     for load in _select(events, EventKind.LOAD_ISSUED):
         if load["barrier"] == NOTHING or load["other"] != load["rank"]:
             continue
@@ -280,7 +280,7 @@ def _grouped(
 
 
 def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_History]]:
-    """Histories of one array by its name; of nameless ones those that are filled in turn."""
+    """Group histories of one array by name, and nameless ones that are filled in order."""
     groups: list[list[_History]] = []
     arrays: dict[str, list[_History]] = {}
     for history in histories:

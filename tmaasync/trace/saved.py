@@ -1,4 +1,4 @@
-"""Events in a JSON document, beside what Perfetto draws, so that a trace can be read again."""
+"""Events in a JSON document, next to what Perfetto draws, so that `load` can read them."""
 
 from __future__ import annotations
 

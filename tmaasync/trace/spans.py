@@ -54,9 +54,9 @@ class Spans:
             return 0
         warp = np.unique(self.block << 16 | self.warp, return_inverse=True)[1]
         # One line for all warps, on which they lie apart.
-        behind = warp * (int(self.end.max()) + 1)
-        order = np.argsort(behind + self.begin, kind="stable")
-        begin, end = (behind + self.begin)[order], (behind + self.end)[order]
+        start = warp * (int(self.end.max()) + 1)
+        order = np.argsort(start + self.begin, kind="stable")
+        begin, end = (start + self.begin)[order], (start + self.end)[order]
         reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
         return int(np.maximum(end - np.maximum(begin, reached), 0).sum())
 
@@ -83,10 +83,10 @@ def find_spans(trace: LaunchEvents) -> Spans:
     threads = events[events["thread"] != NOBODY]
     waits = _waits(events, threads)
     stores = threads[threads["kind"] == EventKind.STORE_ISSUED]
-    if trace.unit == "ns":  # of which somebody saw when they were read
+    if trace.unit == "ns":  # only stores whose read was seen
         stores = stores[np.isin(_keys(stores), _sequences(events, EventKind.STORE_READ))]
     parts = (
-        # A wait for wgmma lies within its time under way.
+        # A wait for a wgmma lies within its time in flight.
         waits.where(waits.activity != _NUMBER[Activity.COMPUTING]),
         _work(threads, events, EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED, Activity.COMPUTING),
         _work(stores, events, EventKind.STORE_ISSUED, EventKind.STORE_READ, Activity.STORING),
@@ -184,7 +184,7 @@ def _keys(events: _Array) -> _Array:
     return keys
 
 
-# --- work under way ---------------------------------------------------------------------------
+# --- work in flight ---------------------------------------------------------------------------
 
 
 def _work(

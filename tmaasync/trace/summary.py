@@ -58,8 +58,8 @@ class Summary:
     """One launch. Times are in ``unit``.
 
     ``time`` is from the first to the last event, ``block_time`` the same of a block, on average.
-    A role's time is that of its blocks, for each of its warps: shares add up to less than 1 where
-    warps do what leaves no event, and to more where stores or wgmma run beside a wait.
+    A role's time is the time of its blocks, for each of its warps: shares add up to less than 1 if
+    warps do what leaves no event, and to more if stores or wgmma overlap a wait.
     """
 
     kernel_name: str
@@ -74,7 +74,7 @@ class Summary:
 
 
 def summarize(trace: LaunchEvents) -> Summary:
-    """The summary of one launch."""
+    """Summarise one launch."""
     threads = trace.events[trace.events["thread"] != NOBODY]
     spans = find_spans(trace)
     profiles = _profiles(trace, threads, spans)

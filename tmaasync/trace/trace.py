@@ -42,9 +42,9 @@ class Trace(LaunchEvents):
         return summarize(self)
 
     def to_json(self, *, blocks: int | None = None) -> str:
-        """The launch in the trace-event format of Chrome and Perfetto.
+        """Return the launch in the trace-event format of Chrome and Perfetto.
 
-        A step is a microsecond there. With ``blocks`` only the first so many are drawn; the file
+        A step becomes a microsecond. With ``blocks`` only the first ``blocks`` are drawn; the file
         has the events of all, for `load`.
         """
         return document_of((self,), blocks)

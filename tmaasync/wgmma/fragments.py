@@ -1,6 +1,6 @@
 """Fragments of a warpgroup's threads: accumulators, and A where it is in registers.
 
-``fragment.cuh`` tells kernels the same. Source: PTX ISA, "Register Fragments" of
+``fragment.cuh`` has the same for kernels. Source: PTX ISA, "Register Fragments" of
 ``wgmma.mma_async``.
 """
 
@@ -22,10 +22,10 @@ _REGISTER_BYTES = 4
 
 
 def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
-    """Row and column of every sum that a thread holds of 64 rows and so many columns.
+    """Return row and column of every accumulator of a thread, for 64 rows and ``columns``.
 
-    float32 and int32 sums take a register each; of float16 sums 2 i and 2 i + 1 share register i,
-    the first in its low half.
+    float32 and int32 accumulators take a register each; float16 ones 2 i and 2 i + 1 share register
+    i, the first in its low half.
 
     Args:
         columns: N of the instruction, a multiple of 8.
@@ -42,7 +42,7 @@ def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
     """
     if columns < 8 or columns % 8:
         raise ArgumentError(
-            f"columns is {columns}; sums come in blocks of 8 columns. Use a multiple of 8."
+            f"columns is {columns}; accumulators come in blocks of 8 columns. Use a multiple of 8."
         )
     thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(columns // 2)[None, :]
@@ -50,7 +50,7 @@ def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
 
 
 def a_fragment(dtype: object) -> tuple[_Places, _Places]:
-    """Row and k of every element of A that a thread holds for one instruction.
+    """Return row and k of every element of A that a thread holds for one instruction.
 
     The four registers hold four bytes each, in the order of the elements: of 16-bit types elements
     2 r and 2 r + 1 are in register r, of 8-bit types 4 r to 4 r + 3, of TF32 element r.

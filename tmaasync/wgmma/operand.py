@@ -121,13 +121,13 @@ def compute_a_descriptor_params(
     """Return the descriptor parameters of A in a buffer of shared memory.
 
     Args:
-        shape: Of the buffer: (M, K), or (K, M) without ``is_k_major``.
-        dtype: Of its elements, anything that `create_tma_tile` takes as a dtype.
-        swizzle: What it was loaded with. Without a swizzle the boxes are 16 bytes wide, as
+        shape: The buffer's sides: (M, K), or (K, M) without ``is_k_major``.
+        dtype: Type of its elements, anything that `create_tma_tile` takes as a dtype.
+        swizzle: Its swizzle. Without a swizzle the boxes are 16 bytes wide, as
             `create_tensor_tile` makes them.
         is_k_major: Whether K is the contiguous side.
-        m: Which rows of A are multiplied: a multiple of 64 of them, from a multiple of 8 on.
-        k: Which part along K: whole instructions, 32 bytes each.
+        m: Rows of A to multiply: a multiple of 64 of them, from a multiple of 8 on.
+        k: Slice along K: whole instructions, 32 bytes each.
 
     Raises:
         ArgumentError: What is wrong with these numbers, each with what to do instead.
@@ -163,11 +163,11 @@ def compute_b_descriptor_params(
     """Return the descriptor parameters of B in a buffer of shared memory.
 
     Args:
-        shape: Of the buffer: (N, K), or (K, N) without ``is_k_major``.
+        shape: The buffer's sides: (N, K), or (K, N) without ``is_k_major``.
         dtype: As in `compute_a_descriptor_params`.
         swizzle: As in `compute_a_descriptor_params`.
         is_k_major: Whether K is the contiguous side.
-        n: Which columns of the product: a multiple of 8 of them, from a multiple of 8 on.
+        n: Which columns of the output: a multiple of 8 of them, from a multiple of 8 on.
         k: As in `compute_a_descriptor_params`.
         columns: N of one instruction; by default what `instruction_n` chooses.
 
@@ -227,7 +227,7 @@ class _Buffer:
 
     @property
     def form(self) -> MmaForm:
-        """A product that has such operands; they agree in their shapes."""
+        """A form with this operand type; all of them have the same shapes."""
         return mma_form(self.element)
 
 

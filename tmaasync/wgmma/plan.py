@@ -24,7 +24,7 @@ _SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WgmmaPlan:
-    """One tile of a product, M x N and K deep, and the warpgroups that multiply it.
+    """One GEMM tile, M x N and K deep, and the warpgroups that multiply it.
 
     The warpgroups form a grid; each takes an equal share of the rows and of the columns, and in it
     the 64-row atoms follow one another.
@@ -188,7 +188,7 @@ class WgmmaPlan:
             yield Violation(
                 "m x n",
                 f"{self.m} x {self.n}",
-                f"sums and A take {held} registers of each thread, which has {_MAX_REGISTERS}",
+                f"accumulators and A take {held} registers of a thread, which has {_MAX_REGISTERS}",
                 "Use more warpgroups, or a smaller tile",
             )
 

@@ -35,7 +35,7 @@ def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float
         raw: All of the device memory that ``layout`` describes.
         layout: The same that the launch had.
         launch: What was launched.
-        usual_cycle_ns: A cycle of a multiprocessor in nanoseconds, at its usual clock.
+        usual_cycle_ns: A cycle of an SM in nanoseconds, at its usual clock.
     """
     places = Places.of(launch.grid, launch.cluster, layout.blocks)
     notes, dropped = read(raw, layout, places, launch.shared_bytes, usual_cycle_ns)

@@ -38,7 +38,7 @@ def events_of(notes: Notes) -> _Array:
 
 
 class _Log:
-    """Events under construction. Those of one thread keep the order in which it noted them."""
+    """Events under construction. The events of one thread keep the order of its notes."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -60,7 +60,7 @@ class _Log:
         notes = self._notes
         events = np.zeros(len(chosen), EVENT_DTYPE)
         times = notes.began if began else notes.end
-        told = {
+        fields = {
             "time": times[chosen],
             "cluster": notes.cluster[chosen],
             "shared": NOTHING,
@@ -71,7 +71,7 @@ class _Log:
             "other": notes.rank[chosen],
             "sequence": NOTHING,
         } | columns
-        for name, values in told.items():
+        for name, values in fields.items():
             events[name] = values
         self._parts.append((2 * chosen + (not began), events))
 
@@ -190,7 +190,7 @@ class _Log:
     # --- groups -------------------------------------------------------------------------------
 
     def add_stores(self) -> None:
-        """Stores, their groups, and the waits for those."""
+        """Add stores, their groups, and the waits for groups."""
         log = follow_stores(self._notes, self._sequences)
         stores = self._of_kind(RecordKind.STORE)
         self._new_sequences(len(stores))
@@ -215,7 +215,7 @@ class _Log:
         self._add_waits(waits, _looked_up(log.sequences, waits))
 
     def add_mmas(self) -> None:
-        """Groups of wgmma, and the waits for those."""
+        """Add groups of wgmma, and the waits for them."""
         log = follow_mmas(self._notes, self._sequences)
         self._new_sequences(len(log.issued))
         # Its first warp stands for a warpgroup.
@@ -254,7 +254,7 @@ class _Log:
     # --- meetings -----------------------------------------------------------------------------
 
     def add_meetings(self) -> None:
-        """Named barriers and those of clusters."""
+        """Add the waits of named barriers and of clusters."""
         notes = self._notes
         arrivals = self._of_kind(RecordKind.NAMED_ARRIVE)
         self._add(EventKind.NAMED_ARRIVE, arrivals, barrier=notes.barrier[arrivals])

@@ -53,7 +53,7 @@ _SLOT_BYTES = 16
 
 
 class RecordKind(enum.IntEnum):
-    """``enum class TraceKind``. A zero is a record that nobody wrote."""
+    """``enum class TraceKind``. A zero is a record that was never written."""
 
     INIT = 1
     EXPECT = 2
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def records_shape(self) -> tuple[int, int]:
-        """A row per warp, whose last element is for those that have no room."""
+        """A row per warp, whose last element takes the records without room."""
         return self.warps, self.records_per_warp + 1
 
     @property

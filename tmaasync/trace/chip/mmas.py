@@ -19,9 +19,9 @@ _KINDS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaLog:
-    """Notes by index, and beside each the sequence of a group: its four warps have one.
+    """Notes by index, each with the sequence of its group: the four warps share one.
 
-    ``issued`` are commits, ``awaited`` waits that were for a group, with the latest of those that
+    ``issued`` are commits, ``awaited`` waits for a group, with the latest of the groups that
     are over then; ``over`` has every group, with the wait after which it is known to be.
     """
 
@@ -34,7 +34,7 @@ class MmaLog:
 
 
 def follow_mmas(notes: Notes, first_sequence: int) -> MmaLog:
-    """The groups of every warpgroup. Of the notes those of one warp lie together, in order."""
+    """Return the groups of every warpgroup. The notes of one warp lie together, in order."""
     mine = np.flatnonzero(np.isin(notes.kind, _KINDS))
     _, warp = _numbered(notes, mine, WARP_THREADS)
     is_commit = notes.kind[mine] == RecordKind.MMA_COMMIT

@@ -42,10 +42,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Columns. Times are nanoseconds; ``began`` is that of a wait, for others the same as ``end``.
+    """Columns. Times are nanoseconds; ``began`` is a wait's begin; for others the same as ``end``.
 
-    ``barrier`` and ``shared`` are offsets in shared memory, those of static variables behind the
-    dynamic ones. ``home`` is the rank of the block whose barrier it is.
+    ``barrier`` and ``shared`` are offsets in shared memory, static variables following the
+    dynamic ones. ``home`` is the rank of the barrier's block.
     """
 
     kind: _Array
@@ -125,7 +125,7 @@ def _columns(
     first = (end - waited * clock.cycle_ns).min()
     block = numbers[row] // layout.warps_per_block
     barrier, shared = (where & 0xFFFF) * 8, (where >> 16) * 16
-    # Above, a shared address tells the rank of its block.
+    # The upper bits of a shared address are the rank of its block.
     base = warps["dynamic_shared"][row].astype(np.int64) & _SHARED_WINDOW
     return Notes(
         kind=kind,
@@ -148,9 +148,9 @@ def _columns(
 
 def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
     """Return offsets as the emulator counts them: static variables after the dynamic memory."""
-    behind = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
+    static_start = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
     offsets: _Array = np.where(
-        addresses >= base, addresses - base, behind + addresses - _RESERVED_BYTES
+        addresses >= base, addresses - base, static_start + addresses - _RESERVED_BYTES
     )
     return offsets
 
