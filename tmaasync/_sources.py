@@ -1,4 +1,4 @@
-"""Where the CUDA C++ of this package lies."""
+"""Paths of this package's CUDA C++."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def find_kernel(name: str | Path) -> Path:
     if str(name) in shipped:
         return shipped[str(name)]
     names = ", ".join(shipped)
-    raise ArgumentError(
-        str(
+    raise ArgumentError.of(
+        [
             Violation(
                 "kernel",
                 repr(str(name)),
                 "there is no such file",
                 f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
             )
-        )
+        ]
     )
