@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
+from tmaasync import ArgumentError, BackendError, CompileError, Kernel, _compile, emulate
 from tmaasync._compile import Parameter, Source
 from tmaasync.emulate import build, toolchain
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import compiler_facts, make_library
+from tmaasync.emulate.toolchain import compiler_facts, make_library, precompile
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -24,7 +24,8 @@ EMPTY = 'extern "C" __global__ void empty() {}\n'
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime takes seconds to compile: that of all tests is taken."""
     folder = tmp_path_factory.mktemp("cache")
-    for path in build(source(EMPTY), "empty").path.parent.glob("runtime-*"):
+    kept = build(source(EMPTY), "empty").path.parent
+    for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):
         shutil.copy2(path, folder)
     return folder
 
@@ -65,6 +66,37 @@ def test_a_launch_compiles_the_build_that_it_runs_and_no_other(
             kernel(1, 1, (np.zeros(1, np.int32),))
 
     assert compiled == [True, False]
+
+
+def test_sources_share_what_is_precompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not toolchain.can_precompile():
+        pytest.skip("clang++ has no precompiled headers that it checks")
+    for path in _compile.cache_dir().glob("prefix-*"):
+        path.unlink()
+    compiled: list[str] = []
+
+    def noted(options: Sequence[str], prefix: str) -> bytes:
+        compiled.append(prefix)
+        return precompile(options, prefix)
+
+    monkeypatch.setattr(toolchain, "precompile", noted)
+    for value in range(2):
+        build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
+
+    assert compiled == ["#include <tmaasync_emulate/cuda.hpp>\n"]
+
+
+NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free
+
+
+def test_macros_change_cudas_headers(tmp_path: Path) -> None:
+    build(source(f"#include <cuda_fp16.h>\n{EMPTY}"), "empty")
+    build(source(f"#define CUDA_NO_HALF\n{NO_HALF}{EMPTY}"), "empty")
+    build(source(f"{NO_HALF}{EMPTY}", options=("-DCUDA_NO_HALF",)), "empty")
+    (tmp_path / "mine.cuh").write_text("#define CUDA_NO_HALF\n")
+    build(source(f"#include <mine.cuh>\n{NO_HALF}{EMPTY}", tmp_path), "empty")
+    with pytest.raises(CompileError):
+        build(source(f"{NO_HALF}{EMPTY}"), "empty")
 
 
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
