@@ -1,7 +1,7 @@
 """The search for an interleaving in which the protocol of a pipeline goes wrong.
 
 The model is a loop without end: fill ``k`` goes into stage ``k % stages``, and each consumer reads
-every fill in order. The barriers are those of ``tmaasync.barrier``. The loads of one fill land in
+every fill in order. The barriers are ``tmaasync.barrier``'s. The loads of one fill land in
 any order and as late as they like; fills land one after the other, which hides nothing, since no
 two stages share a barrier and every consumer reads the fills in order.
 """
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFault:
-    """How a pipeline fails: the shortest run that leads there, what is wrong then, and the remedy.
+    """A failure of a pipeline: the shortest run to it, what is wrong then, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -50,11 +50,14 @@ def check_protocol(protocol: RingProtocol) -> None:
         raise ProtocolError(str(fault))
 
 
-def find_fault(protocol: RingProtocol) -> RingFault | None:
+def find_fault(
+    protocol: RingProtocol, max_stage_states: int = _MAX_STAGE_STATES
+) -> RingFault | None:
     """Search all runs, shortest first, for a deadlock, an overwrite or a misused barrier.
 
     Consumers are alike: up to four move one by one; of more, all but three move together. A
-    pipeline too large to search raises ``ProtocolError``.
+    pipeline too large to search raises ``ProtocolError``: one with more than ``max_stage_states``
+    states times stages.
 
     >>> from dataclasses import replace
     >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
@@ -86,7 +89,7 @@ def find_fault(protocol: RingProtocol) -> RingFault | None:
             if key not in seen:
                 seen.add(key)
                 queue.append(_Visit(state, here, step))
-        if len(seen) * protocol.stages > _MAX_STAGE_STATES:
+        if len(seen) * protocol.stages > max_stage_states:
             raise ProtocolError(
                 f"the search gave up after {len(seen)} states of {protocol.stages} stages and "
                 f"{protocol.consumers} consumers. Check the same protocol with fewer stages."
@@ -101,7 +104,7 @@ class _HazardError(ProtocolError):
 
 
 class _State(NamedTuple):
-    """Where everybody is. A position counts the blocks that a role has done since the start."""
+    """Positions of all roles: the steps that each has done since the start."""
 
     full: tuple[BarrierWord, ...]
     empty: tuple[BarrierWord, ...]
@@ -175,7 +178,7 @@ class _Search:
         for group, position in zip(self.groups, state.consumers, strict=True):
             fill = position // len(self.consumer_blocks)
             waits.append(f"{group.name} for {_wanted(state.full[fill % self.protocol.stages])}")
-        return "nobody can go on: " + "; ".join(waits) + "."
+        return "no role can proceed: " + "; ".join(waits) + "."
 
     def _producer_events(self, state: _State) -> Iterator[tuple[str, _State]]:
         fill, block = divmod(state.producer, len(self.producer_blocks))
@@ -296,7 +299,7 @@ def _groups(consumers: int) -> tuple[_Group, ...]:
 
 
 def _blocks(steps: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Cut the steps of a role into blocks that nobody else can tell from one step.
+    """Cut the steps of a role into blocks that the other roles see as one step.
 
     Only a signal (an arrival, an expectation, a load) lets others go on, and only a wait can hold
     the role up: a block ends after each signal and before each wait.

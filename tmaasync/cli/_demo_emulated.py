@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +48,13 @@ class EmulatedCase:
 
     @property
     def passed(self) -> bool:
-        """Whether the result agrees with the reference, and with the GPU's."""
+        """True if the result agrees with the reference, and with the GPU's."""
         return max(self.error, self.gpu_difference or 0.0) <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run on which arrays, on whatever device they are, and what comes out."""
+    """A kernel to run on arrays of any device, and its result."""
 
     name: str
     size: str
@@ -72,7 +72,7 @@ class Job:
 
 
 def why_not() -> str | None:
-    """Why nothing can be emulated here; None where it can."""
+    """Return why nothing can be emulated here; None if it can."""
     try:
         compiler_facts()
     except BackendError as error:
@@ -80,14 +80,14 @@ def why_not() -> str | None:
     return None
 
 
-def run(on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
+def run(jobs: Iterable[Job], on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
     """Run the jobs one after the other, on the GPU too if there is one.
 
     Raises:
         BackendError: There is no C++ compiler.
         EmulatedRace: A kernel has a race.
     """
-    return (_case(job, on_gpu) for job in JOBS)
+    return (_case(job, on_gpu) for job in jobs)
 
 
 def _case(job: Job, on_gpu: OnGPU | None) -> EmulatedCase:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import _driver, ops
+from tmaasync._driver import DeviceLimits
 from tmaasync._timing import Timings, calls_per_slice, time_interleaved
 from tmaasync.errors import BackendError
 
@@ -46,10 +47,12 @@ class GpuReport:
     cases: tuple[Case, ...]
 
 
-def why_not() -> str | None:
-    """Why the job cannot run here; None where it can."""
+def why_not(
+    require_device: Callable[[int], DeviceLimits] = _driver.require_device,
+) -> str | None:
+    """Return why the job cannot run here; None if it can."""
     try:
-        capability = _driver.require_device(0).compute_capability
+        capability = require_device(0).compute_capability
     except BackendError as error:
         return str(error).partition(". ")[0]
     if capability != (9, 0):
@@ -157,7 +160,7 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
 
 
 def _cupy_multiplies(kind: np.dtype[Any]) -> bool:
-    """Whether CuPy has a product of this type; bfloat16 depends on its version."""
+    """True if CuPy multiplies this type; bfloat16 depends on its version."""
     cupy = _cupy()
     small = cupy.zeros((16, 16), kind)
     try:

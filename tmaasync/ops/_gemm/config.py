@@ -174,7 +174,7 @@ class TileConfig:
     def stored_columns(self) -> int:
         """Columns that one CTA stores: with split-K a share, if that is wide enough.
 
-        The kernel has the same rule, `count_shares`.
+        The kernel has the same rule, `count_output_slices`.
         """
         least = _MIN_SHARE_COLUMNS if self.m_major else _MIN_STORE_BYTES // 2
         shares = self.split_k

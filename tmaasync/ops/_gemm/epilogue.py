@@ -1,4 +1,4 @@
-"""Epilogues: what becomes of the accumulators of a GEMM before they are rounded and stored."""
+"""Epilogues: what becomes of accumulators before they are rounded (gemm/epilogue_ops.cuh)."""
 
 from __future__ import annotations
 

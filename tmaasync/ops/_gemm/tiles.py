@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
-from tmaasync._sources import find_kernel, include_dir, kernels_dir
+from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
 from tmaasync.kernel import Kernel
 from tmaasync.modes import L2Promotion, Swizzle
@@ -203,7 +203,7 @@ def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -
 def kernel_digest() -> str:
     """Return a hash of gemm.cu and of every header of ours that it includes."""
     source = find_kernel("gemm.cu")
-    headers = reached(source.read_text(), (include_dir(), kernels_dir()))
+    headers = reached(source.read_text(), (include_dir(), source.parent))
     return digest("".join(map(file_digest, (source, *headers))).encode())
 
 
