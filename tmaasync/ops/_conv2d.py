@@ -60,7 +60,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Convolve images with filters: a product of the filters with every patch, summed in fp32.
+    """Convolve images with filters: an implicit GEMM of patches and filters, in fp32.
 
     ``out[n, p, q, k] = sum(images[n, p * stride + r * dilation - padding, ..., c] * filters[k, r,
     s, c])`` over r, s and c, with zeros around the images; then the bias, then ReLU, then one
@@ -68,8 +68,8 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     or, in host memory, on the emulator.
 
     Images or filters that TMA cannot read (the channels not contiguous, or strides or an address
-    off multiples of 16 bytes) are copied first; an output that it cannot write is written through a
-    copy.
+    off multiples of 16 bytes) are read from staging copies; an output that it cannot store is
+    written through one.
 
     Args:
         images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. Of torch's ``channels_last``
@@ -345,7 +345,7 @@ class Conv2d(Operation):
 
         Args:
             out: [N, P, Q, K].
-            window: What the filters see.
+            window: The patches that the filters see.
             epilogue: Bias and activation.
             operands: Images, filters, and the bias if there is one.
         """

@@ -50,14 +50,15 @@ def grouped_matmul(
 ) -> Any:
     """Multiply groups of rows by a matrix each: ``out[rows of g] = a[rows of g] @ b[g]``, in fp32.
 
-    Groups have any number of rows, none included, and lie one after the other; nothing is padded.
-    Group g has the rows from ``offsets[g - 1]``, or 0, up to ``offsets[g]``. Rows behind the last
-    group are not written: in a new output they are uninitialised.
+    A grouped GEMM, as in a mixture of experts. Groups have any number of rows, none included, and
+    follow each other; nothing is padded. Group g has the rows from ``offsets[g - 1]``, or 0, up to
+    ``offsets[g]``. Rows after the last group are not written: in a new output they are
+    uninitialised.
 
     Rows of ``a`` that TMA cannot read (K not contiguous, no multiple of 16 bytes apart, or not
-    starting at one) are copied into some that it can, and so are matrices of ``b`` of which neither
-    side is contiguous. An output that TMA cannot write (the same, or rows that do not end at a
-    multiple of 16 bytes) is written through a copy.
+    starting at one) are read from a staging copy, and so are matrices of ``b`` of which neither
+    side is contiguous. An output that TMA cannot store (the same, or rows that do not end at a
+    multiple of 16 bytes) is written through one.
 
     Args:
         a: [T, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
@@ -65,7 +66,7 @@ def grouped_matmul(
             [G, N, K] pass ``b.swapaxes(1, 2)``.
         offsets: [G], integers that do not decrease, the last at most T. On the device of ``a`` they
             are used as they are, without waiting for them: a group that ends before it starts has
-            no rows, and none has rows behind T; a debug build traps. In host memory they are
+            no rows, and none has rows after T; a debug build traps. In host memory they are
             checked.
         out: Where to; [T, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.

@@ -51,7 +51,7 @@ _CALLS = CallCache()
 _EPILOGUE_CALLS = CallCache()
 
 
-def matmul(  # noqa: PLR0913 - what a product with an epilogue has
+def matmul(  # noqa: PLR0913 - operands, epilogue and types
     a: Any,
     b: Any,
     *,
@@ -69,48 +69,48 @@ def matmul(  # noqa: PLR0913 - what a product with an epilogue has
     b_dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Multiply two matrices, or batches of them: ``a @ b``, and do what often follows it.
+    """Multiply two matrices, or batches of them (``a @ b``), with an epilogue.
 
     ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
     and rounded once.
 
     Operands are two of one type of bfloat16, float16 and float32 (as tf32), or any two of
-    float8_e4m3fn and float8_e5m2, or any two of int8 and uint8. Products are added up by the tensor
-    cores: in fp32; of float8 with about 14 bits of fraction, which is torch's
-    ``use_fast_accum=True``; of integers in int32, which cannot overflow while K is at most 131,071
-    (of two uint8 33,025).
+    float8_e4m3fn and float8_e5m2, or any two of int8 and uint8. The tensor cores accumulate in
+    fp32; float8 with about 14 bits of fraction, which is torch's ``use_fast_accum=True``; integers
+    in int32, which cannot overflow while K is at most 131,071 (two uint8: 33,025).
 
-    Operands of 16 bits may lie with either side contiguous, so ``matmul(a, b.T)`` is the product
-    with a matrix stored as [N, K]. Of all other types the tensor cores read K contiguous: [M, K]
-    and [N, K]. What lies otherwise, or where TMA cannot read it (rows that are no multiple of 16
-    bytes apart, or do not start at one), is copied first; an output that TMA cannot write (the
-    same, or rows that do not end at a multiple of 16 bytes) is written through a copy.
+    Operands of 16 bits may have either side contiguous, so ``matmul(a, b.T)`` multiplies by a
+    matrix stored as [N, K]. For all other types wgmma reads K contiguous: [M, K] and [N, K].
+    Operands with another layout, or that TMA cannot read (rows that are no multiple of 16 bytes
+    apart, or do not start at one), are read from staging copies. An output that TMA cannot store
+    (the same, or rows that do not end at a multiple of 16 bytes) is written through one.
 
     Args:
         a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. More
             dimensions have to be reshaped into these.
         b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, goes
             with every matrix of a batch on the other side.
-        alpha: A factor of the product.
-        c: Of the output's shape and type, added to the product; it may be ``out``. Copied first if
-            TMA cannot read it, or if its columns are contiguous where those of ``out`` are not.
-        beta: A factor of ``c``; with 0 that is not read.
+        alpha: A factor of ``a @ b``.
+        c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
+            staging copy if TMA cannot read it, or if its columns are contiguous where those of
+            ``out`` are not.
+        beta: A factor of ``c``; with 0 ``c`` is not read.
         bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
         activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
             approximation by tanh; ``"silu"``.
         scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
             the kernel reads, so that the host does not wait for it.
-        scale_b: The same of ``b``.
+        scale_b: The same for ``b``.
         out: Where to; [M, N], or [B, M, N] if either operand is a batch. By default a new array of
             the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
             padded, so it is not contiguous. It overlaps nothing that is read, but may be ``c``.
-        dtype: Of the output: bfloat16, float16 or float32; of integers int32. By default that of
-            ``out``, else of ``a``; of float8 bfloat16.
+        dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default that of
+            ``out``, else of ``a``; for float8 bfloat16.
         precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
             fraction; without it they are refused.
         a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
             hold, such as float8 in a CuPy array of uint8.
-        b_dtype: The same of ``b``.
+        b_dtype: The same for ``b``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -511,7 +511,7 @@ class Matmul(Operation):
     def config_on(self, gpu: str | None, occupancy: Occupancy) -> TileConfig:
         """Return the tile config that it gets on a GPU of this name; None is the emulator.
 
-        What was tuned is the plain GEMM: that may leave no room for an epilogue.
+        A tuned tile config is that of the plain GEMM: it may leave no room for an epilogue.
         """
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):

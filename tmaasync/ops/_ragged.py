@@ -49,20 +49,19 @@ def ragged_store(
     check: bool = False,
     stream: object = None,
 ) -> Any:
-    """Pack the sequences of a padded batch one after the other, without what pads them.
+    """Pack the sequences of a padded batch one after the other, without their padding.
 
     On the arrays' GPU, or, in host memory, on the emulator.
 
     Args:
         padded: An array of shape (batch, max_length, last), with up to two more dimensions (heads,
-            groups) in front of the last. What lies contiguously in memory of a row takes a multiple
-            of 16 bytes.
+            groups) before the last. The contiguous part of a row takes a multiple of 16 bytes.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             padded array's device.
         out: Where to: an array of shape (total_rows, ...) whose rows are those of the padded one.
-            Rows behind the last sequence are left alone. By default a new one of just the rows
+            Rows after the last sequence are left alone. By default a new one of just the rows
             needed, for which the lengths have to be in host memory.
-        cu_seqlens: In place of the lengths, their running sums: 0 first, the total last.
+        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
             longer than ``max_length`` are cut and those beyond the end of ``out`` dropped; with
             ``TMAASYNC_DEBUG=1`` the kernel traps.
@@ -114,19 +113,19 @@ def ragged_load(
     check: bool = False,
     stream: object = None,
 ) -> Any:
-    """Spread packed sequences out into a padded batch, with zeros behind each of them.
+    """Unpack sequences into a padded batch, with zeros after each of them.
 
     On the arrays' GPU, or, in host memory, on the emulator.
 
     Args:
         packed: An array of shape (total_rows, last), with up to two more dimensions (heads, groups)
-            in front of the last. What lies contiguously in memory of a row takes a multiple of 16
-            bytes. Rows behind the last sequence are not looked at.
+            before the last. The contiguous part of a row takes a multiple of 16 bytes. Rows after
+            the last sequence are not looked at.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             packed array's device.
         out: Where to: an array of shape (batch, max_length, ...) whose rows are those of the packed
             one. By default a new one.
-        cu_seqlens: In place of the lengths, their running sums: 0 first, the total last.
+        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
         max_length: Rows of the padded array. By default those of ``out``, else of the longest
             sequence, for which the lengths have to be in host memory.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
@@ -236,7 +235,7 @@ class _Call(NamedTuple):
             ArgumentError: Lengths in host memory are no batch for these arrays.
         """
         if len(self.arrays) > 2 and stream is not None:
-            # On a stream of the caller's choice CuPy orders the sums behind what made them.
+            # On a stream of the caller's choice CuPy orders the sums after the work that made them.
             return False
         return _CALLS.run(self.arrays, self.option, stream, self.numbers) is not None
 
@@ -296,7 +295,7 @@ class RaggedArguments(NamedTuple):
 
 
 class RaggedPointers(NamedTuple):
-    """What of the parameters of ragged.cu changes from call to call."""
+    """The parameters of ragged.cu that change from call to call."""
 
     packed: int
     padded: int

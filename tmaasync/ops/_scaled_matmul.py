@@ -38,7 +38,7 @@ _DEFAULT_OUTPUT = "bfloat16"
 _CALLS = CallCache()
 
 
-def scaled_matmul(  # noqa: PLR0913 - what such a product has
+def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     a: Any,
     b: Any,
     scale_a: Any,
@@ -50,15 +50,15 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
     b_dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Multiply fp8 matrices whose scales belong to blocks of 128 along K.
+    """Multiply fp8 matrices with scales for blocks of 128 along K (a block-scaled FP8 GEMM).
 
     ``out[m, n] = sum(scale_a[m, k // 128] * a[m, k] * b[k, n] * scale_b[k // 128, n // 128])`` over
-    k; or with ``scale_b[k // 128, n]``. The tensor cores sum the products of a block of 128 k; the
-    blocks are scaled and added in fp32, then rounded once.
+    k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 k; these
+    accumulators are scaled and added in fp32, then rounded once.
 
-    Read as they lie: ``a`` and ``b.T`` with K contiguous and rows that start at multiples of 16
-    bytes, ``scale_a`` and a ``scale_b`` of every column with M and N contiguous and a multiple of 4
-    scales apart, a ``scale_b`` of 128 columns with either side so. All else is copied first.
+    Read without staging copies: ``a`` and ``b.T`` with K contiguous and rows that start at
+    multiples of 16 bytes, ``scale_a`` and a ``scale_b`` of every column with M and N contiguous and
+    a multiple of 4 scales apart, a ``scale_b`` of 128 columns with either side so.
     These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, but for
     1 x 128 scales of b, which are [N, K / 128] there: pass their ``.T``.
 
@@ -66,15 +66,15 @@ def scaled_matmul(  # noqa: PLR0913 - what such a product has
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
         b: [K, N], one of these types, on the same device; of a matrix [N, K] pass ``b.T``.
         scale_a: [M, ceil(K / 128)], float32.
-        scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape tells
-            which. Of the former K may be padded to a multiple of 4 scales.
+        scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape
+            decides which. In the former K may be padded to a multiple of 4 scales.
         out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else
             bfloat16.
         a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
             hold, such as float8 in a CuPy array of uint8.
-        b_dtype: The same of ``b``.
+        b_dtype: The same for ``b``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:

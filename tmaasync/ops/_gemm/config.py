@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 BLOCK_K_BYTES = 128
-"""What a stage holds of K: 64 elements of 16 bits, 128 of 8, 32 of 32."""
+"""Bytes of K in a stage: 64 elements of 16 bits, 128 of 8, 32 of 32."""
 
 LINE_BYTES = 128
 """A line of L2."""
@@ -89,7 +89,7 @@ class Occupancy:
 
 
 class Orientation(NamedTuple):
-    """Which of C and its transpose a kernel computes, and how that lies in memory.
+    """Which of C and its transpose a kernel computes, and the layout of that in memory.
 
     Attributes:
         swap_ab: Whether it computes C^T = B^T A^T in place of C = A B.
@@ -131,7 +131,7 @@ class TileConfig:
             through distributed shared memory; ``cluster`` such tiles are in a cluster.
         ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
             multiplies while the other stores (CUTLASS's ping-pong); else they are cooperative.
-        side_by_side: Whether the tiles of a cluster lie along N and share the rows of A.
+        side_by_side: Whether the tiles of a cluster are along N and multicast the rows of A.
     """
 
     consumers: int
@@ -206,7 +206,7 @@ class TileConfig:
 
     @property
     def partials_bytes(self) -> int:
-        """What a CTA of split-K gets from the others."""
+        """Bytes of accumulators that a CTA of split-K gets from the others."""
         return (self.split_k - 1) * self.block_m * self.stored_columns * _ACCUMULATOR_BYTES
 
     @property
@@ -226,7 +226,7 @@ class TileConfig:
 
     @property
     def barriers_bytes(self) -> int:
-        """What barriers take besides the stages, and their alignment."""
+        """Bytes of the barriers besides the stages, and of their alignment."""
         return _BARRIER_BYTES
 
     def shared_bytes(self, itemsize: int) -> int:
@@ -246,7 +246,7 @@ class TileConfig:
 
     @property
     def constants(self) -> dict[str, int]:
-        """What the kernels are compiled with."""
+        """Constants of the kernels."""
         return {
             "CONSUMERS": self.consumers,
             "ROWS": self.rows,

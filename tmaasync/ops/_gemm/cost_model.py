@@ -113,7 +113,7 @@ class MulticastCoefficients:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What the file says about a chip, section by section; it has the units."""
+    """The numbers of a chip, section by section; the file has the units."""
 
     gemm: GemmCoefficients
     split_k: SplitKCoefficients
@@ -170,8 +170,8 @@ def coefficients() -> Coefficients:
 class Problem(NamedTuple):
     """A GEMM as the kernel computes it, after AB were swapped or operands staged.
 
-    ``layout`` has a letter for each operand: ``n`` where it lies as it is written, [M, K] or
-    [K, N] with the last side contiguous, and ``t`` where its transpose does. ``on_lines`` says
+    ``layout`` has a letter for each operand: ``n`` where it is stored as it is written, [M, K]
+    or [K, N] with the last side contiguous, and ``t`` where its transpose is. ``on_lines`` says
     whether the rows of both start on 128-byte lines of L2: where they do not, every row of a box
     takes two requests.
     """

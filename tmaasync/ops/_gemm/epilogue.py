@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Activation(IntEnum):
-    """What the kernels call the functions of activation.cuh."""
+    """Functions of activation.cuh, as the kernels number them."""
 
     NONE = 0
     RELU = 1
@@ -87,12 +87,12 @@ class Epilogue:
 
     @property
     def constants(self) -> dict[str, int]:
-        """What conv2d.cu is compiled with."""
+        """Constants of conv2d.cu."""
         return {"BIAS": int(self.bias), "ACTIVATION": int(self.activation)}
 
     @property
     def gemm_constants(self) -> dict[str, int]:
-        """What gemm_epilogue.cu is compiled with."""
+        """Constants of gemm_epilogue.cu."""
         return {
             **self.constants,
             "IS_SCALED": self.is_scaled,
@@ -180,7 +180,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What besides the arrays' layouts decides a launch: which of them are given."""
+        """A key of a launch, besides the arrays' layouts."""
         has_alpha, activation, c, bias, scale_a, scale_b = self
         return (
             *(has_alpha, activation),
@@ -244,7 +244,7 @@ NO_EPILOGUE: EpilogueArguments[Any] = EpilogueArguments()
 
 
 class EpiloguePointers(NamedTuple):
-    """What of the parameters of gemm_epilogue.cu changes from call to call, after a, b and c."""
+    """The parameters of gemm_epilogue.cu that change from call to call, after a, b and c."""
 
     addend: int
     bias: int

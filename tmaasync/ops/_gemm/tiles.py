@@ -114,7 +114,7 @@ class GemmTiles(NamedTuple):
 
 
 class GemmPointers(NamedTuple):
-    """What of the parameters of gemm.cu changes from call to call."""
+    """The parameters of gemm.cu that change from call to call."""
 
     a: int
     b: int
@@ -191,7 +191,7 @@ def gemm_kernel(
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -> dict[str, int]:
-    """Return what the kernel is compiled with besides the types of its tiles."""
+    """Return the constants of the kernel."""
     return {
         **config.constants,
         "A_IS_K_MAJOR": not a_transposed,
@@ -219,7 +219,7 @@ class GroupedTiles(NamedTuple):
 
 
 class GroupedPointers(NamedTuple):
-    """What of the parameters of grouped_gemm.cu changes from call to call."""
+    """The parameters of grouped_gemm.cu that change from call to call."""
 
     a: int
     b: int
@@ -289,7 +289,7 @@ class ScaledTiles(NamedTuple):
 
 
 class ScaledPointers(NamedTuple):
-    """What of the parameters of scaled_gemm.cu changes from call to call."""
+    """The parameters of scaled_gemm.cu that change from call to call."""
 
     a: int
     b: int
@@ -369,7 +369,7 @@ def scaled_gemm_kernel(
 
 
 def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -> dict[str, int]:
-    """Return what the kernel is compiled with besides the types of its tiles."""
+    """Return the constants of the kernel."""
     return {
         **config.constants,
         "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,
@@ -391,7 +391,7 @@ class Conv2dTiles(NamedTuple):
 
 
 class Conv2dPointers(NamedTuple):
-    """What of the parameters of conv2d.cu changes from call to call."""
+    """The parameters of conv2d.cu that change from call to call."""
 
     images: int
     filters: int
