@@ -24,7 +24,7 @@ from race import captured, record
 
 from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import paired_along_m, paired_along_n, ranked_configs
+from tmaasync.ops._gemm.cost_model import Problem, paired_along_m, paired_along_n, ranked_configs
 
 CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
 OTHERS = (
@@ -52,8 +52,9 @@ NAMED = ("consumers", "rows", "block_n", "cluster", "group_m", "ping_pong", "sid
 
 def candidates(case: Case) -> list[TileConfig]:
     """Return the cost model's best and the large ones, alone and, unless ping-pong, in pairs."""
-    sides = (case.m, case.n, case.k, H200)
-    best = ranked_configs(*sides, on_lines=case.k % 64 == 0)[:BEST]
+    types = (case.type_name, case.type_name, "nt")
+    problem = Problem(case.m, case.n, case.k, 1, *types, False, case.k % 64 == 0)
+    best = ranked_configs(problem, H200)[:BEST]
     alone = [replace(one, cluster=1, group_m=16, side_by_side=False) for one in best]
     forms = itertools.chain.from_iterable(map(_forms, (*alone, *LARGE)))
     return list(dict.fromkeys((*best, *forms)))

@@ -10,7 +10,7 @@ import pytest
 from result_files import Section, write_section
 
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_config, coefficients
+from tmaasync.ops._gemm.cost_model import Problem, choose_config, coefficients
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_model.py"))
 (RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
@@ -25,6 +25,11 @@ def test_the_constants_are_those_of_the_fit() -> None:
     assert found.loads_to_energy == pytest.approx(numbers.loads_to_energy, abs=0.5)
     assert found.large_consumers == pytest.approx(numbers.large_consumers, abs=0.005)
     assert found.exposed_store_depth == pytest.approx(numbers.exposed_store_depth, abs=20)
+
+
+def problem_of(row: dict[str, Any]) -> Problem:
+    types = ("bfloat16", "bfloat16", "nt")
+    return Problem(row["m"], row["n"], row["k"], 1, *types, False, row["k"] % 64 == 0)
 
 
 def raced(row: dict[str, Any]) -> dict[TileConfig, float]:
@@ -42,7 +47,7 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
     for row in RECORDED:
         times = raced(row)
         occupancy = Occupancy.estimated(132)
-        chosen = choose_config(row["m"], row["n"], row["k"], occupancy, on_lines=row["k"] % 64 == 0)
+        chosen = choose_config(problem_of(row), occupancy)
         key = TileConfig(
             *(chosen.consumers, chosen.block_n, chosen.cluster),
             rows=chosen.rows,

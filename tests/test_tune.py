@@ -343,10 +343,10 @@ def test_a_plan_takes_the_tuned_config_and_else_the_models() -> None:
     problem = WIDE._replace(m=512, n=384, k=64, operands="float16", output="float16")
     operation = matmul_of(512, 384, 64)
     assert operation.problem == problem
-    assert operation.config_on(GPU, H200) == choose_config(512, 384, 64, H200)
+    assert operation.config_on(GPU, H200) == choose_config(problem, H200)
     tuned.keep(GPU, [winner(problem)])
     assert operation.config_on(GPU, H200) == OTHER
-    assert operation.config_on(None, H200) == choose_config(512, 384, 64, H200)
+    assert operation.config_on(None, H200) == choose_config(problem, H200)
     with tile_configs(lambda _: TileConfig(2, 64)):
         assert operation.config_on(GPU, H200) == TileConfig(2, 64)
 
@@ -390,7 +390,7 @@ def test_of_few_rows_the_gemm_with_ab_swapped_is_tuned() -> None:
     operation = matmul_of(9, 384, 64)
     problem = operation.problem
     assert (problem.m, problem.n, problem.m_major) == (384, 9, True)
-    assert operation.config_on(GPU, H200) == choose_skinny_config(384, 9, H200, b_is_k_major=True)
+    assert operation.config_on(GPU, H200) == choose_skinny_config(problem, H200)
     tuned.keep(GPU, [winner(problem, TileConfig(1, 64, m_major=True))])
     assert operation.config_on(GPU, H200) == TileConfig(1, 64, m_major=True)
 

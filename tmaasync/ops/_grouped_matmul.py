@@ -22,7 +22,7 @@ from tmaasync.ops._allocation import (
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_grouped_config
+from tmaasync.ops._gemm.cost_model import Problem, choose_grouped_config
 from tmaasync.ops._gemm.tiles import (
     GroupedArguments,
     GroupedPointers,
@@ -314,13 +314,15 @@ class GroupedMatmul(Operation):
         occupancy = Occupancy.of(self.backend)
         pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[1])
         b_transposed = self._b.transposed
-        config = overridden(
-            choose_grouped_config(
-                *(rows, groups, n, k, occupancy),
-                on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
-                b_is_k_major=b_transposed,
-            )
+        problem = Problem(
+            *(rows, n, k, groups),
+            operands=a.element.name,
+            output=out.element.name,
+            layout="nt" if b_transposed else "nn",
+            m_major=False,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
+        config = overridden(choose_grouped_config(problem, occupancy))
         views = (self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out))
         tiles = grouped_tiles(*views, config, b_transposed)
         kernel = grouped_kernel([tile.cuda_type for tile in tiles], b_transposed, config)

@@ -222,20 +222,10 @@ def default_config(
         fits: Of which tile configs it is the best.
         epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
     """
-    m, n = problem.m, problem.n
     if problem.m_major:
-        k_major, count = problem.b_is_k_major, problem.batches
-        whole = choose_skinny_config(m, n, occupancy, b_is_k_major=k_major, count=count, fits=fits)
+        whole = choose_skinny_config(problem, occupancy, fits)
     else:
-        whole = choose_config(
-            *(m, n, problem.k, occupancy),
-            on_lines=problem.on_lines,
-            a_is_k_major=problem.a_is_k_major,
-            b_is_k_major=problem.b_is_k_major,
-            count=problem.batches,
-            epilogue_depth=epilogue_depth,
-            fits=fits,
-        )
+        whole = choose_config(problem, occupancy, epilogue_depth=epilogue_depth, fits=fits)
     return _faster_with_split_k(problem, whole, occupancy, fits)
 
 
@@ -309,10 +299,10 @@ def paired_along_n(config: TileConfig) -> TileConfig:
     return replace(config, cluster=2, side_by_side=True)
 
 
-def _gains_side_by_side(config: TileConfig, *, a_is_k_major: bool) -> bool:
+def _gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
     """Whether multicasting A shares the longer side of the tiles, and can be done."""
     is_tall = config.block_m > config.block_n and not config.ping_pong
-    return is_tall and _can_multicast_a(config.block_m, a_is_k_major=a_is_k_major)
+    return is_tall and _can_multicast_a(config.block_m, a_is_k_major=problem.a_is_k_major)
 
 
 def _is_usual(config: TileConfig) -> bool:
@@ -327,86 +317,56 @@ def has_large_consumers(config: TileConfig) -> bool:
 # --- gemm.cu: the time at the full clock, and under the power limit ---------------------------
 
 
-def choose_config(  # noqa: PLR0913 - what a cost model takes
-    m: int,
-    n: int,
-    k: int,
+def choose_config(
+    problem: Problem,
     occupancy: Occupancy,
     *,
-    on_lines: bool = True,
-    a_is_k_major: bool = True,
-    b_is_k_major: bool = True,
-    count: int = 1,
     is_uneven: bool = False,
     epilogue_depth: int = 0,
     fits: Fits = _any_config,
 ) -> TileConfig:
-    """Return the tile config of least time: the first that `ranked_configs` gives.
+    """Return the tile config of least time without split-K: the first of `ranked_configs`.
 
     In many waves pairs of CTAs multicast what they share, unless they are ping-pong; in few, they
     would only wait for each other. Where rows are not ``on_lines``, pairs always do.
 
     Args:
-        m: Rows of the output.
-        n: Columns of the output.
-        k: Depth.
+        problem: What is computed, as often as it has batches.
         occupancy: Of the device.
-        on_lines: Whether the operands' rows start on 128-byte lines of L2.
-        a_is_k_major: Whether K is contiguous in A.
-        b_is_k_major: Whether it is in B.
-        count: How many such GEMMs there are.
-        is_uneven: Whether ``m`` is only their mean: the last row of tiles of each is then half
-            empty.
+        is_uneven: Whether ``problem.m`` is only a mean over the batches: the last row of tiles of
+            each is then half empty.
         epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
         fits: Of which tile configs it is the best.
     """
     numbers = coefficients().gemm
-    found = ranked_configs(
-        *(m, n, k, occupancy),
-        on_lines=on_lines,
-        a_is_k_major=a_is_k_major,
-        b_is_k_major=b_is_k_major,
-        count=count,
-        is_uneven=is_uneven,
-        epilogue_depth=epilogue_depth,
-    )
+    m, n, count = problem.m, problem.n, problem.batches
+    found = ranked_configs(problem, occupancy, is_uneven=is_uneven, epilogue_depth=epilogue_depth)
     best = next(filter(fits, found))
     is_alone = best.ping_pong or (count > 1 and -(-m // best.block_m) < _MIN_TILES_TO_SHARE)
     if best.cluster > 1 or is_alone:
         return best
     waves = count * best.clusters(m, n) / occupancy.sms
-    if waves > numbers.waves_to_share_a and _gains_side_by_side(best, a_is_k_major=a_is_k_major):
+    if waves > numbers.waves_to_share_a and _gains_side_by_side(best, problem):
         pair = paired_along_n(best)
         active = occupancy.max_active_clusters(pair.cluster_size)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(waves) * active:
             return pair
     shares = waves > numbers.waves_to_share_b
-    shares = shares and _can_multicast_b(best.block_n, b_is_k_major=b_is_k_major)
+    shares = shares and _can_multicast_b(best.block_n, b_is_k_major=problem.b_is_k_major)
     pair = paired_along_m(best)
     return pair if shares and fits(pair) else best
 
 
-def ranked_configs(  # noqa: PLR0913 - what a cost model takes
-    m: int,
-    n: int,
-    k: int,
-    occupancy: Occupancy,
-    *,
-    on_lines: bool = True,
-    a_is_k_major: bool = True,
-    b_is_k_major: bool = True,
-    count: int = 1,
-    is_uneven: bool = False,
-    epilogue_depth: int = 0,
+def ranked_configs(
+    problem: Problem, occupancy: Occupancy, *, is_uneven: bool = False, epilogue_depth: int = 0
 ) -> list[TileConfig]:
     """Return all tile configs by their time, the shortest first; in pairs where not ``on_lines``.
 
     The time is the longer of two. At the full clock it is that of the busiest SM, `_sm_time`.
     Under the power limit the energy of all multiply-adds counts most, and the busiest SM less:
-    `_power_limited_time`.
-
-    Takes the arguments of `choose_config`.
+    `_power_limited_time`. Takes the arguments of `choose_config`.
     """
+    m, n, k, count, on_lines = problem.m, problem.n, problem.k, problem.batches, problem.on_lines
 
     def time(config: TileConfig) -> float:
         rows = m + config.block_m // 2 if is_uneven else m
@@ -416,16 +376,13 @@ def ranked_configs(  # noqa: PLR0913 - what a cost model takes
         even = count * m * n * k / occupancy.sms
         return max(alone, _power_limited_time(config, k, waves, even, epilogue_depth))
 
-    alone = list(_tiles(m, b_is_k_major=b_is_k_major))
+    k_major = problem.b_is_k_major
+    alone = list(_tiles(m, b_is_k_major=k_major))
     if on_lines or count > 1:
         return sorted(alone, key=time)
+    along_n = [paired_along_n(one) for one in alone if _gains_side_by_side(one, problem)]
     along_m = [
-        paired_along_m(one)
-        for one in alone
-        if _can_multicast_b(one.block_n, b_is_k_major=b_is_k_major)
-    ]
-    along_n = [
-        paired_along_n(one) for one in alone if _gains_side_by_side(one, a_is_k_major=a_is_k_major)
+        paired_along_m(one) for one in alone if _can_multicast_b(one.block_n, b_is_k_major=k_major)
     ]
     return sorted(along_n + along_m, key=time)
 
@@ -503,30 +460,20 @@ def _rate(config: TileConfig, *, on_lines: bool) -> float:
 
 
 def choose_skinny_config(
-    m: int,
-    n: int,
-    occupancy: Occupancy,
-    *,
-    b_is_k_major: bool,
-    count: int = 1,
-    fits: Fits = _any_config,
+    problem: Problem, occupancy: Occupancy, fits: Fits = _any_config
 ) -> TileConfig:
     """Return the tile config of an output no wider than `SKINNY_LIMIT`.
 
-    Args:
-        m: Rows of the output.
-        n: Columns of the output.
-        occupancy: Of the device.
-        b_is_k_major: Whether K is contiguous in B; where N is, it takes a whole line of 64.
-        count: How many such GEMMs there are.
-        fits: Of which tile configs it is the best.
+    Where N is contiguous in B, it takes a whole line of 64.
     """
 
     def rows(config: TileConfig) -> int:
         """Return those that the busiest SM loads."""
-        return -(-count * config.clusters(m, n) // occupancy.sms) * config.block_m
+        clusters = problem.batches * config.clusters(problem.m, problem.n)
+        return -(-clusters // occupancy.sms) * config.block_m
 
-    return min(filter(fits, _skinny_tiles(n, b_is_k_major=b_is_k_major)), key=rows)
+    found = _skinny_tiles(problem.n, b_is_k_major=problem.b_is_k_major)
+    return min(filter(fits, found), key=rows)
 
 
 def _skinny_tiles(n: int, *, b_is_k_major: bool) -> list[TileConfig]:
@@ -704,13 +651,7 @@ def _clustered(tile: TileConfig) -> Iterator[TileConfig]:
 
 
 def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
-    best = ranked_configs(
-        *(problem.m, problem.n, problem.k, occupancy),
-        on_lines=problem.on_lines,
-        a_is_k_major=problem.a_is_k_major,
-        b_is_k_major=problem.b_is_k_major,
-        count=problem.batches,
-    )
+    best = ranked_configs(problem, occupancy)
     for tile in best[:_BEST]:
         for config in _clustered(tile):
             rows = -(-problem.m // config.cluster_rows)
@@ -725,34 +666,24 @@ def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileCo
 _MAX_GROUPED_CONSUMERS = 2
 
 
-def choose_grouped_config(
-    rows: int,
-    groups: int,
-    n: int,
-    k: int,
-    occupancy: Occupancy,
-    *,
-    on_lines: bool = True,
-    b_is_k_major: bool = True,
-) -> TileConfig:
+def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
     """Return the tile config for groups of which only all their rows together are known.
 
     Up to `SKINNY_LIMIT` rows a group on average AB are swapped, with tiles as wide as a group of
     twice the average, since few groups have more.
+
+    Args:
+        rows: All groups as one GEMM, whose ``batches`` are the groups.
+        occupancy: Of the device.
     """
-    average = -(-rows // groups)
+    average = -(-rows.m // rows.batches)
     if average <= SKINNY_LIMIT:
         width = min(2 * average, SKINNY_LIMIT)
-        # What is M there are the columns here; rows are K-major.
-        return choose_skinny_config(n, width, occupancy, b_is_k_major=True, count=groups)
-    return choose_config(
-        *(average, n, k, occupancy),
-        on_lines=on_lines,
-        b_is_k_major=b_is_k_major,
-        count=groups,
-        is_uneven=True,
-        fits=_was_raced_grouped,
-    )
+        # With AB swapped B is A, whose rows are K-major.
+        swapped = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
+        return choose_skinny_config(swapped, occupancy)
+    mean = rows._replace(m=average)
+    return choose_config(mean, occupancy, is_uneven=True, fits=_was_raced_grouped)
 
 
 def _was_raced_grouped(config: TileConfig) -> bool:
