@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "digest",
     "file_digest",
     "load_facts",
+    "load_nvrtc",
     "nvrtc_version",
     "reached",
     "refusal",
@@ -201,9 +202,23 @@ def nvrtc_version() -> tuple[int, int]:
 
 @functools.cache
 def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
+    return load_nvrtc(_bindings)
 
+
+def _bindings() -> Any:
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def load_nvrtc(load: Callable[[], Any]) -> Any:
+    """Load the bindings of NVRTC, and NVRTC with them.
+
+    Raises:
+        BackendError: There is no NVRTC.
+    """
+    try:
+        nvrtc = load()
         nvrtc.nvrtcVersion()
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(

@@ -27,16 +27,19 @@ class RefusedError(Exception):
     log: str
 
 
-@functools.cache
 def compiler_facts() -> tuple[str, str]:
     """The compiler's path, and what it says of its version.
 
     Raises:
         BackendError: There is none.
     """
-    chosen = os.environ.get("CXX")
+    return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
+
+
+@functools.cache
+def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     for candidate in (chosen,) if chosen else _COMPILERS:
-        path = shutil.which(candidate)
+        path = shutil.which(candidate, path=folders)
         if path is None:
             continue
         version = _output([path, "--version"]).splitlines()[0]

@@ -19,6 +19,7 @@ __all__ = [
     "HANG_STATE",
     "RECORDS",
     "WAIT_RECORD",
+    "BarrierName",
     "BarrierWord",
     "barrier_names",
     "hung_threads",

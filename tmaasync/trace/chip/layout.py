@@ -49,7 +49,7 @@ BUFFER_DTYPE = np.dtype(
 )
 """``struct TraceBuffer``: 32 bytes."""
 
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28  # 256 MiB
 _SLOT_BYTES = 16
 _WARP_THREADS = 32
 
@@ -84,12 +84,16 @@ class Layout:
 
     @classmethod
     def of(
-        cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
+        cls,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        records_per_warp: int,
+        max_bytes: int = _MAX_BYTES,
     ) -> Layout:
-        """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
+        """All blocks of a grid, or as many as ``max_bytes`` hold, and at least one."""
         warps = -(-math.prod(block) // _WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
-        blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
+        blocks = min(math.prod(grid), max(max_bytes // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
 
     @property
