@@ -12,6 +12,7 @@ from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
 from tmaasync._compile import Parameter, Source
 from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
+from tmaasync.emulate.toolchain import can_precompile
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -20,7 +21,8 @@ EMPTY = 'extern "C" __global__ void empty() {}\n'
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime takes seconds to compile: that of all tests is taken."""
     folder = tmp_path_factory.mktemp("cache")
-    for path in build(source(EMPTY), "empty").path.parent.glob("runtime-*"):
+    kept = build(source(EMPTY), "empty").path.parent
+    for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):
         shutil.copy2(path, folder)
     return folder
 
@@ -63,6 +65,29 @@ def test_a_launch_compiles_the_build_that_it_runs_and_no_other(own_cache: Path) 
         compiled.append([b"__tsan_" in path.read_bytes() for path in new])
 
     assert compiled == [[True], [False], [], []]
+
+
+@pytest.mark.skipif(not can_precompile(), reason="clang++ checks no precompiled headers")
+def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
+    for path in own_cache.glob("prefix-*"):
+        path.unlink()
+    for value in range(2):
+        build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
+
+    assert len([*own_cache.glob("prefix-*.gch")]) == 1
+
+
+NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free
+
+
+def test_macros_change_cudas_headers(tmp_path: Path) -> None:
+    build(source(f"#include <cuda_fp16.h>\n{EMPTY}"), "empty")
+    build(source(f"#define CUDA_NO_HALF\n{NO_HALF}{EMPTY}"), "empty")
+    build(source(f"{NO_HALF}{EMPTY}", options=("-DCUDA_NO_HALF",)), "empty")
+    (tmp_path / "mine.cuh").write_text("#define CUDA_NO_HALF\n")
+    build(source(f"#include <mine.cuh>\n{NO_HALF}{EMPTY}", tmp_path), "empty")
+    with pytest.raises(CompileError):
+        build(source(f"{NO_HALF}{EMPTY}"), "empty")
 
 
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
         ml_dtypes.float8_e4m3fn,
     ),
     "attention_values": lambda: shipped.transposing_with(128),
-    "attention_merge": lambda: attention.merge_kernel(
+    "attention_combine": lambda: attention.merge_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),
     "attention_work": lambda: attention.work_kernel(

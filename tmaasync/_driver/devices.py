@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What a device allows a launch."""
+    """Limits of a device on its launches."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -33,13 +33,13 @@ class DeviceLimits:
 
 
 def cycle_ns(device: int) -> float:
-    """A cycle of the device's multiprocessors in nanoseconds, at its highest usual clock."""
+    """Return a cycle of the device's SMs in nanoseconds, at its highest usual clock."""
     handle = bindings.call("cuDeviceGet", device)
     return 1e6 / _attribute(bindings.driver(), handle, "CLOCK_RATE")
 
 
 def device_limits(device: int) -> DeviceLimits:
-    """The limits of the device of this ordinal; each driver is asked for them once."""
+    """Return the limits of the device of this ordinal; each driver is asked for them once."""
     return _limits(bindings.driver(), device)
 
 
@@ -63,7 +63,7 @@ def _attribute(driver: Any, handle: Any, name: str) -> int:
 
 
 def require_device(device: int) -> DeviceLimits:
-    """The limits of a device that has TMA.
+    """Return the limits of a device that has TMA.
 
     Raises:
         BackendError: The device is older than sm_90.
@@ -79,7 +79,7 @@ def require_device(device: int) -> DeviceLimits:
 
 
 def current_device() -> int | None:
-    """The ordinal of the current context's device; None where no context is current."""
+    """Return the ordinal of the current context's device; None without a current context."""
     result, device = bindings.driver().cuCtxGetDevice()
     return int(device) if int(result) == 0 else None
 

@@ -104,7 +104,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _probe(name: str, find: Callable[[], str]) -> Part:
-    """What a look finds, or the error that it raises, in its own words."""
+    """Run a probe; return its finding, or the error that it raised."""
     try:
         return Part(name=name, works=True, found=find())
     except TMAError as error:
@@ -146,7 +146,7 @@ def _device(name: str, limits: DeviceLimits) -> Part:
 
 
 def _fit(machine: Machine) -> Iterator[Part]:
-    """Whether the driver loads what NVRTC makes: one of an older CUDA refuses it."""
+    """Check that the driver loads NVRTC's output; one of an older CUDA refuses it."""
     try:
         driver, compiler = machine.driver_version(), machine.nvrtc_version()
     except TMAError:

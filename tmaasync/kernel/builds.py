@@ -27,7 +27,7 @@ from tmaasync.kernel.launch import (
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
-from tmaasync.trace.launches import CollectorOf
+from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
     "CudaBuild",
@@ -44,7 +44,7 @@ _MAX_FORMS = 1024
 
 @dataclass(frozen=True)
 class Recipe:
-    """What both back ends build a kernel from.
+    """Everything that both back ends build a kernel from.
 
     Attributes:
         source: Text, preamble and options.
@@ -76,7 +76,7 @@ class Recipe:
 
 
 class LaunchRequest(NamedTuple):
-    """What the caller of `Kernel.prepare` asks for, but for the arguments."""
+    """The arguments of `Kernel.prepare`, without those of the kernel."""
 
     grid: Extents
     block: Extents
@@ -134,7 +134,7 @@ class CudaBuild:
         device: int,
         load: Callable[[Recipe, int, bool], Loaded] = load_on_device,
     ) -> None:
-        """Nothing is compiled yet."""
+        """Compile nothing yet."""
         self._recipe = recipe
         self._device = device
         self._load = load

@@ -1,12 +1,16 @@
-// Cuts the sequences of a packed batch into tiles of queries, for attention.cu. They come in
-// sections of sequences, one after the other, with about `section_keys` keys together; in a section
-// those come first that see the most keys, so that what is left at the end is short. One CTA.
+// Writes the schedule of attention.cu for packed sequences: cuts them into tiles of queries, in
+// sections of consecutive sequences with about `section_keys` keys together, whose keys stay in L2.
+// In a section the tiles that see the most keys come first: a longest-processing-time-first (LPT)
+// schedule, whose last tiles are short. One CTA.
 //
-// Sequences that the arrays do not have are left out, and those with a page that they do not have.
-// The number of one of them, counted from 1, is written to `broken_sequence`.
+// Leaves out sequences that exceed the arrays, and sequences with a page that does not exist.
+// Writes the number of one of them, counted from 1, to `broken_sequence`.
 //
-// The constants are those of the attention kernel.
-#include "attention_walk.cuh"
+// The constants are those of attention.cu.
+#include "abi.cuh"
+#include "config.cuh"
+#include "pages.cuh"
+#include "scheduler.cuh"
 
 using namespace tmaasync;
 
@@ -19,7 +23,7 @@ constexpr u32 kWholeWarp = 0xffffffff;
 
 struct SharedMemory {
     i32 bins[kBins];
-    i32 sections[kMaxSections + 1];  // the first item of each, and behind the last
+    i32 sections[kMaxSections + 1];  // the first item of each, and the end of the last
     i32 warp_sums[kWarps];
     i32 broken;
 };
@@ -30,7 +34,7 @@ struct Batch {
     const i32* cu_seqlens_q;
     const i32* cu_seqlens_k;
     const i32* page_table;
-    i32 table_step;  // entries from one sequence to the next
+    i32 table_step;  // page table entries from one sequence to the next
     i32 pages;       // of the array
     i32 size;
     i32 max_queries;
@@ -47,7 +51,7 @@ __device__ void find_keys(const Batch& batch, i32 index, PagedSequence<kPageSize
     keys = {rows.start, rows.length, batch.page_table + i64{index} * batch.table_step};
 }
 
-// Whether all pages of the keys are there. A whole warp asks.
+// Whether all pages of the keys exist. Called by a whole warp.
 __device__ bool has_pages(const Batch&, const RaggedSequence&) {
     return true;
 }
@@ -56,21 +60,22 @@ template <int kPageSize>
 __device__ bool has_pages(const Batch& batch, const PagedSequence<kPageSize>& keys) {
     bool is_wrong = false;
     const i32 end = ceil_div(keys.length, kPageSize);
-    for (i32 place = lane_index(); place < end; place += 32) {
-        const i32 page = keys.pages[place];
+    for (i32 i = lane_index(); i < end; i += 32) {
+        const i32 page = keys.pages[i];
         is_wrong |= page < 0 || page >= batch.pages;
     }
     return !__any_sync(kWholeWarp, is_wrong);
 }
 
-// Whether the running sums describe a sequence that the arrays have.
+// Whether the prefix sums describe a sequence within the arrays.
 template <typename Rows>
 __device__ bool is_sequence(const Rows& rows, i32 max_length, i32 total) {
     return rows.start >= 0 && rows.length >= 0 && rows.length <= max_length &&
            rows.start <= total - rows.length;
 }
 
-// Broken sequences have no queries, so that nothing of them is read or written. A whole warp asks.
+// A broken sequence gets no queries, so that nothing of it is read or written. Called by a whole
+// warp.
 __device__ Entry entry_of(const Batch& batch, const Problem& problem, i32 index, i32& broken) {
     Entry entry{index, RaggedSequence::of(batch.cu_seqlens_q, index), {}};
     find_keys(batch, index, entry.keys);
@@ -83,7 +88,7 @@ __device__ Entry entry_of(const Batch& batch, const Problem& problem, i32 index,
     return entry;
 }
 
-// Calls use(tile) for every tile without regard to heads: a warp takes a sequence, a lane a tile.
+// Calls use(tile) for every tile, once for all heads: a warp takes a sequence, a lane a tile.
 template <typename Use>
 __device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& broken, Use use) {
     for (i32 index = warp_index(); index < batch.size; index += kWarps) {
@@ -95,8 +100,8 @@ __device__ void for_each_tile(const Batch& batch, const Problem& problem, i32& b
     }
 }
 
-// Bins of tiles of one section that see about as many keys: section by section, in each the most
-// first.
+// Bins for a counting sort: the tiles of a bin are of one section and see about as many keys. Bins
+// are ordered by section, and in a section from most keys to fewest.
 struct Bins {
     i32 section_keys;
     i32 sections;
@@ -132,18 +137,18 @@ __device__ i32 sum_before(SharedMemory& shared, i32 value) {
     return sum - value;
 }
 
-// Turns how many tiles each bin has into the place of its first. The last thread gets how many
-// there are.
-__device__ i32 place_bins(SharedMemory& shared) {
+// Turns the number of tiles in each bin into the index of its first (a prefix sum). Returns to the
+// last thread the number of all tiles.
+__device__ i32 scan_bins(SharedMemory& shared) {
     auto* mine = &shared.bins[threadIdx.x * kBinsPerThread];
     i32 here = 0;
     for (int i = 0; i < kBinsPerThread; ++i) here += mine[i];
-    i32 place = sum_before(shared, here);
-    const i32 end = place + here;
+    i32 first = sum_before(shared, here);
+    const i32 end = first + here;
     for (int i = 0; i < kBinsPerThread; ++i) {
-        const i32 next = place + mine[i];
-        mine[i] = place;
-        place = next;
+        const i32 next = first + mine[i];
+        mine[i] = first;
+        first = next;
     }
     return end;
 }
@@ -179,11 +184,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     if (broken != 0) atomicMax(&shared.broken, broken);
     __syncthreads();
 
-    const i32 end = place_bins(shared);
+    const i32 end = scan_bins(shared);
     if (threadIdx.x == kThreads - 1) {
         list->count = end;
         list->heads_at_once = heads_at_once;
-        list->taken = 0;
+        list->tile_counter = 0;
         shared.sections[bins.sections] = end;
         if (shared.broken != 0) *broken_sequence = shared.broken;
     }
@@ -194,9 +199,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_work(
     __syncthreads();
 
     for_each_tile(batch, problem, broken, [&](const Tile& tile) {
-        const i32 place = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
+        const i32 index = atomicAdd(&shared.bins[bins.of(tile, problem)], 1);
         const i32 section = bins.section(tile);
         const i32 first = shared.sections[section], end = shared.sections[section + 1];
-        list->items[place] = {tile.entry, tile.position, first, end - first};
+        list->items[index] = {tile.entry, tile.position, first, end - first};
     });
 }

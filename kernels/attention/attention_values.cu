@@ -1,7 +1,7 @@
-// Transposes 8-bit values for attention.cu: of these the tensor cores take keys contiguous alone.
-// Every sixteen keys come in the order in which a thread has their weights, that of column_of_k.
-// What lies behind the last key becomes zeros. And writes the factors of every head of keys: the
-// scales of q and k, which are given for it or for all, and of v.
+// Transposes FP8 values for attention.cu, because wgmma accepts FP8 values only with the keys
+// contiguous. Every sixteen keys come in the order in which a thread holds their probabilities,
+// that of column_of_k. Beyond the last key there are zeros. Also writes the descale factors of
+// every KV head: of scores from the scales of q and k, of values from that of v.
 //
 //   VTile           keys by HEAD_DIM columns, of [batch, keys, kv_heads, head_dim]
 //   TransposedTile  HEAD_DIM columns by as many keys, of [batch, kv_heads, head_dim, keys]
@@ -10,7 +10,7 @@
 // Grid: a CTA of 128 threads for every block of keys of every head of every entry.
 #include <tmaasync/wgmma.cuh>
 
-#include "attention_factors.cuh"
+#include "abi.cuh"
 
 using namespace tmaasync;
 
@@ -32,28 +32,7 @@ struct SharedMemory {
 
 extern "C" __device__ const int attention_values_shared_bytes = sizeof(SharedMemory);
 
-struct Sizes {
-    i32 keys;
-    i32 kv_heads;
-};
-
-// A number, times that of a head of keys; with steps of 0 the same for all.
-struct Scale {
-    i32 entry_step;
-    i32 head_step;
-    float number;
-
-    __device__ float at(const float* of_heads, i32 entry, i32 head) const {
-        return of_heads == nullptr ? number
-                                   : number * of_heads[entry * entry_step + head * head_step];
-    }
-};
-
-struct Scales {
-    Scale q, k, v;
-};
-
-// Four columns of four rows.
+// Transposes four rows of four bytes.
 __device__ __forceinline__ void transpose(const u32 (&rows)[4], u32 (&columns)[4]) {
     const u32 even[2] = {
         __byte_perm(rows[0], rows[1], 0x5140), __byte_perm(rows[2], rows[3], 0x5140)
@@ -67,24 +46,24 @@ __device__ __forceinline__ void transpose(const u32 (&rows)[4], u32 (&columns)[4
     columns[3] = __byte_perm(odd[0], odd[1], 0x7632);
 }
 
-// A warp takes sixteen keys by 32 columns at a time, a lane four by four of them.
+// A warp transposes sixteen keys by 32 columns at a time, a lane four by four of them.
 __device__ void transpose_tile(SharedMemory& shared) {
-    constexpr int kSixteens = kKeys / 16, kParts = kSixteens * HEAD_DIM / 32;
+    constexpr int kSixteens = kKeys / 16, kBlocks = kSixteens * HEAD_DIM / 32;
     const int lane = lane_index();
 #pragma unroll
-    for (int part = warp_index(); part < kParts; part += kWarps) {
-        const int key = part % kSixteens * 16, place = lane % 4 * 4;
-        const int column = part / kSixteens * 32 + lane / 4 * 4;
+    for (int block = warp_index(); block < kBlocks; block += kWarps) {
+        const int key = block % kSixteens * 16, own_key = lane % 4 * 4;
+        const int column = block / kSixteens * 32 + lane / 4 * 4;
         u32 rows[4], columns[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const u32 at = Values::offset_bytes(key + column_of_k(place + i), column);
+            const u32 at = Values::offset_bytes(key + column_of_k(own_key + i), column);
             rows[i] = *reinterpret_cast<const u32*>(shared.values.bytes + at);
         }
         transpose(rows, columns);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const u32 at = Transposed::offset_bytes(column + i, key + place);
+            const u32 at = Transposed::offset_bytes(column + i, key + own_key);
             *reinterpret_cast<u32*>(shared.transposed.bytes + at) = columns[i];
         }
     }
@@ -93,12 +72,12 @@ __device__ void transpose_tile(SharedMemory& shared) {
 extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_values(
     const __grid_constant__ VTile v,
     const __grid_constant__ TransposedTile transposed,
-    Factors* factors,
+    Descale* descales,
     const float* scale_q,
     const float* scale_k,
     const float* scale_v,
     const __grid_constant__ Scales scales,
-    const __grid_constant__ Sizes sizes
+    const __grid_constant__ ValueSizes sizes
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
     const i32 blocks = (sizes.keys + kKeys - 1) / kKeys;
@@ -114,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_values(
         shared.full.expect_bytes(VTile::kBytes);
         v.async_copy(shared.values, shared.full, {0, head, first, entry});
         if (first == 0) {
-            factors[head_of_all] = {
+            descales[head_of_all] = {
                 scales.q.at(scale_q, entry, head) * scales.k.at(scale_k, entry, head),
                 scales.v.at(scale_v, entry, head)
             };

@@ -1,5 +1,5 @@
-// Out[M, K] = patches(images)[M, R * S * C] filters[K, R * S * C]^T in fp32 accumulators: a
-// convolution of NHWC images as a matrix product whose left operand TMA gathers from the images.
+// Implicit GEMM convolution of NHWC images: Out[M, K] = patches[M, R * S * C] filters[K, R * S *
+// C]^T, accumulated in fp32. TMA gathers the patches, the left operand, from the images (im2col).
 // A row is an output pixel, m = (n * P + p) * Q + q.
 //
 //   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 columns, in chunks of 64, 32 or 16
@@ -8,24 +8,21 @@
 //                   the filters and one tap
 //   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
 //                   as in gemm.cu
-//   Bias, BIAS, ACTIVATION    what becomes of the sums before they are rounded: see epilogue.cuh
+//   Bias, BIAS, ACTIVATION    the epilogue's operations: see epilogue_ops.cuh
 //
 // Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
-// behind the last, so that every tap takes whole chunks. A stage of narrow chunks holds several
-// taps.
+// after the last channel, so that every tap takes whole chunks. A stage of narrow chunks holds
+// several taps.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "epilogue_ops.cuh"
+#include "mainloop.cuh"
+
 using namespace tmaasync;
 
-using OperandA = WgmmaOperand<typename ATile::Matrix, Major::kK>;
-using OperandB = WgmmaOperand<BTile, Major::kK>;
-
-struct StageExtras {};
-
-#include "product.cuh"
-
-#include "epilogue.cuh"
+using Operands =
+    OperandPair<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
@@ -36,7 +33,7 @@ static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has
 static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
 static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
 
-// A CTA's share of the filters' chunk that starts with this channel and tap.
+// Loads this CTA's share of a chunk of the filters, at the column's channel and tap.
 __device__ void load_filters(
     typename BTile::Shared& shared,
     SharedMemBarrier& full,
@@ -60,35 +57,37 @@ __device__ void load_filters(
 }
 
 __device__ void load_tiles(
-    SharedMemory& shared, const ATile& images, const BTile& filters, TileWalk walk
+    SharedMemory& shared, const ATile& images, const BTile& filters, TileScheduler scheduler
 ) {
-    auto place = Ring::for_producer();
-    for (; !walk.done(); walk.step()) {
-        const auto start = walk.start();
-        auto column = images.column({0, start.m});
-        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
-            auto& stage = shared.stages[place.index];
-            auto& full = shared.full[place.index];
-            // Every consumer of this stage, in every CTA of the cluster, has read it.
-            shared.empty[place.index].wait(place.phase);
+    auto state = StageState::for_producer();
+    for (; !scheduler.done(); scheduler.step()) {
+        const auto tile = scheduler.tile();
+        auto column = images.column({0, tile.m});
+        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
+            auto& stage = shared.stages[state.index];
+            auto& full = shared.full[state.index];
+            // Wait until every consumer, in every CTA of the cluster, has released this stage.
+            shared.empty[state.index].wait(state.phase);
             full.expect_bytes(kStageBytes);
 #pragma unroll
             for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {
                 images.async_copy_column(stage.a, full, column, chunk);
-                load_filters(stage.b, full, filters, column, start.n, chunk);
+                load_filters(stage.b, full, filters, column, tile.n, chunk);
             }
         }
     }
 }
 
-struct Finish {
+struct FusedEpilogue {
     const Bias* bias;
     int k;
 
-    __device__ void tile(Sums& sums, Ring&, const TileWalk::Start& start) const {
-        if constexpr (kBiasSide == BiasSide::kColumns) add_bias(sums, bias, start.n, k);
+    __device__ void apply(OutputSlice& accumulators, StageState&, const OutputTile& tile) const {
+        if constexpr (kBiasSide == BiasSide::kColumns) {
+            add_column_bias(accumulators, bias, tile.n, k);
+        }
     }
-    __device__ void chunk(float* sums) const { activate_chunk(sums); }
+    __device__ void apply_chunk(float* accumulators) const { activate_chunk(accumulators); }
 };
 
 // `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
@@ -101,12 +100,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     int k,
     int columns
 ) {
-    const TileWalk walk(m, k, columns);
-    run_roles(
-        [&](SharedMemory& shared) { load_tiles(shared, images, filters, walk); },
+    const TileScheduler scheduler(m, k, columns);
+    run_warp_specialized(
+        [&](SharedMemory& shared) { load_tiles(shared, images, filters, scheduler); },
         [&](SharedMemory& shared, int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
-            multiply_tiles(shared, out, walk, consumer, Finish{bias, k});
+            multiply_tiles<Operands>(shared, out, scheduler, consumer, FusedEpilogue{bias, k});
         },
         images, filters, out
     );
