@@ -299,7 +299,7 @@ def test_an_array_that_does_not_fit_the_tile_is_refused(
     ("array", "error", "sentence"),
     [
         (aligned((256, 128), np.int16), ArrayTypeError, "array.dtype is int16; the captured"),
-        (aligned((128, 128)), ArgumentError, r"array.shape is \(128, 128\); that of the captured"),
+        (aligned((128, 128)), ArgumentError, r"shape is \(128, 128\); the captured array has"),
         (aligned((256, 192))[:, :128], ArgumentError, r"array.strides is \(384, 2\)"),
         (aligned((256 * 129,))[4 : 4 + 256 * 128].reshape(256, 128), ArgumentError, "modulo 16 is"),
         (7, ArrayTypeError, "array is a int"),

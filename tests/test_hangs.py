@@ -133,9 +133,12 @@ def test_a_line_that_is_not_found_is_left_out() -> None:
     [
         (word_of(1, 0, 512, 1), "the bytes expected exceed what the copies delivered"),
         (word_of(1, 0, -8, 1), "copies delivered 8 bytes more than were expected"),
-        (word_of(1, 1, -1024, 1), "copies delivered 1024 bytes that nobody expected"),
+        (word_of(1, 1, -1024, 1), "copies delivered 1024 bytes that no thread expected"),
         (word_of(2, 1, 1024, 1), "bytes are expected, and not everybody has arrived"),
-        (word_of(64, 64, 0, 1), "nobody has arrived in this phase: whoever should never came"),
+        (
+            word_of(64, 64, 0, 1),
+            "no thread has arrived in this phase: the arriving threads never reached it",
+        ),
         (word_of(64, 64, 0, 1), "the waiter means the phase before, whose parity is 0"),
         (word_of(64, 1, 0, 1), "63 of 64 have arrived: init() counts more than arrive"),
         (word_of(64, 64, 0, 0), "the phase has ended since"),

@@ -407,7 +407,7 @@ def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
 
     assert fault is not None
     assert fault.reason == (
-        "nobody can go on: producer waits for phase 0 of empty[0] (1 of 1 arrivals missing); "
+        "no role can proceed: producer waits for phase 0 of empty[0] (1 of 1 arrivals missing); "
         "consumer 0 for phase 0 of full[0] (16 bytes missing)."
     )
 

@@ -39,7 +39,6 @@ class HostMemory:
         self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def read(self) -> bytes:
-        """All of them."""
         return self._bytes.tobytes()
 
 
@@ -58,7 +57,6 @@ class DeviceMemory:
         _driver.upload(self._device, self.address + offset, data)
 
     def read(self) -> bytes:
-        """All of them."""
         return _driver.download(self._device, self.address, self._size)
 
 
@@ -77,5 +75,4 @@ class PinnedMemory:
         ctypes.memset(self.address, 0, self._size)
 
     def read(self) -> bytes:
-        """All of them."""
         return ctypes.string_at(self.address, self._size)

@@ -1,4 +1,4 @@
-"""Where the CUDA C++ of this package lies."""
+"""Paths of this package's CUDA C++."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def find_kernel(name: str | Path) -> Path:
     if path.name == str(name) and (shipped := kernels_dir() / path.name).is_file():
         return shipped
     names = ", ".join(sorted(source.name for source in kernels_dir().glob("*.cu")))
-    raise ArgumentError(
-        str(
+    raise ArgumentError.of(
+        [
             Violation(
                 "kernel",
                 repr(str(name)),
                 "there is no such file",
                 f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
             )
-        )
+        ]
     )

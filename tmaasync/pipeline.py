@@ -1,6 +1,6 @@
 """Pipelines: stages of shared memory that a producer fills and consumers empty (a ring buffer).
 
-Each stage holds one buffer per tile and two barriers. Every role goes round the stages with a
+Each stage holds one buffer per tile and two barriers. Every role cycles through the stages with a
 `PipelineState` of its own and waits on ``state.phase`` of the barrier at ``state.index``:
 
 | role | first phase | waits on | then |
@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
+from tmaasync._hardware import MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
 from tmaasync._pipeline.check import RingFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import RingProtocol
 from tmaasync._pipeline.shared_map import (
@@ -39,7 +40,6 @@ from tmaasync._pipeline.shared_map import (
     tile_violations,
 )
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
     "Pipeline",
@@ -52,12 +52,10 @@ __all__ = [
     "find_fault",
 ]
 
-_MAX_CLUSTER_SIZE = 16  # 8 are portable, 16 with the kernel's opt-in
-
 
 @dataclass(slots=True)
 class PipelineState:
-    """Where one role is in a pipeline of ``stages``: stage index, phase and number of steps.
+    """The position of one role in a pipeline of ``stages``: stage index, phase and step count.
 
     ``phase`` is the parity to wait on: it flips each time the index comes back to 0.
 
@@ -151,10 +149,9 @@ class Pipeline:
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
         object.__setattr__(self, "tiles", dict(self.tiles))
-        if broken := tuple(_violations(self)):
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_violations(self))
         if self.shared_bytes > MAX_SHARED_BYTES:
-            raise ArgumentError(str(_too_large(self)))
+            raise ArgumentError.of([_too_large(self)])
 
     @classmethod
     def fit(
@@ -232,7 +229,7 @@ class Pipeline:
         """Return the protocol that a kernel with this pipeline must follow.
 
         The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
-        stage: one pipeline with all those consumers stands for them.
+        stage: one pipeline with all their consumers stands for them.
         """
         return RingProtocol.for_ring(
             self.stages,
@@ -275,11 +272,11 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
             "it must be at least 1",
             "Count the arrivals that the consumers of one CTA make when they release a stage",
         )
-    if not 1 <= pipeline.cluster_size <= _MAX_CLUSTER_SIZE:
+    if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:
         yield Violation(
             "cluster_size",
             pipeline.cluster_size,
-            f"it must be from 1 to {_MAX_CLUSTER_SIZE}",
+            f"it must be from 1 to {MAX_CLUSTER_CTAS}",
             "Pass 1 without a cluster",
         )
     if pipeline.extra_bytes < 0:

@@ -36,16 +36,15 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._ragged.base import RaggedMap
-from tmaasync._ragged.batch import refuse, running_sums
+from tmaasync._ragged.batch import running_sums
 from tmaasync._ragged.heads import RaggedTMA3DTile, create_ragged_tma_3d_tile
 from tmaasync._ragged.rules import (
     address_violations,
-    raise_if,
     row_violations,
     sequence_violations,
     window_violations,
 )
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -179,7 +178,7 @@ class RaggedTensorMap(RaggedMap):
     def _coordinates(
         self, start: int, length: int, at: Sequence[int], *, store: bool
     ) -> tuple[int, ...]:
-        refuse(
+        ArgumentError.raise_for(
             [
                 *sequence_violations(start, length, self.total_rows, self.max_length),
                 *self._start_violations(at),
@@ -252,7 +251,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
         l2_promotion: As in `create_tma_tile`.
         oob_fill: What a load writes beyond the end of a sequence: zero, or NaN for floating-point
             types.
-        dtype: The element type, where the array cannot say it.
+        dtype: The element type, where the array does not state it.
 
     Raises:
         TensorMapError: The map breaks rules of the hardware; every one is listed with a remedy.
@@ -268,9 +267,9 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     dim = ragged_dim + view.ndim if ragged_dim < 0 else ragged_dim
     sides = tuple(tile_shape)
     boxes = None if box_shape is None else tuple(box_shape)
-    raise_if([*_array_violations(view, dim, sides, boxes)])
+    TensorMapError.raise_for(_array_violations(view, dim, sides, boxes))
     window = view.shape[dim] if max_length is None else max_length
-    raise_if([*window_violations(view, dim, sides[dim], window)])
+    TensorMapError.raise_for(window_violations(view, dim, sides[dim], window))
     try:
         tile = create_tma_tile(
             _with_cursor(view, window, dim),
@@ -281,7 +280,7 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
             oob_fill=oob_fill,
         )
     except TensorMapError as error:
-        raise_if(_in_terms_of_the_array(error.violations, dim))
+        TensorMapError.raise_for(_in_terms_of_the_array(error.violations, dim))
         raise
     return RaggedTensorMap(view, tile, window, dim)
 

@@ -1,6 +1,6 @@
 """Tiles: what one call of a kernel moves between an array and shared memory.
 
-A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes say
+A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes hold
 where the array lies and how a box is cut out of it. The tile's type in CUDA C++, ``cuda_type``,
 says the rest at compile time: shapes, swizzle and byte counts.
 
@@ -41,7 +41,7 @@ from tmaasync._elements import element
 from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
-from tmaasync._tile.cut import Cut, argument_violations, default_box, raise_if
+from tmaasync._tile.cut import Cut, argument_violations, default_box
 from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebind_violations
 from tmaasync._tile.gather import gather4_box, gather4_tile_bytes
 from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
@@ -95,7 +95,7 @@ class TMATensorTile(MapTile):
 
     @property
     def spec(self) -> TensorMapSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return replace(self._form.spec, address=self._address)
 
     @property
@@ -105,7 +105,7 @@ class TMATensorTile(MapTile):
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """How many tiles cover the array along each side, outermost first."""
+        """Tiles that cover the array along each side, outermost first."""
         strides = self._form.cut.element_strides
         spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
         return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
@@ -153,7 +153,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         interleave: For channel-interleaved layouts of three or more dimensions.
         element_strides: Take every n-th element along a side, 1 to 8; the tile's sides count what
             lands in shared memory. The last is 1: the hardware ignores it (measured on an H200).
-        dtype: The element type, where the array cannot say it (fp8 in bytes, tf32 in float32).
+        dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32).
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
@@ -339,7 +339,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     interleave: Interleave = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
 ) -> TMATensorTileTemplate:
-    """Describe a tile before there is an array; the arguments are those of `create_tma_tile`.
+    """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
 
     Args:
         tile_shape: Elements per side, outermost first: as many as the arrays will have dimensions.
@@ -363,9 +363,9 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     sides, kind = tuple(tile_shape), element(dtype)
     strides = (1,) * len(sides) if element_strides is None else tuple(element_strides)
     given = None if box_shape is None else tuple(box_shape)
-    raise_if(argument_violations(len(sides), sides, given, strides))
+    TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
     cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, swizzle), strides, swizzle)
-    raise_if(template_violations(cut, l2_promotion, oob_fill, interleave))
+    TensorMapError.raise_for(template_violations(cut, l2_promotion, oob_fill, interleave))
     return TMATensorTileTemplate(cut, l2_promotion, oob_fill, interleave)
 
 
@@ -462,7 +462,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
 
 
 def _split_tile(view: ArrayView, split: SplitLayout) -> SplitLastDimTMATensorTile:
-    raise_if([*split_violations(view, split)])
+    TensorMapError.raise_for(split_violations(view, split))
     itemsize = view.element.itemsize
     strides = tuple(stride * itemsize for stride in split.map_strides(itemsize))
     tile = create_tma_tile(

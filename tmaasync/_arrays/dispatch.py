@@ -1,4 +1,4 @@
-"""Which reader an object's type gets."""
+"""Views and fingerprints of arrays, by the reader for their type."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Fingerprint = tuple[int, tuple[object, ...]]
 
 
 def fingerprint(array: object) -> Fingerprint | None:
-    """Return an array's address, and a hashable value that decides all else that `view` tells.
+    """Return an array's address, and a hashable value that decides everything else of its `view`.
 
     Several times cheaper than a view: the key of a cached tile or plan. For CuPy and torch arrays;
     None for all others.
@@ -100,13 +100,13 @@ class Guard(NamedTuple):
     """A quick test of arrays against the layouts of earlier ones; it holds none of them."""
 
     check: Callable[..., bool]
-    """Of as many arrays: whether all that `fingerprint` tells but the address is the same."""
+    """Compare arrays with the earlier ones in all that `fingerprint` has but the address."""
     address_of: Callable[[Any], int]
-    """Of an array that passed."""
+    """Return the address of an array that passed."""
 
 
 def guard(arrays: Sequence[object]) -> Guard | None:
-    """The test for arrays like these, several times cheaper than their fingerprints.
+    """Return a test for arrays like these, several times cheaper than their fingerprints.
 
     For torch tensors only; None for all others, and where an array appears twice.
     """
@@ -117,7 +117,7 @@ def guard(arrays: Sequence[object]) -> Guard | None:
 
 
 class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):
-    """How to read the fingerprint of each type seen so far; a look-up is one C call."""
+    """Fingerprint readers by type, filled as types are seen; a look-up is one C call."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Fingerprint | None] | None:
         reader = _reader_for(kind)
@@ -139,7 +139,7 @@ def _reader_for(kind: type) -> _Reader:
         reader = _BY_TYPE_NAME.get((library, base.__name__))
         if reader is not None:
             return reader
-    # DLPack first: it tells the device and knows bfloat16 and float8.
+    # DLPack first: it names the device and knows bfloat16 and float8.
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return view_dlpack
     return _view_by_attribute

@@ -151,27 +151,27 @@ def view_jax(array: Any, dtype: object, argument: str) -> ArrayView:
 
 def _require_one_jax_buffer(array: Any, argument: str) -> None:
     if array.is_deleted():
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"a JAX array of shape {array.shape}",
                     "it was deleted or donated to a jitted function",
                     "Pass the array that function returned",
                 )
-            )
+            ]
         )
     devices = len(array.devices())
     if devices > 1:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"a JAX array of shape {array.shape} over {devices} devices",
                     "a tensor map describes memory of one device",
                     "Pass one of its parts: array.addressable_shards[i].data",
                 )
-            )
+            ]
         )
 
 

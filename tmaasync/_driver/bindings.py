@@ -7,7 +7,7 @@ from typing import Any
 
 from tmaasync.errors import BackendError, DriverError
 
-__all__ = ["call", "device_count", "driver", "driver_version", "fatal", "results", "said"]
+__all__ = ["call", "device_count", "driver", "driver_version", "error_text", "fatal", "results"]
 
 
 @functools.cache
@@ -49,16 +49,16 @@ def results(name: str, *arguments: Any) -> list[Any]:
     values: list[Any]
     result, *values = getattr(driver(), name)(*arguments)
     if int(result) != 0:
-        raise fatal(result) or DriverError(f"{name} failed: {said(result)}")
+        raise fatal(result) or DriverError(f"{name} failed: {error_text(result)}")
     return values
 
 
-def said(result: Any) -> str:
+def error_text(result: Any) -> str:
     _, text = driver().cuGetErrorString(result)
     return f"{result.name}. {text.decode() if text else ''}"
 
 
-# What is left of a context whose kernel trapped, or reached for an address that is not there.
+# Errors of a context whose kernel trapped, or accessed an invalid address.
 _FATAL = {
     "CUDA_ERROR_ILLEGAL_ADDRESS",
     "CUDA_ERROR_LAUNCH_TIMEOUT",
@@ -77,7 +77,7 @@ def fatal(result: Any) -> DriverError | None:
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"an earlier kernel died, and the CUDA context with it: {said(result)}. Start a new "
+        f"an earlier kernel died, and the CUDA context with it: {error_text(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )
@@ -85,7 +85,7 @@ def fatal(result: Any) -> DriverError | None:
 
 @functools.cache
 def device_count() -> int:
-    """How many devices this process can see.
+    """Return the number of devices that this process sees.
 
     Raises:
         BackendError: There is no driver, or it has no device.

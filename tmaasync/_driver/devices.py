@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What a device allows a launch."""
+    """Limits of a device on its launches."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -33,7 +33,7 @@ class DeviceLimits:
 
 @functools.cache
 def cycle_ns(device: int) -> float:
-    """A cycle of the device's multiprocessors in nanoseconds, at its highest usual clock."""
+    """Return a cycle of the device's SMs in nanoseconds, at its highest usual clock."""
     which = bindings.driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
     kilohertz = int(
         bindings.call("cuDeviceGetAttribute", which, bindings.call("cuDeviceGet", device))
@@ -43,7 +43,7 @@ def cycle_ns(device: int) -> float:
 
 @functools.cache
 def device_limits(device: int) -> DeviceLimits:
-    """The limits of the device of this ordinal."""
+    """Return the limits of the device of this ordinal."""
     handle = bindings.call("cuDeviceGet", device)
     attribute = bindings.driver().CUdevice_attribute
 
@@ -62,7 +62,7 @@ def device_limits(device: int) -> DeviceLimits:
 
 
 def require_device(device: int) -> DeviceLimits:
-    """The limits of a device that has TMA.
+    """Return the limits of a device that has TMA.
 
     Raises:
         BackendError: The device is older than sm_90.
@@ -78,7 +78,7 @@ def require_device(device: int) -> DeviceLimits:
 
 
 def current_device() -> int | None:
-    """The ordinal of the current context's device; None where no context is current."""
+    """Return the ordinal of the current context's device; None without a current context."""
     result, device = bindings.driver().cuCtxGetDevice()
     return int(device) if int(result) == 0 else None
 

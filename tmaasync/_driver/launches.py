@@ -25,7 +25,7 @@ __all__ = [
 
 
 class LaunchConfig(NamedTuple):
-    """Where and how large: blocks, threads, cluster (in blocks), dynamic shared memory, stream."""
+    """Grid, block, cluster (in blocks), dynamic shared memory and stream of a launch."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -36,11 +36,11 @@ class LaunchConfig(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Who launches another build of a kernel in its place, while somebody wants traces."""
+    """The launcher of a kernel's traced build, for launches that a collector wants."""
 
     @property
     def collector_of(self) -> Callable[[], object]:
-        """What says who wants them, here and now; None for nobody."""
+        """Return the collector of traces here and now; None without one."""
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch a function of the same parameters, in a configuration much like this one."""
@@ -50,18 +50,16 @@ class _Untraced:
     """Stands in where a launch has no traced build."""
 
     @staticmethod
-    def collector_of() -> None:
-        """Nobody."""
+    def collector_of() -> None: ...
 
-    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
-        """Nobody asks for it."""
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None: ...
 
 
 UNTRACED: Tracer = _Untraced()
 
 
 def _on_its_device(device: int, call: Callable[[], None]) -> Callable[[], None]:
-    """What makes a device's context current for a call, unless it is."""
+    """Make a device's context current for a call, unless it is."""
 
     def there() -> None:
         if devices.current_device() == device:
@@ -185,7 +183,7 @@ class PreparedLaunch:
                 (refusal,) = self._launch(native, self._function, pointers, 0)
         if refusal:
             raise bindings.fatal(refusal) or LaunchError(
-                f"the driver refused the launch: {bindings.said(refusal)}"
+                f"the driver refused the launch: {bindings.error_text(refusal)}"
             )
 
     def _launch_traced(self, config: LaunchConfig, pointers: int) -> None:
@@ -194,7 +192,7 @@ class PreparedLaunch:
             (result,) = self._launch(_native(traced), function, pointers, 0)
             if result:
                 raise bindings.fatal(result) or LaunchError(
-                    f"the driver refused the launch: {bindings.said(result)}"
+                    f"the driver refused the launch: {bindings.error_text(result)}"
                 )
 
         with devices.on_device(self._device):
@@ -214,7 +212,7 @@ class _Packed:
     __slots__ = ("_stride", "_table", "_words", "pointers")
 
     def __init__(self, words: array[int], stride: int, count: int) -> None:
-        """Of so many arguments, so many words apart."""
+        """Pack ``count`` arguments, each ``pitch`` words apart."""
         start, _ = words.buffer_info()
         step_bytes = max(1, stride) * _WORD_BYTES
         self._words = words
@@ -224,14 +222,13 @@ class _Packed:
 
     @classmethod
     def of(cls, arguments: Sequence[bytes]) -> _Packed:
-        """Pack them."""
         stride = -(-max(map(len, arguments), default=0) // _WORD_BYTES)
         size_bytes = stride * _WORD_BYTES
         words = array("Q", b"".join([data.ljust(size_bytes, b"\0") for data in arguments]))
         return cls(words, stride, len(arguments))
 
     def copy(self) -> _Packed:
-        """The same in memory of its own."""
+        """Return the same arguments in memory of their own."""
         return _Packed(self._words[:], self._stride, len(self._table))
 
     def write(self, addresses: Iterable[int]) -> None:
@@ -300,7 +297,7 @@ def allow_large_clusters(function: Any) -> None:
 
 
 def max_active_clusters(function: Any, config: LaunchConfig) -> int:
-    """How many clusters of this launch run at once on the current context's device."""
+    """Return the number of clusters of this launch that run at once on the current device."""
     return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
 
 
@@ -309,7 +306,7 @@ def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...
 
     Args:
         function: The address of a ``CUfunction``.
-        is_kernel: Whether it is that of a ``CUkernel``.
+        is_kernel: Whether the handle is a ``CUkernel``.
     """
     driver = bindings.driver()
     kind, info = (
@@ -325,7 +322,7 @@ def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...
             return tuple(sizes)
         if int(result) != 0:
             raise bindings.fatal(result) or DriverError(
-                f"a function is unknown: {bindings.said(result)}"
+                f"a function is unknown: {bindings.error_text(result)}"
             )
         sizes.append(int(size))
 

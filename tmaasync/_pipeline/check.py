@@ -1,7 +1,7 @@
 """The search for an interleaving in which the protocol of a pipeline goes wrong.
 
 The model is a loop without end: fill ``k`` goes into stage ``k % stages``, and each consumer reads
-every fill in order. The barriers are those of ``tmaasync.barrier``. The loads of one fill land in
+every fill in order. The barriers are ``tmaasync.barrier``'s. The loads of one fill land in
 any order and as late as they like; fills land one after the other, which hides nothing, since no
 two stages share a barrier and every consumer reads the fills in order.
 """
@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingFault:
-    """How a pipeline fails: the shortest run that leads there, what is wrong then, and the remedy.
+    """A failure of a pipeline: the shortest run to it, what is wrong then, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -101,7 +101,7 @@ class _HazardError(ProtocolError):
 
 
 class _State(NamedTuple):
-    """Where everybody is. A position counts the blocks that a role has done since the start."""
+    """Positions of all roles: the steps that each has done since the start."""
 
     full: tuple[BarrierWord, ...]
     empty: tuple[BarrierWord, ...]
@@ -175,7 +175,7 @@ class _Search:
         for group, position in zip(self.groups, state.consumers, strict=True):
             fill = position // len(self.consumer_blocks)
             waits.append(f"{group.name} for {_wanted(state.full[fill % self.protocol.stages])}")
-        return "nobody can go on: " + "; ".join(waits) + "."
+        return "no role can proceed: " + "; ".join(waits) + "."
 
     def _producer_events(self, state: _State) -> Iterator[tuple[str, _State]]:
         fill, block = divmod(state.producer, len(self.producer_blocks))
@@ -296,7 +296,7 @@ def _groups(consumers: int) -> tuple[_Group, ...]:
 
 
 def _blocks(steps: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Cut the steps of a role into blocks that nobody else can tell from one step.
+    """Cut the steps of a role into blocks that the other roles see as one step.
 
     Only a signal (an arrival, an expectation, a load) lets others go on, and only a wait can hold
     the role up: a block ends after each signal and before each wait.

@@ -1,4 +1,4 @@
-"""What the producer and the consumers of a pipeline do with each stage, as a value."""
+"""The protocol of a pipeline as a value: each role's operations on each stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONSUMER_STEPS = ("wait", "read", "arrive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingProtocol:
-    """What the roles of a pipeline do with each stage; ``for_ring`` builds the standard protocol.
+    """Each role's operations on each stage; ``for_ring`` builds the standard protocol.
 
     Describe your own kernel by editing it with ``dataclasses.replace``:
 
@@ -54,8 +54,7 @@ class RingProtocol:
 
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline; whether a pipeline works, the search finds."""
-        if broken := tuple(_violations(self)):
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_violations(self))
 
     @classmethod
     def for_ring(cls, stages: int, *, consumers: int, load_bytes: Sequence[int]) -> Self:

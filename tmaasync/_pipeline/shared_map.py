@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.errors import Violation
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
     "BufferArray",
@@ -28,7 +28,7 @@ _EXTRA = "extra"
 
 @runtime_checkable
 class StagedTile(Protocol):
-    """What a pipeline asks of a tile; ``TMATensorTile`` has both."""
+    """The part of a tile that a pipeline needs; ``TMATensorTile`` has both."""
 
     @property
     def tile_bytes(self) -> int:

@@ -1,20 +1,19 @@
-"""What all ragged maps share: a tile, and a window of rows below the array."""
+"""Common part of all ragged maps: a tile, and a window of rows below the array."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
 
-from tmaasync import _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._driver import blank_address
 from tmaasync._elements import Element
 from tmaasync.errors import TensorMapError
-from tmaasync.tensormap import TensorMapSpec
+from tmaasync.tensormap import TENSOR_MAP_BYTES, TensorMapSpec
 from tmaasync.tile import KernelArgument, TMATensorTile
 
 __all__ = ["RaggedMap", "array_address"]
 
-_MAP_BYTES = 128
 _OUTLYING_BYTES = 384  # two maps and their extents, filled up to a multiple of 128
 _ARGUMENT_BYTES = 512
 _NUMBERS = struct.Struct("<2I")
@@ -29,13 +28,12 @@ class RaggedMap(KernelArgument):
     _view: ArrayView
 
     def __init__(self, view: ArrayView, tile: TMATensorTile, max_length: int) -> None:
-        """Use a factory."""
         self._view = view
         self._tile = tile
         self.max_length = max_length
 
     def _numbers(self) -> tuple[int, ...]:
-        """What the struct on the device holds after the ends of the map, 32 bits each."""
+        """Return the 32-bit numbers of the device struct after the extents of the map."""
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
@@ -50,7 +48,7 @@ class RaggedMap(KernelArgument):
 
     @property
     def spec(self) -> TensorMapSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return self._tile.spec
 
     @property
@@ -63,10 +61,10 @@ class RaggedMap(KernelArgument):
         """The bytes of the kernel parameter.
 
         The map; the same with an address where there always is memory, for loads without an element
-        in bounds (the chip touches a map's address for those); the map's extents, innermost first;
-        and ``max_length``.
+        in bounds (the chip touches a map's address for such a load); the map's extents, innermost
+        first; and ``max_length``.
         """
-        blank = _driver.blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]
+        blank = blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]
         outlying = self.descriptor + blank + _packed(reversed(self.spec.shape))
         numbers = _packed(self._numbers())
         return (outlying.ljust(_OUTLYING_BYTES, b"\0") + numbers).ljust(_ARGUMENT_BYTES, b"\0")
@@ -98,11 +96,11 @@ def _packed(numbers: Iterable[int]) -> bytes:
 
 def array_address(argument: bytes) -> int | None:
     """Return the array's address from a ragged map's kernel parameter; None of any other bytes."""
-    below = argument[8:_MAP_BYTES]
-    if len(argument) != _ARGUMENT_BYTES or argument[_MAP_BYTES + 8 : 2 * _MAP_BYTES] != below:
+    first, second = argument[:TENSOR_MAP_BYTES], argument[TENSOR_MAP_BYTES : 2 * TENSOR_MAP_BYTES]
+    if len(argument) != _ARGUMENT_BYTES or first[8:] != second[8:]:
         return None
     try:
-        spec = TensorMapSpec.decode(argument[:_MAP_BYTES])
+        spec = TensorMapSpec.decode(first)
     except TensorMapError:
         return None
     max_length, heads = _NUMBERS.unpack_from(argument, _OUTLYING_BYTES)

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tmaasync import _arrays
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["MAX_ROWS", "on_host", "one_of", "refuse", "running_sums"]
+__all__ = [
+    "MAX_ROWS",
+    "BatchNames",
+    "checked_sums",
+    "on_host",
+    "one_of",
+    "refuse",
+    "running_sums",
+]
 
-MAX_ROWS = (1 << 31) - 1
+MAX_ROWS = INT32_LIMIT - 1
 """TMA's coordinates are signed numbers of 32 bits."""
 
 _Integers = npt.NDArray[np.int64]
+
+
+class BatchNames(NamedTuple):
+    """Names of the caller's arguments, for error messages."""
+
+    lengths: str = "lengths"
+    cu_seqlens: str = "cu_seqlens"
+    max_length: str = "max_length"
+    packed: str = "the packed array"
+
+
+_USUAL_NAMES = BatchNames()
 
 
 def running_sums(
@@ -39,15 +60,29 @@ def running_sums(
     Raises:
         ArgumentError: Both or neither are given, or they describe no batch; every broken rule.
     """
-    name, values = one_of(lengths, cu_seqlens)
-    numbers = _host_integers(values, name)
-    if name == "lengths":
+    return checked_sums(lengths, cu_seqlens, max_length=max_length, total_rows=total_rows)
+
+
+def checked_sums(
+    lengths: object,
+    cu_seqlens: object,
+    *,
+    max_length: int,
+    total_rows: int | None,
+    names: BatchNames = _USUAL_NAMES,
+) -> npt.NDArray[np.int32]:
+    """Return `running_sums`, with errors in the caller's names."""
+    kind, values = one_of(lengths, cu_seqlens)
+    numbers = _host_integers(values, getattr(names, kind))
+    if kind == "lengths":
         sums = np.concatenate([[0], np.cumsum(numbers)])
-        found = [*_length_violations(numbers, max_length)]
+        found = [*_length_violations(numbers, max_length, names)]
+        total = f"the sum of {names.lengths}"
     else:
         sums = numbers
-        found = [*_sum_violations(numbers, max_length)]
-    refuse([*found, *_total_violations(name, sums, total_rows)])
+        found = [*_sum_violations(numbers, max_length, names)]
+        total = f"{names.cu_seqlens}[{sums.size - 1}]"
+    ArgumentError.raise_for([*found, *_total_violations(total, sums, total_rows, names)])
     return sums.astype(np.int32)
 
 
@@ -67,13 +102,8 @@ def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
 
 
 def refuse(violations: list[Violation]) -> None:
-    """Raise if any rule is broken.
-
-    Raises:
-        ArgumentError: With all of them.
-    """
-    if violations:
-        raise ArgumentError("\n".join(map(str, violations)))
+    """Raise ArgumentError if any rule is broken."""
+    ArgumentError.raise_for(violations)
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -94,7 +124,7 @@ def _host_integers(values: Any, argument: str) -> _Integers:
     if array.dtype.kind not in "iu":
         rule = "rows are counted in integers"
         found.append(Violation(f"{argument}.dtype", array.dtype, rule, "Convert it to int32"))
-    refuse(found)
+    ArgumentError.raise_for(found)
     return array.astype(np.int64)
 
 
@@ -112,8 +142,8 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
     if view.framework == "jax" or view.device is None:
         return np.asarray(values)
     rule = "only CuPy, torch and JAX can copy an array to the host"
-    raise ArgumentError(
-        str(Violation(argument, "an array on a device", rule, "Pass a NumPy array"))
+    raise ArgumentError.of(
+        [Violation(argument, "an array on a device", rule, "Pass a NumPy array")]
     )
 
 
@@ -129,44 +159,51 @@ def _first(where: np.ndarray[Any, Any]) -> tuple[int, str] | None:
     return int(indices[0]), more
 
 
-def _length_violations(lengths: _Integers, max_length: int) -> Iterator[Violation]:
+def _length_violations(
+    lengths: _Integers, max_length: int, names: BatchNames
+) -> Iterator[Violation]:
     if negative := _first(lengths < 0):
         index, more = negative
         rule = f"a sequence has 0 rows or more{more}"
-        yield Violation(f"lengths[{index}]", lengths[index], rule, "Pass what it has")
+        yield Violation(f"{names.lengths}[{index}]", lengths[index], rule, "Pass what it has")
     if longer := _first(lengths > max_length):
         index, more = longer
-        yield _too_long(f"lengths[{index}]", int(lengths.max()), lengths[index], max_length, more)
+        limit = f"{names.max_length}, {max_length} rows{more}"
+        name = f"{names.lengths}[{index}]"
+        yield _too_long(name, lengths[index], limit, f"{names.max_length}={lengths.max()}")
 
 
-def _sum_violations(sums: _Integers, max_length: int) -> Iterator[Violation]:
+def _sum_violations(sums: _Integers, max_length: int, names: BatchNames) -> Iterator[Violation]:
+    name = names.cu_seqlens
     if sums.size == 0 or sums[0] != 0:
         value = sums[0] if sums.size else "missing"
         rule = "the first sequence starts at row 0, and so do running sums"
-        yield Violation("cu_seqlens[0]", value, rule, "Put a 0 before the running sums")
+        yield Violation(f"{name}[0]", value, rule, "Put a 0 before the running sums")
     lengths = np.diff(sums)
     if falling := _first(lengths < 0):
         index, more = falling
-        rule = f"running sums never decrease, and cu_seqlens[{index}] is {sums[index]}{more}"
+        rule = f"running sums never decrease, and {name}[{index}] is {sums[index]}{more}"
         remedy = "Pass a 0, then numpy.cumsum of the lengths"
-        yield Violation(f"cu_seqlens[{index + 1}]", sums[index + 1], rule, remedy)
+        yield Violation(f"{name}[{index + 1}]", sums[index + 1], rule, remedy)
     if longer := _first(lengths > max_length):
         index, more = longer
-        name = f"cu_seqlens[{index + 1}] - cu_seqlens[{index}]"
-        yield _too_long(name, int(lengths.max()), lengths[index], max_length, more)
+        limit = f"{names.max_length}, {max_length} rows{more}"
+        difference = f"{name}[{index + 1}] - {name}[{index}]"
+        yield _too_long(difference, lengths[index], limit, f"{names.max_length}={lengths.max()}")
 
 
-def _too_long(name: str, longest: int, value: int, max_length: int, more: str) -> Violation:
-    rule = f"no sequence may have more than max_length, {max_length} rows{more}"
-    return Violation(name, value, rule, f"Use max_length={longest}, or cut the sequence")
+def _too_long(name: str, value: int, limit: str, enough: str) -> Violation:
+    rule = f"no sequence may have more than {limit}"
+    return Violation(name, value, rule, f"Use {enough}, or cut the sequence")
 
 
-def _total_violations(name: str, sums: _Integers, total_rows: int | None) -> Iterator[Violation]:
+def _total_violations(
+    name: str, sums: _Integers, total_rows: int | None, names: BatchNames
+) -> Iterator[Violation]:
     total = int(sums[-1]) if sums.size else 0
-    what = "the sum of lengths" if name == "lengths" else f"cu_seqlens[{sums.size - 1}]"
     if total_rows is not None and total > total_rows:
-        rule = f"the packed array has {total_rows} rows"
-        yield Violation(what, total, rule, f"Pass a packed array of {total} rows")
+        rule = f"{names.packed} has {total_rows} rows"
+        yield Violation(name, total, rule, f"Pass a packed array of {total} rows")
     elif total > MAX_ROWS:
         rule = "TMA's coordinates are signed numbers of 32 bits"
-        yield Violation(what, total, rule, "Split the batch into several packed arrays")
+        yield Violation(name, total, rule, "Split the batch into several packed arrays")

@@ -8,15 +8,14 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._ragged.base import RaggedMap
-from tmaasync._ragged.batch import MAX_ROWS, refuse
+from tmaasync._ragged.batch import MAX_ROWS
 from tmaasync._ragged.rules import (
     address_violations,
-    raise_if,
     row_violations,
     sequence_violations,
     window_violations,
 )
-from tmaasync.errors import Violation
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -38,7 +37,6 @@ class RaggedTMA3DTile(RaggedMap):
     def __init__(
         self, view: ArrayView, tile: TMATensorTile, max_length: int, chunk_columns: int | None
     ) -> None:
-        """Use `create_ragged_tma_3d_tile`."""
         super().__init__(view, tile, max_length)
         self.chunk_columns = chunk_columns
 
@@ -57,7 +55,6 @@ class RaggedTMA3DTile(RaggedMap):
 
     @property
     def heads(self) -> int:
-        """How many heads the array has."""
         return self._view.shape[1]
 
     @property
@@ -86,7 +83,7 @@ class RaggedTMA3DTile(RaggedMap):
             TensorMapError: The innermost coordinate is no multiple of 16 bytes.
         """
         total_rows = self._view.shape[0]
-        refuse(
+        ArgumentError.raise_for(
             [
                 *sequence_violations(start, length, total_rows, self.max_length),
                 *row_violations("row", row),
@@ -155,10 +152,10 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     (1, (1207, 0, 32, 0))
     """
     view = _arrays.view(array, dtype=None if dtype is None else element(dtype))
-    raise_if([*_array_violations(view)])
+    TensorMapError.raise_for(_array_violations(view))
     window = rows if max_length is None else max_length
     width = view.shape[-1] if columns is None else columns
-    raise_if(
+    TensorMapError.raise_for(
         [
             *window_violations(view, 0, rows, window),
             *_chunk_violations(view.shape[-1], width, chunk_columns),
@@ -178,7 +175,9 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     if chunk_columns is not None and tile.boxes_per_tile > 1:
         rule = f"one instruction moves all chunks, and the box would be {tile.tile_shape[1:]}"
         remedy = "Use sides of up to 256, and chunks no wider than the swizzle"
-        raise_if([Violation("rows and chunk_columns", (rows, chunk_columns), rule, remedy)])
+        TensorMapError.raise_for(
+            [Violation("rows and chunk_columns", (rows, chunk_columns), rule, remedy)]
+        )
     return RaggedTMA3DTile(view, tile, window, chunk_columns)
 
 

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tmaasync._arrays import ArrayView
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync._hardware import INT32_LIMIT, TMA_ALIGNMENT
+from tmaasync.errors import Violation
 
 __all__ = [
     "address_violations",
-    "raise_if",
     "row_violations",
     "sequence_violations",
     "window_violations",
 ]
 
-_INT32_LIMIT = 1 << 31
-
-
-def raise_if(violations: Sequence[Violation]) -> None:
-    """Raise if any rule of the map is broken.
-
-    Raises:
-        TensorMapError: With all of them.
-    """
-    if violations:
-        raise TensorMapError(tuple(violations))
-
 
 def address_violations(view: ArrayView) -> Iterator[Violation]:
     """The array's own address; the map's is as many rows below."""
-    if view.address % 16:
-        remedy = "Copy the data to an aligned array, or slice it at a multiple of 16 bytes"
-        yield Violation(
-            "array's address", f"{view.address:#x}", "it must be a multiple of 16", remedy
+    if view.address % TMA_ALIGNMENT:
+        rule = f"it must be a multiple of {TMA_ALIGNMENT}"
+        remedy = (
+            f"Copy the data to an aligned array, or slice it at a multiple of {TMA_ALIGNMENT} bytes"
         )
+        yield Violation("array's address", f"{view.address:#x}", rule, remedy)
 
 
 def window_violations(
@@ -50,13 +39,13 @@ def window_violations(
     if longest < 1:
         rule, remedy = "it must be a positive integer", "Pass the rows of the longest sequence"
         yield Violation("max_length", longest, rule, remedy)
-    elif longest + tile_rows >= _INT32_LIMIT:
+    elif longest + tile_rows >= INT32_LIMIT:
         rule = f"with a tile of {tile_rows} rows it leaves coordinates of 32 bits"
         yield Violation("max_length", longest, rule, f"Use {rows}, all rows of the array")
     elif longest * stride > view.address:
         rule = f"rows are {stride} bytes apart, and the map's address would lie below 0"
         yield Violation("max_length", longest, rule, f"Use {rows}, all rows of the array")
-    if rows + 1 >= _INT32_LIMIT:
+    if rows + 1 >= INT32_LIMIT:
         rule = "TMA's coordinates are signed numbers of 32 bits"
         remedy = "Split the array into several, each with a map of its own"
         yield Violation(f"array.shape[{dim}]", rows, rule, remedy)

@@ -1,12 +1,11 @@
-"""What tiles and ragged maps share: a kernel takes them as arguments, and each holds an array."""
+"""Common part of tiles and ragged maps: kernel arguments that hold an array."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tmaasync import _arrays
-from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._arrays import ArrayView, current_address, fingerprint, require_current
 from tmaasync._elements import Element
 from tmaasync._tile.cut import Cut
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
@@ -58,13 +57,13 @@ class KernelArgument:
 
     @property
     def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
+        """Library of the array: numpy, cupy, torch, jax or other."""
         return self._view.framework
 
     @property
     def is_current(self) -> bool:
-        """Whether the array is still where it was."""
-        return _arrays.current_address(self._view) == self._view.address
+        """Compare the array's address with the one at the time of its view."""
+        return current_address(self._view) == self._view.address
 
     def check_alive(self, argument: str | None = None) -> None:
         """Check that the array is still where it was.
@@ -75,7 +74,7 @@ class KernelArgument:
         Raises:
             StaleTileError: It was freed, resized or moved since.
         """
-        _arrays.require_current(self._view, argument or self._kind)
+        require_current(self._view, argument or self._kind)
 
 
 class CutSizes:
@@ -123,7 +122,7 @@ class CutSizes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapForm:
-    """What tiles over arrays that look alike share: everything but where each array lies."""
+    """Common part of tiles over arrays of one layout: everything but the address."""
 
     cut: Cut
     view: ArrayView  # of the first of these arrays, without its owner
@@ -138,7 +137,6 @@ class MapTile(KernelArgument, CutSizes):
     _form: MapForm
 
     def __init__(self, form: MapForm, address: int, owner: object, lease: object = None) -> None:
-        """Use a factory."""
         self._form = form
         self._address = address
         self._owner = owner
@@ -154,7 +152,7 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def spec(self) -> TensorMapSpec | Im2colSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         raise NotImplementedError
 
     @property
@@ -186,12 +184,12 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def framework(self) -> str:
-        """Whose array it is: numpy, cupy, torch, jax or other."""
+        """Library of the array: numpy, cupy, torch, jax or other."""
         return self._form.view.framework
 
     @property
     def is_current(self) -> bool:
-        """Whether the array is still at the map's address."""
+        """Compare the array's address with the map's."""
         seen = fingerprint(self._owner)
         if seen is not None:
             return seen[0] == self._address

@@ -42,9 +42,7 @@ class TMATensorTileArray(KernelArgument):
 
     def __init__(self, tiles: Sequence[MapTile]) -> None:
         """Lay the tiles out in memory."""
-        found = _violations(tiles)
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_violations(tiles))
         self._tiles: list[MapTile] = list(tiles)
         self._memory = placed(tiles[0].device, b"".join(tile.argument for tile in tiles))
 
@@ -52,7 +50,6 @@ class TMATensorTileArray(KernelArgument):
         return f"<TMATensorTileArray of {len(self)} at {self._memory.address:#x}, {self._tiles[0]}>"
 
     def __len__(self) -> int:
-        """How many tiles there are."""
         return len(self._tiles)
 
     def __iter__(self) -> Iterator[MapTile]:
@@ -66,9 +63,7 @@ class TMATensorTileArray(KernelArgument):
     def __setitem__(self, index: int, tile: MapTile) -> None:
         """Write another tile of the same type. No kernel that uses the array may be running."""
         position = self._position(index)
-        found = _violations([self._tiles[0], tile])
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_violations([self._tiles[0], tile]))
         self._memory.write(position * len(tile.argument), tile.argument)
         self._tiles[position] = tile
 
@@ -84,7 +79,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def is_aimed_elsewhere(self) -> bool:
-        """Whether a kernel has left another address in a map than the host wrote."""
+        """Look for maps in which a kernel has left another address than the host wrote."""
         pairs = zip(self.descriptors, self._tiles, strict=True)
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
 
@@ -116,12 +111,12 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def framework(self) -> str:
-        """Whose the first tile's array is: numpy, cupy, torch, jax or other."""
+        """Library of the first tile's array: numpy, cupy, torch, jax or other."""
         return self._tiles[0].framework
 
     @property
     def is_current(self) -> bool:
-        """Whether every array is still at its map's address."""
+        """Compare every array's address with its map's."""
         return all(tile.is_current for tile in self._tiles)
 
     def check_alive(self, argument: str | None = None) -> None:

@@ -6,14 +6,13 @@ import math
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import BOX_START_ALIGNMENT, TMA_ALIGNMENT
 from tmaasync._tile.argument import KernelArgument
-from tmaasync._tile.cut import BOX_START_ALIGNMENT, is_positive_integer, raise_if
+from tmaasync._tile.cut import is_positive_integer
 from tmaasync.access import bulk_violations
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["BulkTile"]
-
-_BULK_GRANULE_BYTES = 16
 
 
 class BulkTile(KernelArgument):
@@ -39,11 +38,11 @@ class BulkTile(KernelArgument):
     def __init__(self, array: object, tile_bytes: int) -> None:
         """Check the array; nothing is encoded."""
         view = _arrays.view(array)
-        raise_if(_bulk_violations(view, tile_bytes))
+        TensorMapError.raise_for(_bulk_violations(view, tile_bytes))
         whole = math.prod(view.shape) * view.element.itemsize
         self._view = view
         self.tile_bytes = tile_bytes
-        self.size_bytes = whole - whole % _BULK_GRANULE_BYTES
+        self.size_bytes = whole - whole % TMA_ALIGNMENT
         self.descriptor = view.address.to_bytes(8, "little") + self.size_bytes.to_bytes(8, "little")
 
     @property
@@ -64,12 +63,12 @@ class BulkTile(KernelArgument):
 
 def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:
     found = list(bulk_violations(view))
-    if not is_positive_integer(tile_bytes) or tile_bytes % _BULK_GRANULE_BYTES:
+    if not is_positive_integer(tile_bytes) or tile_bytes % TMA_ALIGNMENT:
         found.append(
             Violation(
                 "tile_bytes",
                 repr(tile_bytes),
-                "it must be a positive multiple of 16",
+                f"it must be a positive multiple of {TMA_ALIGNMENT}",
                 "Pass 16384 or 32768",
             )
         )

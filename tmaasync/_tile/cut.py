@@ -1,4 +1,4 @@
-"""How a tile is cut into boxes, and the rules of every tile."""
+"""Cutting a tile into boxes, and the rules of every tile."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
-from tmaasync.errors import TensorMapError, Violation
+from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
+from tmaasync.errors import Violation
 from tmaasync.modes import Swizzle
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = [
-    "BOX_START_ALIGNMENT",
     "CUDA_SWIZZLE",
     "Cut",
     "argument_violations",
@@ -26,12 +25,8 @@ __all__ = [
     "is_positive_integer",
     "layout_violations",
     "per_side_violations",
-    "raise_if",
 ]
 
-BOX_START_ALIGNMENT = 128
-MAX_BOX_SIDE = 256
-_GRANULE_BYTES = 16
 
 CUDA_SWIZZLE = {
     Swizzle.NONE: "kNone",
@@ -107,7 +102,7 @@ def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) ->
 
 def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
     """Return a tile of about ``tile_bytes`` in one box, filled from the innermost side outwards."""
-    granule = max(1, _GRANULE_BYTES // view.element.itemsize)
+    granule = max(1, TMA_ALIGNMENT // view.element.itemsize)
     left = tile_bytes // view.element.itemsize
     sides: list[int] = []
     for extent in reversed(view.shape):
@@ -122,12 +117,6 @@ def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
 def equal_part(side: int, limit: int = MAX_BOX_SIDE) -> int:
     """Return the largest divisor of a side that a box may have."""
     return next(part for part in range(min(side, limit), 0, -1) if side % part == 0)
-
-
-def raise_if(violations: Sequence[Violation]) -> None:
-    """Raise all violations as one error, if there are any."""
-    if violations:
-        raise TensorMapError(tuple(violations))
 
 
 def argument_violations(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tmaasync import _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INTERLEAVED_ALIGNMENT, TMA_ALIGNMENT
 from tmaasync._tile.argument import MapForm
 from tmaasync._tile.cut import (
     Cut,
@@ -14,9 +15,8 @@ from tmaasync._tile.cut import (
     cut_violations,
     default_box,
     layout_violations,
-    raise_if,
 )
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import TensorMapSpec
 
@@ -26,7 +26,7 @@ _MAX_FORMS = 4096
 
 
 class TileOptions(NamedTuple):
-    """How a tile is cut and moved: the arguments of `create_tma_tile`."""
+    """Cut and modes of a tile: the arguments of `create_tma_tile`."""
 
     tile_shape: tuple[int, ...]
     swizzle: Swizzle
@@ -63,9 +63,13 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     """Check everything and encode: the costly part of `create_tma_tile`."""
     if view.ndim == 0:
         remedy = "Pass array.reshape(1)"
-        raise_if([Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)])
+        TensorMapError.raise_for(
+            [Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)]
+        )
     strides = options.element_strides or (1,) * view.ndim
-    raise_if(argument_violations(view.ndim, options.tile_shape, options.box_shape, strides))
+    TensorMapError.raise_for(
+        argument_violations(view.ndim, options.tile_shape, options.box_shape, strides)
+    )
     box = options.box_shape or default_box(
         options.tile_shape, view.element.itemsize, options.swizzle
     )
@@ -82,9 +86,10 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         l2_promotion=options.l2_promotion,
         oob_fill=options.oob_fill,
     )
-    raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
+    TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
-    mask = 31 if options.interleave is Interleave.B32 else 15
+    is_interleaved = options.interleave is Interleave.B32
+    mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
     template = view._replace(owner=None, lease=None)
     return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)
 

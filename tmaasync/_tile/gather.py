@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tmaasync._elements import element
-from tmaasync._tile.cut import BOX_START_ALIGNMENT, equal_part, per_side_violations, raise_if
-from tmaasync.errors import Violation
+from tmaasync._hardware import BOX_START_ALIGNMENT
+from tmaasync._tile.cut import equal_part, per_side_violations
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
 __all__ = ["gather4_box", "gather4_tile_bytes"]
@@ -23,7 +24,7 @@ def gather4_box(
     Raises:
         TensorMapError: There is no such tile.
     """
-    raise_if(list(_gather_violations(rank, tile_shape, itemsize, swizzle)))
+    TensorMapError.raise_for(_gather_violations(rank, tile_shape, itemsize, swizzle))
     return 1, _chunk(tile_shape[1], itemsize, swizzle)
 
 
@@ -73,7 +74,7 @@ def _gather_violations(
             tile_shape[0],
             "rows are gathered four at a time",
             f"Use {math.ceil(tile_shape[0] / _ROWS_PER_GATHER) * _ROWS_PER_GATHER} rows, and row "
-            "-1 for those that are not needed",
+            "-1 for rows that are not needed",
         )
     row_bytes = _chunk(tile_shape[1], itemsize, swizzle) * itemsize
     if row_bytes % BOX_START_ALIGNMENT:

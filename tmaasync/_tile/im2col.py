@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INT32_LIMIT, MAX_IM2COL_PIXELS
 from tmaasync._tile.argument import MapForm, MapTile
 from tmaasync._tile.cut import (
     Cut,
@@ -17,7 +18,6 @@ from tmaasync._tile.cut import (
     equal_part,
     layout_violations,
     per_side_violations,
-    raise_if,
 )
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
@@ -26,8 +26,6 @@ from tmaasync.tensormap import Im2colSpec
 
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
 
-_MAX_PIXELS = 1024
-_MAX_ROWS = 2**31
 _OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 _ARGUMENT_BYTES = 256  # the device's struct: 128 of map, five triples, one number, padding
 _TRIPLES = struct.Struct("<12I3iI")
@@ -89,7 +87,7 @@ class TMATensorTileIm2col(MapTile):
 
     @property
     def spec(self) -> Im2colSpec:
-        """What the 128 bytes say."""
+        """The fields of the tensor map."""
         return replace(self._form.spec, address=self._address)
 
     @property
@@ -125,7 +123,7 @@ class TMATensorTileIm2col(MapTile):
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """How many tiles cover the patch matrix: along its rows, along its columns."""
+        """Tiles that cover the patch matrix: along its rows, along its columns."""
         pairs = zip(self.matrix_shape, self.tile_shape, strict=True)
         return tuple(-(-extent // side) for extent, side in pairs)
 
@@ -232,17 +230,17 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     ((6272, 576), (128, 64))
     """
     view = _arrays.view(array, dtype=dtype)
-    raise_if(_rank_violations(view))
+    TensorMapError.raise_for(_rank_violations(view))
     spatial = view.ndim - 2
-    raise_if(list(per_side_violations(2, "tile_shape", tuple(tile_shape))))
+    TensorMapError.raise_for(per_side_violations(2, "tile_shape", tuple(tile_shape)))
     window = window_of(
         spatial, tuple(filter_shape), stride, dilation, padding, lower_corner, upper_corner
     )
     rows, columns = tile_shape
     channels = columns if swizzle is Swizzle.NONE else swizzle.span_bytes // view.element.itemsize
-    box = (equal_part(rows, _MAX_PIXELS), equal_part(min(channels, columns)))
+    box = (equal_part(rows, MAX_IM2COL_PIXELS), equal_part(min(channels, columns)))
     cut = Cut(view.element, (rows, columns), tuple(box_shape or box), (1, 1), swizzle)
-    raise_if(list(per_side_violations(2, "box_shape", cut.box_shape)))
+    TensorMapError.raise_for(per_side_violations(2, "box_shape", cut.box_shape))
     spec = Im2colSpec(
         address=view.address,
         dtype=view.element.data_type,
@@ -258,7 +256,9 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         oob_fill=oob_fill,
     )
     own = _im2col_violations(view, cut, window)
-    raise_if([*layout_violations(view), *spec.violations(), *cut_violations(cut), *own])
+    TensorMapError.raise_for(
+        [*layout_violations(view), *spec.violations(), *cut_violations(cut), *own]
+    )
     descriptor = spec.encode() if view.device is None else _driver.encode(spec)
     form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
@@ -308,7 +308,7 @@ def _im2col_violations(view: ArrayView, cut: Cut, window: Window) -> Iterator[Vi
             f"Use a multiple of {cut.box_shape[1]}",
         )
     rows = view.shape[0] * math.prod(max(0, side) for side in window.outputs(view.shape[1:-1]))
-    if rows + cut.tile_shape[0] > _MAX_ROWS:
+    if rows + cut.tile_shape[0] > INT32_LIMIT:
         yield Violation(
             "array.shape",
             view.shape,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tmaasync._tile.cut import argument_violations, equal_part, raise_if
-from tmaasync.errors import Violation
+from tmaasync._tile.cut import argument_violations, equal_part
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
 __all__ = ["array_sides", "operand_box"]
@@ -17,7 +17,7 @@ def array_sides(tile_shape: tuple[int, ...], *, k_major: bool) -> tuple[int, ...
     """
     if k_major:
         return tile_shape
-    raise_if(_order_violations(tile_shape))
+    TensorMapError.raise_for(_order_violations(tile_shape))
     return tile_shape[::-1]
 
 
@@ -27,7 +27,7 @@ def operand_box(sides: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tupl
     Raises:
         TensorMapError: A side is no positive integer.
     """
-    raise_if(argument_violations(len(sides), sides, None, (1,) * len(sides)))
+    TensorMapError.raise_for(argument_violations(len(sides), sides, None, (1,) * len(sides)))
     chunk = min(sides[-1], swizzle.span_bytes // itemsize)
     return (*(equal_part(side) for side in sides[:-1]), chunk)
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tmaasync import _arrays
-from tmaasync._arrays import ArrayView
+from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._tile.cut import CUDA_SWIZZLE, per_side_violations
 from tmaasync.errors import Violation
 from tmaasync.modes import L2Promotion, OOBFill, Swizzle
@@ -99,7 +98,7 @@ def split_violations(view: ArrayView, split: SplitLayout) -> Iterator[Violation]
             f"it has {needed} elements and the array {size}",
             "Pass extents that the array's memory holds",
         )
-    if not _arrays.is_contiguous(view):
+    if not is_contiguous(view):
         yield Violation(
             "array.strides",
             view.strides_bytes,

@@ -6,13 +6,12 @@ import struct
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync._tile.argument import KernelArgument
-from tmaasync._tile.cut import raise_if
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["StridedTensor", "strided_violations"]
 
-_COORDINATE_LIMIT = 1 << 31
 _MAX_RANK = 5
 
 
@@ -42,7 +41,7 @@ class StridedTensor(KernelArgument):
     def __init__(self, array: object, *, dtype: object = None) -> None:
         """Check the array and pack the kernel parameter."""
         view = _arrays.view(array, dtype=dtype)
-        raise_if(strided_violations(view))
+        TensorMapError.raise_for(strided_violations(view))
         rank, innermost_first = view.ndim, (*reversed(view.strides_bytes), *reversed(view.shape))
         packed = struct.pack(f"<Q{rank}q{rank}i", view.address, *innermost_first)
         self._view = view
@@ -75,6 +74,6 @@ def strided_violations(view: ArrayView) -> list[Violation]:
             "Pass a slice, or reshape that dimension into two",
         )
         for dim, extent in enumerate(view.shape)
-        if extent >= _COORDINATE_LIMIT
+        if extent >= INT32_LIMIT
     ]
     return found

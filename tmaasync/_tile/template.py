@@ -1,4 +1,4 @@
-"""What a tile without an array must be: one that some array can be read in."""
+"""Rules of a tile without an array: some array can be read in it."""
 
 from __future__ import annotations
 

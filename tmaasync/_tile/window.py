@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._tile.cut import is_positive_integer, per_side_violations, raise_if
-from tmaasync.errors import Violation
+from tmaasync._tile.cut import is_positive_integer, per_side_violations
+from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
 
@@ -27,7 +27,7 @@ class Window:
 
     @property
     def reaches(self) -> tuple[int, ...]:
-        """How far the last tap lies from the first."""
+        """Pixels from the first tap to the last."""
         return _reaches(self.taps, self.dilations)
 
     def outputs(self, extents: Sequence[int]) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ class Window:
         return tuple(-(-(extent + up - low) // stride) for extent, low, up, stride in corners)
 
     def first_pixel(self, outputs: Sequence[int]) -> tuple[int, ...]:
-        """Where the first tap is for an output pixel, which may be outside the images."""
+        """Return the pixel under the first tap of an output pixel; it may be outside the images."""
         starts = zip(self.lower_corner, outputs, self.strides, strict=True)
         return tuple(low + output * stride for low, output, stride in starts)
 
@@ -65,7 +65,7 @@ def window_of(
         for argument, values in per_side.items()
         for violation in _spatial_violations(spatial, argument, values)
     ]
-    raise_if([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
+    TensorMapError.raise_for([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
     if lower is not None and upper is not None:
         return Window(taps, strides, dilations, tuple(lower), tuple(upper))
     lower = tuple(-before for before, _ in pairs)

@@ -1,4 +1,4 @@
-"""How the commands read addresses, sides and modes from words."""
+"""Parsing of addresses, sides and modes on the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def address(argument: str, text: str) -> int:
         place = -1
     if not 0 <= place < 1 << _ADDRESS_BITS:
         rule = f"it must be an integer of 0 or more, below 2**{_ADDRESS_BITS}"
-        raise ArgumentError(str(Violation(argument, text, rule, "Write it as 4096 or 0x1000")))
+        raise ArgumentError.of([Violation(argument, text, rule, "Write it as 4096 or 0x1000")])
     return place
 
 
@@ -46,7 +46,7 @@ def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
         return tuple(int(word) for word in re.split("[x,]", text))
     except ValueError:
         rule, remedy = "it must be integers, outermost first", f"Write it as {like}"
-        raise ArgumentError(str(Violation(argument, repr(text), rule, remedy))) from None
+        raise ArgumentError.of([Violation(argument, repr(text), rule, remedy)]) from None
 
 
 def mode(argument: str, text: str, modes: Sequence[_Mode]) -> _Mode:
@@ -60,5 +60,5 @@ def mode(argument: str, text: str, modes: Sequence[_Mode]) -> _Mode:
     if found is None:
         names = ", ".join(re.sub(r"^B(\d+)$", r"\1B", member.name) for member in modes)
         rule, remedy = "there is no such mode", f"Pass one of {names}"
-        raise ArgumentError(str(Violation(argument, repr(text), rule, remedy)))
+        raise ArgumentError.of([Violation(argument, repr(text), rule, remedy)])
     return found

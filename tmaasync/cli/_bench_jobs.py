@@ -1,4 +1,4 @@
-"""What ``tmaasync bench`` runs: an operation, and the same by torch and CuPy on the same arrays."""
+"""Jobs of ``tmaasync bench``: an operation, and its torch and CuPy peers on the same arrays."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import numpy as np
 
 from tmaasync import ops
 from tmaasync._elements import Element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError
 
 __all__ = ["Job", "Operation", "Request", "prepare"]
 
 
 class Operation(StrEnum):
-    """Which of `tmaasync.ops`."""
-
     MATMUL = "matmul"
     ATTENTION = "attention"
     COPY = "copy"
@@ -33,7 +32,6 @@ _SIDES = {
     Operation.COPY: ("the sides of an array", (16384, 16384)),
 }
 _TENSOR_CORE_TYPES = ("bfloat16", "float16")
-_LARGEST_SIDE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Request:
     def of(
         cls, operation: Operation, sides: Sequence[int], element: Element, is_causal: bool
     ) -> Request:
-        """With the sides of the operation where none are given.
+        """Return the job, with the operation's own sides if none are given.
 
         Raises:
             ArgumentError: The operation has other sides, or not this type.
@@ -62,7 +60,7 @@ class Request:
                 f"{len(given)} sides are given; {operation} has {len(usual)}. Pass {what}, or none "
                 f"for {' '.join(map(str, usual))}."
             )
-        if not all(0 < side < _LARGEST_SIDE for side in given):
+        if not all(0 < side < INT32_LIMIT for side in given):
             raise ArgumentError(
                 f"sides are {' '.join(map(str, given))}; each must be 1 or more, and below 2**31. "
                 f"Pass {what}."
@@ -87,7 +85,7 @@ class Request:
 
     @property
     def unit(self) -> str:
-        """Of a million million units of work a second."""
+        """Unit of the throughput: 10**12 units of work a second."""
         return "TB/s" if self.operation is Operation.COPY else "TFLOP/s"
 
 
@@ -195,7 +193,7 @@ def _torch() -> tuple[Any, dict[str, str]]:
 
 
 def _as_torch(torch: Any, array: Any, request: Request) -> Any:
-    """The same memory; handed over as integers, which every version of both exchanges."""
+    """Return the same memory as a tensor, through integers, which every version exchanges."""
     return torch.from_dlpack(array.view(np.int16)).view(getattr(torch, request.element.name))
 
 

@@ -44,7 +44,7 @@ def _cells(chunks: Sequence[Chunk], marked: Collection[Chunk]) -> Iterator[str]:
 
 
 def save_png(path: Path, chunks: Sequence[Chunk], marked: Collection[Chunk], caption: str) -> None:
-    """The same picture as PNG.
+    """Draw the same picture as PNG.
 
     Raises:
         ArgumentError: matplotlib is missing.

@@ -47,13 +47,13 @@ class EmulatedCase:
 
     @property
     def passed(self) -> bool:
-        """Whether the result agrees with the reference, and with the GPU's."""
+        """True if the result agrees with the reference, and with the GPU's."""
         return max(self.error, self.gpu_difference or 0.0) <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run on which arrays, on whatever device they are, and what comes out."""
+    """A kernel to run on arrays of any device, and its result."""
 
     name: str
     size: str
@@ -71,7 +71,7 @@ class Job:
 
 
 def why_not() -> str | None:
-    """Why nothing can be emulated here; None where it can."""
+    """Return why nothing can be emulated here; None if it can."""
     try:
         compiler_facts()
     except BackendError as error:

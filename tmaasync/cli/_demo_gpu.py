@@ -47,7 +47,7 @@ class GpuReport:
 
 
 def why_not() -> str | None:
-    """Why the job cannot run here; None where it can."""
+    """Return why the job cannot run here; None if it can."""
     try:
         capability = _driver.require_device(0).compute_capability
     except BackendError as error:
@@ -157,7 +157,7 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
 
 
 def _cupy_multiplies(kind: np.dtype[Any]) -> bool:
-    """Whether CuPy has a product of this type; bfloat16 depends on its version."""
+    """True if CuPy multiplies this type; bfloat16 depends on its version."""
     cupy = _cupy()
     small = cupy.zeros((16, 16), kind)
     try:

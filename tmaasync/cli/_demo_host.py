@@ -1,4 +1,4 @@
-"""What the demo shows where there is no GPU: everything up to the launch."""
+"""The part of the demo without a GPU: everything up to the launch."""
 
 from __future__ import annotations
 

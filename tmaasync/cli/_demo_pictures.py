@@ -1,4 +1,4 @@
-"""What the demo leaves behind: a timeline, the same for Perfetto, and a swizzle."""
+"""Files of the demo: a timeline, the same for Perfetto, and a swizzle."""
 
 from __future__ import annotations
 

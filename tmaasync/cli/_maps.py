@@ -1,4 +1,4 @@
-"""What a tensor map says, field by field, and the rules that it breaks."""
+"""Fields of a tensor map, one by one, and the rules that it breaks."""
 
 from __future__ import annotations
 

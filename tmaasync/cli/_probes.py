@@ -1,4 +1,4 @@
-"""What this machine has of all that kernels are built and run with."""
+"""Probes of this machine for everything that kernels are built and run with."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def parts() -> tuple[Part, ...]:
 
 
 def _probe(name: str, find: Callable[[], str]) -> Part:
-    """What a look finds, or the error that it raises, in its own words."""
+    """Run a probe; return its finding, or the error that it raised."""
     try:
         return Part(name=name, works=True, found=find())
     except TMAError as error:
@@ -107,7 +107,7 @@ def _device(name: str, limits: DeviceLimits) -> Part:
 
 
 def _fit() -> Iterator[Part]:
-    """Whether the driver loads what NVRTC makes: one of an older CUDA refuses it."""
+    """Check that the driver loads NVRTC's output; one of an older CUDA refuses it."""
     try:
         driver, compiler = _driver.driver_version(), _compile.nvrtc_version()
     except TMAError:

@@ -69,7 +69,7 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _exit_code(asked: SystemExit) -> int:
-    """As Python has it: a number, nothing, or words that are printed."""
+    """Convert the argument of SystemExit as Python does: a number, nothing, or words to print."""
     if asked.code is None or isinstance(asked.code, int):
         return asked.code or 0
     print(asked.code, file=sys.stderr)

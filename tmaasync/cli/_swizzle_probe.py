@@ -1,4 +1,4 @@
-"""Where the chunks of a tile lie in shared memory when TMA has brought them there."""
+"""Probe of a swizzle: load a tile by TMA and look where its chunks land."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync.cli._chunks import CHUNK_BYTES, Layout
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES
+from tmaasync.cli._chunks import Layout
 from tmaasync.kernel import Kernel
 from tmaasync.tile import create_tma_tile
 
 __all__ = ["found_offsets"]
 
 _THREADS = 128
-_WORDS_PER_CHUNK = CHUNK_BYTES // 4
+_WORDS_PER_CHUNK = SWIZZLE_CHUNK_BYTES // 4
 
 _DUMP = """
 #include <tmaasync/tmaasync.cuh>
@@ -49,7 +50,7 @@ def found_offsets(layout: Layout, *, on_gpu: bool) -> list[int | None]:
         Of every chunk, row by row, the byte of shared memory at which it starts; None where it is
         nowhere, or in several places.
     """
-    count = layout.rows * layout.columns * layout.itemsize // CHUNK_BYTES
+    count = layout.rows * layout.columns * layout.itemsize // SWIZZLE_CHUNK_BYTES
     # Every word has a number of its own, and none is 0.
     words = np.arange(1, count * _WORDS_PER_CHUNK + 1, dtype=np.uint32)
     source = words.view(f"u{layout.itemsize}").reshape(layout.rows, layout.columns)
@@ -58,7 +59,7 @@ def found_offsets(layout: Layout, *, on_gpu: bool) -> list[int | None]:
     for place, chunk in enumerate(seen):
         number, rest = divmod(int(chunk[0]) - 1, _WORDS_PER_CHUNK)
         if rest == 0 and (np.diff(chunk) == 1).all():
-            places.setdefault(number, []).append(place * CHUNK_BYTES)
+            places.setdefault(number, []).append(place * SWIZZLE_CHUNK_BYTES)
     found = (places.get(number, []) for number in range(count))
     return [where[0] if len(where) == 1 else None for where in found]
 

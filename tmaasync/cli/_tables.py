@@ -1,4 +1,4 @@
-"""What the commands print with: tables, and the option for one JSON document instead."""
+"""Output of the commands: tables, and the option for one JSON document instead."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _facts(request: Request, job: Job, timings: Timings[str]) -> dict[str, Any]:
 
 
 def _spread(ratios: list[float]) -> dict[str, float]:
-    """Of the ratios within a round."""
+    """Return the smallest and largest ratio within a round."""
     spread = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     return {name: round(ratio, 4) for name, ratio in spread.items()}
 

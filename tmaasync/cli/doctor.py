@@ -29,7 +29,7 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What somebody may want to do, and the parts that it lacks."""
+    """A task of a user, and the parts that are missing for it."""
 
     name: str
     lacks: tuple[str, ...]
@@ -59,7 +59,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def _lacking(needs: Sequence[str], parts: Sequence[Part]) -> tuple[str, ...]:
-    """Those of the parts that do not work; of several devices one is enough."""
+    """Return the parts that do not work; of several devices one is enough."""
     working = {_kind(part) for part in parts if part.works}
     failing = {_kind(part) for part in parts} - working
     return tuple(need for need in needs if need in failing)

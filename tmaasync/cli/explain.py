@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.cut import layout_violations
 from tmaasync.cli._arguments import SWIZZLES, integers, mode
 from tmaasync.cli._arguments import address as read_address
@@ -86,20 +87,20 @@ def _view(shape: str, kind: Element, strides: str | None, address: int) -> Array
     sides = integers("shape", shape, like="100x33")
     if min(sides) < 1:
         rule, remedy = "every side must be 1 or more", "Pass the shape of an array with elements"
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     steps = _contiguous(sides, kind.itemsize)
     if strides is not None:
         steps = integers("strides", strides, like=",".join(map(str, steps)))
     if len(steps) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs one number of bytes for each"
         remedy = f"Contiguous it would be {','.join(map(str, _contiguous(sides, kind.itemsize)))}"
-        raise ArgumentError(str(Violation("strides", strides, rule, remedy)))
+        raise ArgumentError.of([Violation("strides", strides, rule, remedy)])
     if max(map(abs, (*sides, *steps))) >= _MEMORY_BYTES:
         rule, remedy = (
             f"no array is that large: its strides reach {_MEMORY_BYTES} bytes",
             "Pass less",
         )
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     return ArrayView(address, sides, steps, kind, None, True, "other", None)
 
 
@@ -112,7 +113,7 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
     """One swizzle's span of up to 64 rows; without swizzle rows of whole 16 bytes."""
     itemsize = view.element.itemsize
     if swizzle is Swizzle.NONE:
-        granule = 16 // itemsize
+        granule = TMA_ALIGNMENT // itemsize
         last = min(-(-view.shape[-1] // granule) * granule, _MAX_BOX_SIDE)
     else:
         last = swizzle.span_bytes // itemsize
@@ -148,7 +149,7 @@ def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
 
 
 def _plan(view: ArrayView, sides: tuple[int, ...], swizzle: Swizzle) -> CopyPlan | str:
-    """What loads such tiles of the array as it is, or why nothing does."""
+    """Return what loads tiles of the array as it is, or why nothing does."""
     try:
         return plan_copy(view, "shared", tile_shape=sides, swizzle=swizzle)
     except ArgumentError as error:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from tmaasync._elements import Element, element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._blocking import BLOCK_K_BYTES
@@ -19,7 +20,7 @@ from tmaasync.ops.gemm.types import outputs_of
 __all__ = ["plan"]
 
 _H200_MULTIPROCESSORS = 132
-_MAX_SIDE = 2**31 - 1
+_MAX_SIDE = INT32_LIMIT - 1
 _MOST_THREADS = 2048  # that a multiprocessor holds at once
 
 

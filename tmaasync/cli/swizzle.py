@@ -13,19 +13,18 @@ from rich.text import Text
 
 from tmaasync import _driver
 from tmaasync._elements import element
+from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.cli import _chunk_pictures
 from tmaasync.cli._arguments import SWIZZLES, mode
-from tmaasync.cli._chunks import CHUNK_BYTES, CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
+from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._swizzle_probe import found_offsets
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
 __all__ = ["swizzle"]
 
-_LINE_BYTES = 128
 _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
 _MISPLACED_SHOWN = 32
@@ -65,8 +64,8 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
             "--access."
         )
     chunks, cost = list(layout.chunks()), layout.cost(access)
-    first = {place // CHUNK_BYTES for place in next(layout.accesses(access))}
-    marked = {chunk for chunk in chunks if chunk.offset // CHUNK_BYTES in first}
+    first = {place // SWIZZLE_CHUNK_BYTES for place in next(layout.accesses(access))}
+    marked = {chunk for chunk in chunks if chunk.offset // SWIZZLE_CHUNK_BYTES in first}
     probed = _probe(layout, chunks, emulate=emulate) if probe else None
     files = _save(layout, chunks, marked, {"svg": svg, "png": png})
     if as_json:
@@ -84,8 +83,8 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 
 def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> Layout:
     is_plain = swizzle is Swizzle.NONE
-    span = CHUNK_BYTES if is_plain else swizzle.span_bytes
-    wanted = (_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
+    span = SWIZZLE_CHUNK_BYTES if is_plain else swizzle.span_bytes
+    wanted = (SHARED_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
     if wanted < 1 or wanted * itemsize % span:
         raise ArgumentError(
             f"columns is {wanted}; rows must be a multiple of {span} bytes with {swizzle}, so pass "
@@ -114,7 +113,7 @@ class _Misplaced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Probed:
-    """Where a tile was loaded, how many chunks it has, and which of them lie elsewhere."""
+    """Result of the probe: where a tile was loaded, its chunks, and which of them lie elsewhere."""
 
     on: str
     chunks: int
@@ -180,7 +179,7 @@ def _show(
     lines = 1 + max(chunk.line for chunk in chunks)
     width = 1 + max(len(chunk.name) for chunk in chunks)
     for line in range(min(lines, _LINES_SHOWN)):
-        drawn = Text(f"{line * _LINE_BYTES:>7} ")
+        drawn = Text(f"{line * SHARED_LINE_BYTES:>7} ")
         for place in range(CHUNKS_PER_LINE):
             drawn.append_text(_cell(by_place.get((line, place)), marked, width))
         console.print(drawn, soft_wrap=True)

@@ -124,7 +124,7 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Picture:
-    """What --plot and the options that go with it ask for."""
+    """The picture of --plot and the options that go with it."""
 
     path: Path
     block: tuple[int, ...] | None
@@ -132,7 +132,7 @@ class _Picture:
 
     @classmethod
     def of(cls, path: Path | None, block: str | None, between: str | None) -> _Picture | None:
-        """None without a path. What cannot be drawn is refused before anything runs."""
+        """Return the picture, None without a path; refuse impossible ones before anything runs."""
         place = None if block is None else integers("--block", block, like="0,0,0")
         times = None if between is None else integers("--between", between, like="0,5000")
         if times is not None and len(times) != 2:

@@ -1,4 +1,4 @@
-"""Where the copies of a plan start, dimension by dimension."""
+"""Starts of the copies of a plan, dimension by dimension."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -20,8 +21,6 @@ __all__ = [
 ]
 
 Start = range | int
-
-_COORDINATE_LIMIT = 1 << 31
 
 
 class Touched(NamedTuple):
@@ -39,7 +38,7 @@ def covering(shape: Sequence[int], sides: Sequence[int]) -> tuple[range, ...]:
 def violations(
     starts: Sequence[object], sides: Sequence[int], shape: Sequence[int]
 ) -> Iterator[Violation]:
-    """What is wrong with starts that the caller gave."""
+    """Yield the broken rules of starts that the caller gave."""
     if len(starts) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs an int or a range for each"
         yield Violation("starts", starts, rule, f"Pass {len(sides)}, outermost first")
@@ -52,7 +51,7 @@ def violations(
             yield Violation(name, repr(start), "it must be an int or a range", remedy)
         elif not places:
             yield Violation(name, start, "it is empty, so that nothing is copied", "Skip the copy")
-        elif places[0] < -_COORDINATE_LIMIT or places[-1] + side > _COORDINATE_LIMIT:
+        elif places[0] < -INT32_LIMIT or places[-1] + side > INT32_LIMIT:
             rule = "coordinates in kernels have 32 bits with a sign, up to the end of a tile"
             yield Violation(name, start, rule, "Copy a slice of the array")
         elif touched(places, side, extent) is None:
@@ -71,7 +70,7 @@ def normalised(start: object) -> range | None:
 
 
 def touched(places: range, side: int, extent: int, count: int = 1) -> Touched | None:
-    """What copies of ``side`` indices reach of a dimension; None if all lie outside of it.
+    """Return the indices of a dimension that copies of ``side`` reach; None if all lie outside.
 
     With a ``count`` above 1, only every count-th index of a copy matters: where a vector begins.
     """
@@ -100,7 +99,7 @@ def hanging_over(places: range, side: int, extent: int) -> int | None:
 
 
 def _between(places: range, low: int, high: int) -> range:
-    """Those of an ascending range that lie within the bounds, both included."""
+    """Return the part of an ascending range within the bounds, both included."""
     first = max(0, -((places.start - low) // places.step))
     last = (high - places.start) // places.step
     return places[min(first, len(places)) : max(min(last + 1, len(places)), 0)]

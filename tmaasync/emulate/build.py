@@ -1,4 +1,4 @@
-"""From CUDA source to a shared library for this machine, in the same cache as the cubins.
+"""Build CUDA source into a shared library for this machine, in the same cache as the cubins.
 
 Nothing of the source is rewritten: a header that is included first gives CUDA's words their
 meaning, and our ``tmaasync/ptx/*.cuh`` come first on the include path. What the instructions do is
@@ -56,7 +56,7 @@ class EmulatedProgram:
     races: bool
 
     def built(self, *, races: bool) -> EmulatedProgram:
-        """The same function with every access reported to the runtime, or with none."""
+        """Return the build that reports every access to the runtime, or the other one."""
         return self if races == self.races else self._other
 
     @functools.cached_property
@@ -173,7 +173,7 @@ def _toolkit() -> tuple[Path, ...]:
 
 
 def _options(source: Source) -> tuple[str, ...]:
-    """Of the options for the CUDA compiler those that mean the same here."""
+    """Return the CUDA compiler's options that mean the same here."""
     kept = [option for option in source.options if _DEFINITION.fullmatch(option)]
     plain = [
         option.replace("--define-macro=", "-D").replace("--undefine-macro=", "-U")

@@ -1,4 +1,4 @@
-"""What a compiled kernel's DWARF says: the names in its shared memory, the lines of its code."""
+"""The DWARF of a compiled kernel: the names in its shared memory, the lines of its code."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class DebugInfo:
         return self._asked(lambda: self._frames(address), ())
 
     def shared_name(self, offset: int) -> str | None:
-        """What lies at this byte of the struct that `dynamic_shared` gives, as in ``full[2]``."""
+        """Return the name at this byte of the struct of `dynamic_shared`, as in ``full[2]``."""
         return self._asked(lambda: _place_name(self._layout, offset), None)
 
     def static_shared_name(self, offset: int) -> str | None:
-        """What ``__shared__`` variable lies at this byte of the library's thread_local segment."""
+        """Return the ``__shared__`` variable at this byte of the library's thread_local segment."""
         return self._asked(lambda: self._static_name(offset), None)
 
     def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
@@ -129,7 +129,7 @@ def debug_info(path: Path) -> DebugInfo:
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
     """The innermost frame in the kernel's own source, or else in no header of this library.
 
-    The headers beside the shipped kernels are pieces of their source.
+    The headers next to the shipped kernels are parts of their source.
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
     frames = [_of_shipped(frame) for frame in frames]
@@ -139,7 +139,7 @@ def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
 
 
 def _of_shipped(frame: Frame) -> Frame:
-    """With a header beside the shipped kernels called by its name alone."""
+    """Shorten the name of a header next to the shipped kernels to its file name."""
     path = Path(frame.file)
     return replace(frame, file=path.name) if path.parent == kernels_dir() else frame
 
@@ -356,7 +356,7 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
 
 
 def _is_whole(kind: DIE) -> bool:
-    """Whether nothing inside has a name of interest: a barrier's word, a tile's bytes."""
+    """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
     return _name(kind) == _BARRIER or (
         _name(kind) == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS
     )
@@ -405,7 +405,7 @@ def _bare(kind: DIE) -> DIE:
 
 
 def _name(die: DIE) -> str:
-    """Its name, which an instance leaves to what it is an instance of."""
+    """Return the entry's name; an instance takes its origin's."""
     if "DW_AT_name" in die.attributes:
         name: bytes = die.attributes["DW_AT_name"].value
         return name.decode()
@@ -414,7 +414,7 @@ def _name(die: DIE) -> str:
 
 
 def _target(die: DIE, attribute: str) -> DIE:
-    """What the attribute refers to; an instance leaves this too to its origin."""
+    """Return the entry that the attribute refers to; an instance takes its origin's."""
     while attribute not in die.attributes:
         die = die.get_DIE_from_attribute(next(x for x in _NAMED_BY if x in die.attributes))
     return die.get_DIE_from_attribute(attribute)

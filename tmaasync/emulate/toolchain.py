@@ -21,7 +21,7 @@ _COMPILERS = ("c++", "g++", "clang++")
 
 @dataclass
 class RefusedError(Exception):
-    """The compiler's name and what it said."""
+    """The compiler's name and its log."""
 
     compiler: str
     log: str
@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
 @functools.cache
 def compiler_facts() -> tuple[str, str]:
-    """The compiler's path, and what it says of its version.
+    """Return the compiler's path and version text.
 
     Raises:
         BackendError: There is none.
@@ -83,7 +83,7 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         *common,
         "-g",
         "-fvisibility-inlines-hidden",
-        "-fno-optimize-sibling-calls",  # a call that the runtime returns to tells its line
+        "-fno-optimize-sibling-calls",  # a call that the runtime returns to has its line
     )
     return (*kernel, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
 
@@ -103,10 +103,10 @@ def make_library(
     libraries: Sequence[Path] = (),
     soname: str | None = None,
 ) -> bytes:
-    """Compile and link one C++ text; the libraries are found again beside the result.
+    """Compile and link one C++ text; the libraries are found again next to the result.
 
     Raises:
-        RefusedError: The compiler's words.
+        RefusedError: With the compiler's log.
         BackendError: There is no compiler.
     """
     compiler, _ = compiler_facts()

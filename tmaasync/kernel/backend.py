@@ -46,7 +46,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def limits(self) -> DeviceLimits:
-        """What a launch may ask for.
+        """Limits on a launch.
 
         Raises:
             BackendError: The device is older than sm_90.

@@ -26,7 +26,7 @@ from tmaasync.kernel.launch import (
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
-from tmaasync.trace.launches import CollectorOf
+from tmaasync.trace.collector import CollectorOf
 
 __all__ = [
     "CudaBuild",
@@ -42,7 +42,7 @@ _MAX_FORMS = 1024
 
 @dataclass(frozen=True)
 class Recipe:
-    """What both back ends build a kernel from.
+    """Everything that both back ends build a kernel from.
 
     Attributes:
         source: Text, preamble and options.
@@ -74,7 +74,7 @@ class Recipe:
 
 
 class LaunchRequest(NamedTuple):
-    """What the caller of `Kernel.prepare` asks for, but for the arguments."""
+    """The arguments of `Kernel.prepare`, without those of the kernel."""
 
     grid: Extents
     block: Extents
@@ -103,7 +103,7 @@ class CudaBuild:
     """A kernel on one CUDA device."""
 
     def __init__(self, recipe: Recipe, device: int) -> None:
-        """Nothing is compiled yet."""
+        """Compile nothing yet."""
         self._recipe = recipe
         self._device = device
         self._loaded: dict[bool, Loaded] = {}

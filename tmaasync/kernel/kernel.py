@@ -14,7 +14,7 @@ from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
-from tmaasync.trace.launches import CollectorOf
+from tmaasync.trace.collector import CollectorOf
 
 __all__ = ["Kernel"]
 
@@ -31,20 +31,20 @@ class Kernel:
         constants: Names that the source leaves to the host, each with a bool, int or float.
         include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
         options: Further NVRTC options.
-        arch: The architecture to compile for, such as ``"sm_90a"``. By default that of the arrays'
+        arch: The architecture to compile for, such as ``"sm_90a"``. By default the arrays'
             device, with the ``a`` where the source uses wgmma, setmaxnreg or multicast, or edits
             tensor maps.
         debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
             then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
             stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU a
             launch then waits for the kernel's end, and a wait on a barrier that takes too long
-            becomes a `HangError`. By default what the environment's ``TMAASYNC_DEBUG`` says, which
+            becomes a `HangError`. By default the environment's ``TMAASYNC_DEBUG``, which
             is off unless set and not ``0``.
         trace: Whether launches leave a trace. By default those inside ``with trace.record()`` do;
-            with True all do, and `last_trace` has that of the last one outside of it; with False
+            with True all do, and `last_trace` is the last one outside of it; with False
             none does.
-        budget_seconds: How long a wait may take in a debug build on a GPU. By default what the
-            environment's ``TMAASYNC_BUDGET_SECONDS`` says, else 1.
+        budget_seconds: How long a wait may take in a debug build on a GPU. By default the
+            environment's ``TMAASYNC_BUDGET_SECONDS``, else 1.
 
     The source sees ``#include <tmaasync/tmaasync.cuh>``. A parameter that is a tile is declared
     ``const __grid_constant__ Tile tile``. If the source defines
@@ -89,7 +89,7 @@ class Kernel:
 
     @property
     def last_trace(self) -> Trace | None:
-        """Of the last launch outside of ``with trace.record()``, if the kernel has ``trace=True``.
+        """The trace of the last launch outside of ``with trace.record()``; needs ``trace=True``.
 
         The other launches of a traced kernel are in what ``record`` gives.
         """
@@ -107,7 +107,7 @@ class Kernel:
         pdl: bool = False,
         stream: object = None,
     ) -> None:
-        """Launch. The parameters are those of CuPy's ``RawKernel``, plus what it lacks.
+        """Launch, with the parameters of CuPy's ``RawKernel`` and those that it lacks.
 
         Args:
             grid: Blocks along x, y, z; an int is x alone.
@@ -115,7 +115,7 @@ class Kernel:
             args: One per kernel parameter: tiles, device arrays (passed as pointers), numbers, and
                 NumPy scalars or bytes for structs.
             cluster: Blocks of a cluster along x, y, z; the grid, counted in blocks, is a multiple.
-            shared_mem: Dynamic shared memory in bytes; by default what the source says it needs.
+            shared_mem: Dynamic shared memory in bytes; by default what the source declares.
             pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
                 ended. The kernel calls ``wait_for_previous_grids()`` before it reads its results.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
@@ -123,7 +123,7 @@ class Kernel:
 
         Raises:
             LaunchError: The extents or arguments do not fit the kernel or the device.
-            StaleTileError: The array behind a tile was freed or moved.
+            StaleTileError: A tile's array was freed or moved.
             BackendError: No driver, no device, or a device older than sm_90.
             CompileError: The source does not compile.
             HangError: In a debug build, on a GPU: a wait took too long, and the kernel was stopped.
@@ -193,4 +193,4 @@ class Kernel:
 
 
 def _nobody() -> None:
-    """Who takes traces of a kernel that leaves none."""
+    """Return no collector: the kernel leaves no traces."""

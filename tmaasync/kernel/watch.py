@@ -1,4 +1,4 @@
-"""Launches of debug builds: they wait for the kernel's end, and say who waited in vain."""
+"""Launches of debug builds: they wait for the kernel's end, and report hung waits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DRAIN_SECONDS = 3.0
 
 
 def budget_of(asked: float | None) -> float:
-    """How long a wait may take: what was asked for, else what the environment says, else 1 s.
+    """Return the budget of a wait: as asked, else from the environment, else 1 s.
 
     Raises:
         ArgumentError: It is no number above 0.
@@ -59,7 +59,7 @@ def budget_of(asked: float | None) -> float:
 
 
 class HangWatch:
-    """The memory through which one loaded kernel tells of waits that outlast their budget."""
+    """The memory into which one loaded kernel reports waits that exceed their budget."""
 
     def __init__(
         self, source: Source, kernel: str, state_address: int, device: int, budget_seconds: float
@@ -113,8 +113,8 @@ class HangWatch:
 
     def _found(self) -> HangError:
         """The error of a kernel that has ended; the next launch begins anew."""
-        told = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
-        error = self._error(unrecorded(told), has_ended=True)
+        state = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
+        error = self._error(unrecorded(state), has_ended=True)
         self._reset()
         return error
 
@@ -167,6 +167,6 @@ class WatchedLaunch(PreparedLaunch):
         return functools.partial(self.launch_at, addresses, stream)
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""
+        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream."""
         with _driver.on_device(self._device), self._watch.watching(stream):
             super().launch_at(addresses, stream)

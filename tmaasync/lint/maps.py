@@ -1,4 +1,4 @@
-"""Where the tensor map of a copy lies."""
+"""State space of a copy's tensor map."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def _is_acquire(instruction: Instruction) -> bool:
 
 
 def _space(code: Code, copy: Instruction) -> str | None:
-    """``local``, ``global``, or None for another space and where the address does not tell."""
+    """Return ``local``, ``global``, or None for another or an unknown space."""
     operand = map_operand(copy) or ""
     base = code.values.base(operand)
-    sources, makers = code.values.behind(base, sums_only=True)
+    sources, makers = code.values.origins(base, sums_only=True)
     casts = {maker.opcode.split(".")[1] for maker in makers if maker.opcode.startswith("cvta.")}
     if "local" in casts or any(name.startswith("__local_depot") for name in sources):
         return "local"

@@ -47,9 +47,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: ``@guard opcode operands``, the registers it writes and those it reads.
+    """One instruction: ``@guard opcode operands``, the registers that it writes and reads.
 
-    ``line`` is that of the PTX, counted from 1; ``place`` that of the source.
+    ``line`` is the line of the PTX, counted from 1; ``place`` the place in the source.
     """
 
     opcode: str
@@ -62,7 +62,7 @@ class Instruction:
     scopes: tuple[int, ...] = field(repr=False)
 
     def has(self, *parts: str) -> bool:
-        """Whether all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
+        """True if all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
         own = self.opcode.split(".")
         return all(part in own for part in parts)
 
@@ -72,7 +72,7 @@ class Function:
     """A kernel's instructions in text order, and the instruction that every label stands before.
 
     A label's key is its name and the scope that it is declared in. ``max_threads`` is what
-    ``__launch_bounds__`` says; None where it says nothing.
+    ``__launch_bounds__`` has; None without it.
     """
 
     name: str

@@ -24,8 +24,7 @@ inline void touch_shared(
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
     fiber.cluster->fail(
-        fiber, "a read of " + std::to_string(bytes) + " bytes at shared offset " +
-                   std::to_string(offset) +
+        fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
                    ", which nothing has written. Initialise it, or wait for what should"
     );
 }

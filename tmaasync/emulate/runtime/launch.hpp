@@ -24,8 +24,8 @@ inline void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights()) {
         if (flight.source == fiber.cta) {
             fiber.cluster->fail(
-                fiber, "the CTA ends while TMA still copies its shared offset " +
-                           std::to_string(flight.source_offset) +
+                fiber, "the CTA ends while TMA still copies its " +
+                           shared_at(flight.source_offset) +
                            " to another CTA. Let the receiver tell that the bytes have landed: "
                            "cluster_sync() at the end, after its wait"
             );
@@ -33,15 +33,13 @@ inline void check_nothing_lands(Fiber& fiber) {
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
             fiber.cluster->fail(
-                fiber, "the CTA ends while the mbarrier at shared offset " +
-                           std::to_string(flight.barrier) +
+                fiber, "the CTA ends while " + barrier_at(flight.barrier) +
                            " has yet to hear of copies that a thread issued with cp.async. Wait "
                            "on it before the end"
             );
         }
         fiber.cluster->fail(
-            fiber, "the CTA ends while a TMA load to shared offset " +
-                       std::to_string(flight.shared) +
+            fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) +
                        " is still on its way. Wait for every load before the end"
         );
     }

@@ -21,6 +21,7 @@
 #include "tma_engine.hpp"
 #include "trace.hpp"
 #include "watchdog.hpp"
+#include "words.hpp"
 
 namespace tmaasync_emulate {
 
@@ -784,7 +785,7 @@ inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, c
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return;
     fiber.cluster->fail(
-        fiber, std::string(what) + " reaches shared bytes " + std::to_string(offset) + " to " +
+        fiber, std::string(what) + " reaches " + shared_bytes_from(offset) + " to " +
                    std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
                    ". Ask for more with shared_mem, or mend the address"
     );

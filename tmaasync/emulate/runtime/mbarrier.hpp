@@ -13,7 +13,7 @@ constexpr int64_t kMaxTransactionBytes = (1 << 20) - 1;
 constexpr uint32_t kMaxArrivals = (1 << 20) - 1;
 
 inline std::string barrier_name(const Mbarrier& barrier) {
-    return "the mbarrier at shared offset " + std::to_string(barrier.offset);
+    return barrier_at(barrier.offset);
 }
 
 inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
@@ -23,8 +23,7 @@ inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
 inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
     if (offset % 8) {
         fiber.cluster->fail(
-            fiber, "an mbarrier lies at shared offset " + std::to_string(offset) +
-                       "; it must be a multiple of 8"
+            fiber, "an mbarrier lies at " + shared_at(offset) + "; it must be a multiple of 8"
         );
     }
     check_inside_shared(fiber, offset, 8, "an mbarrier");
@@ -35,12 +34,12 @@ inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
     const bool is_placed = offset % 8 == 0 && offset < kWindowBytes;
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
     if (index < 0) {
-        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+        reason = barrier_at(offset) +
                  " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
         return nullptr;
     }
     if (!cta.barriers[static_cast<size_t>(index)].is_valid) {
-        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+        reason = barrier_at(offset) +
                  " is used after mbarrier.inval. Initialise it anew, or invalidate it later";
         return nullptr;
     }

@@ -132,7 +132,7 @@ inline void replace_field(void* map, MapField field, int ordinal, uint64_t value
 inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
     if (offset % kMapBytes) {
         fiber.cluster->fail(
-            fiber, "a tensor map is edited at shared offset " + std::to_string(offset) +
+            fiber, "a tensor map is edited at " + shared_at(offset) +
                        "; it must lie at a multiple of 128. Declare it alignas(128)"
         );
     }

@@ -1,4 +1,4 @@
-"""What warps of the chip leave in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+"""Layout of the warps' notes in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
+from tmaasync._hardware import WARP_THREADS
 
 __all__ = [
     "BUFFER_DTYPE",
@@ -48,11 +50,10 @@ BUFFER_DTYPE = np.dtype(
 
 _MAX_BYTES = 1 << 28
 _SLOT_BYTES = 16
-_WARP_THREADS = 32
 
 
 class RecordKind(enum.IntEnum):
-    """``enum class TraceKind``. A zero is a record that nobody wrote."""
+    """``enum class TraceKind``. A zero is a record that was never written."""
 
     INIT = 1
     EXPECT = 2
@@ -73,7 +74,7 @@ class RecordKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How much is kept of a launch: so many records of each warp of the first blocks."""
+    """Size of the record of a launch: ``records`` of each warp of the first blocks."""
 
     blocks: int
     warps_per_block: int
@@ -84,29 +85,29 @@ class Layout:
         cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
     ) -> Layout:
         """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
-        warps = -(-math.prod(block) // _WARP_THREADS)
+        warps = -(-math.prod(block) // WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
         blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
 
     @property
     def warps(self) -> int:
-        """Of all blocks that are kept."""
+        """Warps of all blocks that are kept."""
         return self.blocks * self.warps_per_block
 
     @property
     def records_offset(self) -> int:
-        """Where the records begin, behind what is kept of each warp."""
+        """Offset of the first record, after the headers of the warps."""
         return self.warps * WARP_DTYPE.itemsize
 
     @property
     def records_shape(self) -> tuple[int, int]:
-        """A row per warp, whose last element is for those that have no room."""
+        """A row per warp, whose last element takes the records without room."""
         return self.warps, self.records_per_warp + 1
 
     @property
     def size_bytes(self) -> int:
-        """Of the device memory."""
+        """Bytes of device memory."""
         return self.records_offset + math.prod(self.records_shape) * RECORD_DTYPE.itemsize
 
     def shared_bytes(self, asked: int) -> int:
@@ -114,7 +115,7 @@ class Layout:
         return -(-asked // _SLOT_BYTES) * _SLOT_BYTES + self.warps_per_block * _SLOT_BYTES
 
     def buffer(self, address: int, launch: int) -> bytes:
-        """What the kernel is told of device memory at this address; ``launch`` tells launches."""
+        """Return the kernel's description of its memory; ``launch`` numbers launches."""
         return np.array(
             (
                 address,
