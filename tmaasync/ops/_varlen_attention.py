@@ -13,7 +13,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
-from tmaasync._ragged.batch import MAX_ROWS
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
@@ -298,12 +298,10 @@ def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: 
     Raises:
         ArgumentError: They are no batch for these rows; in the caller's words.
     """
-    try:
-        return Sums.of(None, values, device, limits, check=check)
-    except ArgumentError as error:
-        told = str(error).replace("cu_seqlens", f"cu_seqlens_{side}")
-        told = told.replace("max_length", f"max_seqlen_{side}").replace("the packed array", side)
-        raise ArgumentError(told) from None
+    names = BatchNames(
+        cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
+    )
+    return Sums.of(None, values, device, limits, check=check, names=names)
 
 
 def _longest(side: str, sums: Sums, max_length: int | None) -> int:
