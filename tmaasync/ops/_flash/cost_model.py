@@ -20,11 +20,12 @@ from tmaasync.ops._flash.config import (
 )
 
 __all__ = [
-    "Numbers",
+    "COEFFICIENTS",
+    "Coefficients",
     "TileShape",
     "choose_tile_config",
+    "coefficients",
     "multicast_pays",
-    "numbers",
     "rows_per_load",
     "tile_shapes",
 ]
@@ -33,15 +34,20 @@ TileShape = tuple[int, int]
 """Consumers, and keys of a block."""
 
 
+COEFFICIENTS = Path(__file__).with_name("h200.toml")
+"""Of the only chip that was measured; others are taken to be like it."""
+
+
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Coefficients:
     """The entries of ``h200.toml``, which has their units and sources."""
 
-    tile_throughput: Mapping[int, Mapping[int, Mapping[TileShape, float]]]
-    tile_overhead_keys: Mapping[int, int]
+    tile_throughput_16_bits: Mapping[tuple[int, int, int], float]
+    tile_throughput_8_bits: Mapping[tuple[int, int, int], float]
+    tile_overhead: Mapping[int, int]
     masked_block_n: int
-    multicast_tiles_per_head: int
-    multicast_causal_tiles_per_head: int
+    multicast_tiles: int
+    multicast_causal_tiles: int
     multicast_waves: int
     tile_blocks: int
     combine_blocks: float
@@ -54,60 +60,53 @@ class Numbers:
 
 
 @functools.cache
-def numbers() -> Numbers:
-    """Return the numbers of the one chip that was measured; others are taken to be like it."""
-    data = tomllib.loads(Path(__file__).with_name("h200.toml").read_text())
-    multicast, split_kv, spills = data["multicast"], data["split_kv"], data["spills"]
-    throughput, overhead = data["tile_throughput"], data["tile_overhead"]
-    return Numbers(
-        tile_throughput={size: _by_dim(throughput[f"bytes_{size}"]) for size in (1, 2)},
-        tile_overhead_keys={count: overhead[f"query_buffers_{count}"] for count in (1, 2)},
-        masked_block_n=data["masked_block_n"]["most"],
-        multicast_tiles_per_head=multicast["tiles_per_head"],
-        multicast_causal_tiles_per_head=multicast["causal_tiles_per_head"],
-        multicast_waves=multicast["waves"],
-        tile_blocks=split_kv["tile"],
-        combine_blocks=split_kv["combine"],
-        split_blocks=split_kv["split"],
-        slower_with_full_waves=split_kv["slower_with_full_waves"],
-        least_gain=split_kv["least_gain"],
-        section_bytes=data["schedule"]["section_bytes"],
-        softcap_consumers=spills["softcap_consumers"],
-        softcap_block_elements=spills["softcap_block_elements"],
-    )
+def coefficients() -> Coefficients:
+    """Return the numbers of the cost model, read when the first is asked for."""
+    entries = tomllib.loads(COEFFICIENTS.read_text())["attention"]
+    return Coefficients(**{name: _value(entry) for name, entry in entries.items()})
 
 
-def _by_dim(table: Mapping[str, Any]) -> dict[int, dict[TileShape, float]]:
-    return {
-        int(head_dim): {(consumers, block_n): share for consumers, block_n, share in rows}
-        for head_dim, rows in table.items()
-        if head_dim.isdecimal()
-    }
+def _value(entry: Mapping[str, Any]) -> Any:
+    """Return a number, or a table by the columns before its last."""
+    value = entry["value"]
+    if "columns" not in entry:
+        return value
+    return {row[0] if len(row) == 2 else tuple(row[:-1]): row[-1] for row in value}
 
 
 def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict[TileShape, float]:
     """Return the tile shapes that a variant may have, and their throughput.
 
-    With a paged KV cache only those of fewest loads.
+    With a paged KV cache only the shapes of fewest loads.
     """
-    columns, known = padded_dim(head_dim, element_bytes), numbers()
-    throughput = next(
-        of_dim for most, of_dim in known.tile_throughput[element_bytes].items() if columns <= most
-    )
+    columns, known = padded_dim(head_dim, element_bytes), coefficients()
     if element_bytes == 1:  # none spills, and none is packed
-        return dict(throughput)
+        return _of_dim(known.tile_throughput_8_bits, columns)
     found = {
-        (consumers, block_n): share
-        for (consumers, block_n), share in throughput.items()
+        (consumers, block_n): throughput
+        for (consumers, block_n), throughput in _of_dim(
+            known.tile_throughput_16_bits, columns
+        ).items()
         if not ((variant.skips_blocks or variant.has_softcap) and block_n > known.masked_block_n)
         and not (variant.has_softcap and consumers > known.softcap_consumers)
         and not (variant.has_softcap and columns * block_n > known.softcap_block_elements)
     }
+    if not variant.page_size:
+        return found
     most_rows = max(rows_per_load(variant.page_size, block_n) for _, block_n in found)
     return {
-        (consumers, block_n): share
-        for (consumers, block_n), share in found.items()
-        if not variant.page_size or rows_per_load(variant.page_size, block_n) == most_rows
+        (consumers, block_n): throughput
+        for (consumers, block_n), throughput in found.items()
+        if rows_per_load(variant.page_size, block_n) == most_rows
+    }
+
+
+def _of_dim(table: Mapping[tuple[int, int, int], float], columns: int) -> dict[TileShape, float]:
+    most = min(head_dim for head_dim, *_ in table if columns <= head_dim)
+    return {
+        (consumers, block_n): throughput
+        for (head_dim, consumers, block_n), throughput in table.items()
+        if head_dim == most
     }
 
 
@@ -132,7 +131,7 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
 
     def cost(shape: TileShape) -> float:
         config = _config_of(shape, sizes, variant)
-        overhead = numbers().tile_overhead_keys[config.query_buffers]
+        overhead = coefficients().tile_overhead[config.query_buffers]
         if variant.skips_blocks:
             # Tiles of all lengths fill the waves; half of the keys are seen, and the diagonal.
             waves: float = config.spans(sizes) / sms
@@ -171,12 +170,12 @@ def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) 
         return False
     if alone.element_bytes == 1:  # no faster at any length (bench_attention.py --float8)
         return False
-    known = numbers()
+    known = coefficients()
     waves = alone.waves(sizes, sms)
     tiles = -(-sizes.queries // alone.positions)
-    enough = known.multicast_tiles_per_head
+    enough = known.multicast_tiles
     if variant.has_right:
-        enough = known.multicast_causal_tiles_per_head
+        enough = known.multicast_causal_tiles
     return (
         tiles >= enough
         and waves > known.multicast_waves

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tmaasync.ops._flash.config import Sizes, TileConfig
-from tmaasync.ops._flash.cost_model import numbers
+from tmaasync.ops._flash.cost_model import coefficients
 from tmaasync.ops._flash.scores import Scores
 
 __all__ = ["lpt_schedule", "section"]
@@ -27,7 +27,7 @@ def lpt_schedule(
     A span's number is its tile of heads, times the spans of a head, plus its place in the head.
     Where nothing is shared a cluster is a CTA, and a span its tile.
     """
-    costs = _blocks_seen(sizes, scores, config) + numbers().tile_blocks
+    costs = _blocks_seen(sizes, scores, config) + coefficients().tile_blocks
     longest_first = np.argsort(-costs, kind="stable")
     heads = sizes.batch * sizes.heads // config.heads_per_tile
     free = [(0, cluster) for cluster in range(clusters)]
@@ -59,12 +59,12 @@ def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
         at_once -= 1
     tiles_per_kv_head = longest.heads_per_kv_head // config.heads_per_tile
     key_bytes = 2 * longest.head_dim * longest.element_bytes * -(-at_once // tiles_per_kv_head)
-    return max(longest.keys, numbers().section_bytes // key_bytes), at_once
+    return max(longest.keys, coefficients().section_bytes // key_bytes), at_once
 
 
 def _heads_per_section(sizes: Sizes, config: TileConfig) -> int:
     head_bytes = 2 * max(1, sizes.keys) * sizes.head_dim * sizes.element_bytes
-    key_heads = max(1, numbers().section_bytes // head_bytes)
+    key_heads = max(1, coefficients().section_bytes // head_bytes)
     return key_heads * (sizes.heads_per_kv_head // config.heads_per_tile)
 
 

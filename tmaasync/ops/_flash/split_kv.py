@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tmaasync.kernel import Launch
 from tmaasync.ops._flash.abi import SCHEDULED_SPAN, SPLIT_SPAN, CombineArguments
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
-from tmaasync.ops._flash.cost_model import numbers
+from tmaasync.ops._flash.cost_model import coefficients
 from tmaasync.ops._flash.scores import Scores
 from tmaasync.ops._flash.tiles import COMBINE_THREADS, combine_kernel
 
@@ -68,7 +68,7 @@ def stream_k_pays(sizes: Sizes, config: TileConfig, scores: Scores, clusters: in
     waves, left = divmod(config.spans(sizes), clusters)
     if left == 0 or not sees_all or scores.left is not None:
         return False
-    known, blocks = numbers(), _blocks(sizes, config)
+    known, blocks = coefficients(), _blocks(sizes, config)
     whole = blocks + known.tile_blocks
     time = waves * whole + _least_time(left, blocks, clusters)[0]
     slower = known.slower_with_full_waves if waves else 1
@@ -89,7 +89,7 @@ def packed_kv_splits(
     """
     if tiles >= ctas or scores.left is not None:
         return 1
-    known, blocks = numbers(), _blocks(typical, config)
+    known, blocks = coefficients(), _blocks(typical, config)
     time, used = _least_time(tiles, blocks, ctas)
     return used // tiles if time < known.least_gain * (blocks + known.tile_blocks) else 1
 
@@ -151,7 +151,7 @@ def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
 
     It is that of the largest share, and of the combine kernel.
     """
-    known = numbers()
+    known = coefficients()
 
     def time(used: int) -> tuple[float, int]:
         share = -(-spans * blocks // used) + 2 * known.tile_blocks
