@@ -180,7 +180,7 @@ class PackedAttentionAddresses(NamedTuple):
     work_list: int
 
 
-# --- attention_merge.cu -------------------------------------------------------------------------
+# --- attention_combine.cu -------------------------------------------------------------------------
 
 
 class CombineAddresses(NamedTuple):

@@ -159,7 +159,7 @@ class Float8Workspace(NamedTuple):
 
     @property
     def partials_at(self) -> int:
-        """Offset of the partial outputs in bytes: the next multiple of 16, as in the kernel."""
+        """Offset of the partial outputs in bytes, a multiple of 16, as in `workspace_after`."""
         batch, kv_heads, *_ = self.shape
         count = batch * kv_heads
         return self.descales_at + (count + count % 2) * DESCALE.itemsize

@@ -141,7 +141,7 @@ def attention_kernel(types: tuple[str, ...], variant: Variant, config: TileConfi
 def combine_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
     """Return the kernel that adds up what that one leaves of split keys (flash-decoding)."""
     constants = {**config.constants, **variant.constants, "WARPS": COMBINE_THREADS // _WARP_THREADS}
-    return shipped_kernel("attention_merge.cu", _named(types), constants)
+    return shipped_kernel("attention_combine.cu", _named(types), constants)
 
 
 def _named(types: tuple[str, ...]) -> dict[str, str]:
