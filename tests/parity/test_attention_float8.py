@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
+from parity.test_attention import of_sms
 from parity.tile_configs import noted
 
-from tmaasync import emulate, ops
+from tmaasync import ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
 from tmaasync.ops._flash.cost_model import TileShape, tile_shapes
@@ -197,7 +198,7 @@ def test_blocks_of_192_keys(backend: Any) -> None:
 def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: int) -> None:
     heads = 1 if cluster == 2 else 4
     config = TileConfig(64, 1, 128, heads, cluster, stream_k=True, element_bytes=1)
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=6))
+    of_sms(monkeypatch, 6)
     rng = np.random.default_rng(0)
     scales = tuple(rng.uniform(0.5, 2, (1, 3)).astype(np.float32) for _ in range(3))
     arrays = drawn((1, 5, 3 * heads, 64), (1, 900, 3, 64), (1, 900, 3, 64))
@@ -235,7 +236,7 @@ def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
 def test_many_tiles_of_a_cta_under_many_schedules(
     monkeypatch: pytest.MonkeyPatch, mask: Mask
 ) -> None:
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=2))
+    of_sms(monkeypatch, 2)
     arrays = drawn((2, 200, 2, 64), (2, 400, 1, 64), (2, 400, 1, 64))
     for seed in range(3):
         with scheduled("adversarial", seed=seed, races=True):

@@ -60,7 +60,7 @@ _FLOAT32, _INT32 = element(np.float32), element(np.int32)
 _INTEGERS = (int, type(None))
 _OUT = 3  # after q, k and v
 _CuSeqlens = tuple[ArrayView, ArrayView]
-"""Of q and of k, in int32 where the arrays lie."""
+"""Of q and of k, int32 on the arrays' device."""
 _CALLS = CallCache()
 
 
@@ -185,7 +185,7 @@ class _Call(NamedTuple):
     """A call, and what calls like it are found by: its arrays, and the key of all else.
 
     The arrays are running sums, k, q, v, then running sums of the keys if they are others, the page
-    table and the output, where there are such. The key is None for calls that are not to be found.
+    table and the output, if given. The key is None for calls that are not to be found again.
     """
 
     arrays: tuple[Any, ...]
@@ -475,7 +475,7 @@ class VarlenAttention(Operation):
         return self._of_maps([*places, *map(address_of, memory)])
 
     def _of_maps(self, addresses: Sequence[int]) -> PackedAddresses:
-        """Return `PackedAddresses` for those of arrays, below which the maps start."""
+        """Return `PackedAddresses`, given those of arrays."""
         maps = map(operator.sub, addresses, self._below_bytes)
         rest = addresses[len(self._below_bytes) :]
         partials = () if self._config.splits_keys else (0,)

@@ -1,1 +1,1 @@
-"""Attention in tiles (FlashAttention-3): tile configs, cost model, schedules, and the kernels."""
+"""FlashAttention on Hopper: tile configs, cost model, schedules, split-KV, and the kernels."""

@@ -231,7 +231,7 @@ def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
 
 
 def widest(row_bytes: int) -> Swizzle:
-    """Return the swizzle of rows of so many bytes: lines of 128 bytes, or of 64."""
+    """Return the widest swizzle that rows of this length have: of 128 bytes, or of 64."""
     return Swizzle.B128 if row_bytes % Swizzle.B128.span_bytes == 0 else Swizzle.B64
 
 

@@ -27,7 +27,7 @@ class Pages(NamedTuple):
     """Rows of a page."""
 
     step: int
-    """Rows from one page to the next: more than those of a page, if something lies between."""
+    """Rows from one page to the next: more than ``size`` if something is between them."""
 
     total: int
     """How many pages the arrays have."""
@@ -44,7 +44,7 @@ class PageTable(NamedTuple):
 
     @classmethod
     def of(cls, table: Any, operands: Operands, batch: int) -> PageTable:
-        """Check the caller's table, of a batch of so many sequences.
+        """Check the caller's table for a batch of this size.
 
         Raises:
             ArgumentError: Shape, strides or device do not fit, or the pages of k and v do not lie

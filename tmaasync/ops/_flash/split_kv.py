@@ -1,8 +1,9 @@
-"""Split-KV (flash-decoding): keys split over CTAs where tiles alone do not fill the chip.
+"""Split-KV: the keys of a tile split over CTAs, where tiles alone do not fill the chip.
 
-Padded arrays: full waves are data-parallel, and the last wave is stream-K: its tiles' blocks of
-keys, one tile after the other, go to all clusters in equal shares. Packed arrays: every tile's keys
-are cut into the same number of splits. Either way a combine kernel adds up the partial outputs.
+Known as flash-decoding (Dao et al. 2023). Padded arrays: full waves are data-parallel, and the last
+wave is stream-K (Osama et al. 2023, the hybrid form): its tiles' blocks of keys, one tile after the
+other, go to all clusters in equal shares. Packed arrays: every tile's keys are cut into the same
+number of splits. Either way a combine kernel adds up the partial outputs.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Stream
         for index, (cluster, first, end) in enumerate(shares):
             work[cluster].append((span, (first, end, _NONE if is_whole else slot + index)))
         if not is_whole:
-            splits.append((span, slot, len(shares)))
+            splits.append((span, slot, len(shares), b""))
             slot += len(shares)
-    return StreamK(_table(work), _split_spans(splits))
+    return StreamK(_table(work), np.array(splits, SPLIT_SPAN))
 
 
 def _table(work: Sequence[Sequence[_Work]]) -> npt.NDArray[np.void]:
@@ -133,23 +134,14 @@ def _table(work: Sequence[Sequence[_Work]]) -> npt.NDArray[np.void]:
     return table
 
 
-def _split_spans(splits: Sequence[tuple[int, int, int]]) -> npt.NDArray[np.void]:
-    found = np.zeros(len(splits), SPLIT_SPAN)
-    for name, values in zip(
-        ("span", "first_slot", "splits"), zip(*splits, strict=True), strict=False
-    ):
-        found[name] = values
-    return found
-
-
 def _blocks(sizes: Sizes, config: TileConfig) -> int:
     return -(-sizes.keys // config.block_n)
 
 
 def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
-    """Return the least time of spans shared by up to so many clusters, in blocks; and by how many.
+    """Return the least time, in blocks of keys, of spans that clusters share; and how many do.
 
-    It is that of the largest share, and of the combine kernel.
+    The time is that of the largest share, then that of the combine kernel.
     """
     known = coefficients()
 
@@ -181,7 +173,7 @@ def prepared_combine(
     tiles: int,
     arguments: CombineArguments,
 ) -> Launch:
-    """Return a launch of the combine kernel on so many tiles; the rest as of attention.cu."""
+    """Return a launch of the combine kernel; types, variant and config are attention.cu's."""
     kernel = combine_kernel(types, variant, config)
     launch = kernel.prepare(tiles * config.consumers, COMBINE_THREADS, arguments, pdl=True)
     launch.release()

@@ -1,7 +1,7 @@
-"""The work list of packed sequences: made by one kernel, worked off by the next.
+"""The work list of packed sequences: one kernel makes it, the next one works it off.
 
-Tiles come in sections whose keys stay in L2, in each the longest first (LPT); CTAs take the next
-one by an atomic counter (dynamic persistent scheduler).
+Tiles come in sections whose keys stay in L2, the longest first in each (LPT). CTAs take the next
+tile by an atomic counter: a dynamic persistent scheduler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
-    """Return the size of a ``WorkList`` for so many tiles, without regard to heads."""
+    """Return the size of a work list for this many tiles of one head."""
     item = PAGED_WORK_ITEM if is_paged else WORK_ITEM
     return WORK_LIST.itemsize + tiles * item.itemsize
 
@@ -41,7 +41,7 @@ def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
 class PackedAddresses(NamedTuple):
     """Addresses that the launches of a call take; 0 where there is none.
 
-    Those of q, k, v and out are of the maps, which start below their arrays.
+    The addresses of q, k, v and out are those of the maps, which start below their arrays.
     """
 
     q: int
