@@ -24,7 +24,7 @@ from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
 from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
 from tmaasync.ops._operation import Operation, overridden, shipped_kernel
-from tmaasync.ops.ragged.lengths import Limits, Sums
+from tmaasync.ops._sequence_lengths import Limits, Sums
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile, create_tma_tile
 

@@ -1,4 +1,4 @@
-"""The lengths of a batch, on the host or on the device, as the kernel takes them."""
+"""Lengths of the sequences of a batch, on the host or on the device, as the kernels take them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _USUAL_NAMES = BatchNames()
 
 
 class Limits(NamedTuple):
-    """What the arrays allow; None where the lengths decide."""
+    """Most rows that the arrays allow; None where the lengths decide."""
 
     max_length: int | None
     total_rows: int | None
 
 
 class Sums(NamedTuple):
-    """Lengths or running sums: checked and in host memory, or as they are on the device."""
+    """Lengths or their running sums: checked in host memory, or unchecked on the device."""
 
     name: str
     values: Any
@@ -51,9 +51,9 @@ class Sums(NamedTuple):
         Args:
             lengths: Rows of each sequence, or None.
             cu_seqlens: Their running sums, or None.
-            device: Where the arrays lie.
+            device: That of the arrays.
             limits: What the arrays allow.
-            check: Whether to read what lies on a device.
+            check: Whether to read lengths on a device, too.
             names: Of the caller's arguments, for error messages.
 
         Raises:
@@ -76,14 +76,14 @@ class Sums(NamedTuple):
 
     @property
     def is_direct(self) -> bool:
-        """Whether the kernel can read them where the caller has them."""
+        """Whether the kernel can read the caller's array."""
         if not self.is_on_device or self.name != "cu_seqlens":
             return False
         view = _arrays.view(self.values)
         return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
 
     def known(self, fact: str, argument: str, what: str) -> int:
-        """The total or the longest, for which a device would have to be waited for."""
+        """Return the total or the longest, if that needs no wait for a device."""
         value: int | None = getattr(self, fact)
         if value is None:
             raise ArgumentError(
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
         return value
 
     def on(self, device: int | None, stream: int) -> Any:
-        """The running sums as 32-bit integers where the arrays are, in order on the stream."""
+        """Return running sums of 32 bits on the arrays' device, in the order of the stream."""
         if device is None:
             return self.values
         import cupy
@@ -110,7 +110,7 @@ class Sums(NamedTuple):
 
 
 def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:
-    """What can be checked without reading them."""
+    """Check all but the values."""
     found = []
     if view.device != device:
         place = "the host" if device is None else f"cuda:{device}"

@@ -1,1 +1,0 @@
-"""Lengths of sequences."""
