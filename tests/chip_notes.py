@@ -33,11 +33,12 @@ class Chip:
     step_ns: int = 1
     starts: tuple[int, ...] = (0,)
     shared_bytes: int = 8192
+    max_bytes: int = 1 << 28
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
         grid, block = (self.blocks, 1, 1), (32 * self.warps, 1, 1)
-        self.layout = Layout.of(grid, block, self.room)
+        self.layout = Layout.of(grid, block, self.room, self.max_bytes)
         self._warps = np.zeros(self.layout.warps, WARP_DTYPE)
         self._records = np.zeros(self.layout.records_shape, RECORD_DTYPE)
         self._used = np.zeros(self.layout.warps, int)

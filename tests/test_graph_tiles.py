@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import struct
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,6 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_im2col,
 )
-from tmaasync._driver import bindings as driver_module
 
 bindings = pytest.importorskip("cuda.bindings.driver")
 
@@ -103,13 +102,13 @@ GRAPH = SimpleNamespace(graph=1, graphExec=2)
 
 
 @pytest.fixture
-def captured(monkeypatch: pytest.MonkeyPatch) -> Any:
+def captured(use_driver: Callable[[object], None]) -> Any:
     """Makes the driver of a graph whose kernels have these parameters."""
 
     def make(*nodes: Node | list[bytes]) -> Driver:
         made = (node if isinstance(node, Node) else Node(parameters=node) for node in nodes)
         driver = Driver(list(made))
-        monkeypatch.setattr(driver_module, "driver", lambda: driver.bindings)
+        use_driver(driver.bindings)
         return driver
 
     return make

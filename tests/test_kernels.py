@@ -422,7 +422,7 @@ def test_transposing_values_compiles_clean() -> None:
         assert_clean(transposing_with(head_dim))
 
 
-def test_adding_up_parts_compiles_clean() -> None:
+def test_combining_splits_compiles_clean() -> None:
     with_lse = attention.Variant(has_lse=True)
     for blocking, variant in (
         (attention.Blocking(128, 1, 128, 8, splits_keys=True), with_lse),
@@ -435,7 +435,7 @@ def test_adding_up_parts_compiles_clean() -> None:
         assert_clean(attention.merge_kernel(types, variant, blocking))
 
 
-def test_cutting_sequences_compiles_clean() -> None:
+def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
         assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
 
@@ -446,13 +446,13 @@ using namespace tmaasync;
 extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
     float sums[64];
     for (int i = 0; i < 64; ++i) sums[i] = p[i];
-    ptx::wgmma_fence();
+    wgmma_fence();
     for (int k = 0; k < static_cast<int>(p[0]); ++k) {
         wgmma_ss_atom<bfloat16>(sums, a + k, b, true);
         sums[3] += 1;
     }
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     for (int i = 0; i < 64; ++i) p[i * 128 + threadIdx.x] = sums[i];
 }
 """

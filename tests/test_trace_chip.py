@@ -214,9 +214,8 @@ def test_other_clusters_keep_theirs() -> None:
     assert len(trace.of(block=1, kind="load_issued")) == 6
 
 
-def test_blocks_beyond_the_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmaasync.trace.chip.layout._MAX_BYTES", 20_000)
-    chip = Chip(blocks=100, warps=3, room=64)
+def test_blocks_beyond_the_memory_are_counted() -> None:
+    chip = Chip(blocks=100, warps=3, room=64, max_bytes=20_000)
     ring(chip)
 
     trace = chip.trace()

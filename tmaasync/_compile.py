@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "digest",
     "file_digest",
     "load_facts",
+    "load_nvrtc",
     "nvrtc_version",
     "reached",
     "refusal",
@@ -201,9 +202,23 @@ def nvrtc_version() -> tuple[int, int]:
 
 @functools.cache
 def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
+    return load_nvrtc(_bindings)
 
+
+def _bindings() -> Any:
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def load_nvrtc(load: Callable[[], Any]) -> Any:
+    """Load the bindings of NVRTC, and NVRTC with them.
+
+    Raises:
+        BackendError: There is no NVRTC.
+    """
+    try:
+        nvrtc = load()
         nvrtc.nvrtcVersion()
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(
@@ -320,20 +335,25 @@ class ComputedIncludeError(Exception):
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
     """Every header that the text reaches and that lies in the folders, in a stable order."""
     found: dict[Path, None] = {}
-    pending = list(_includes(text, folders))
+    pending = list(_existing(_includes(text), folders))
     while pending:
         path = pending.pop()
         if path not in found:
             found[path] = None
-            pending.extend(_includes(_file_text(path), (path.parent, *folders)))
+            pending.extend(_existing(_read_file(path)[1], (path.parent, *folders)))
     return sorted(found)
 
 
-def _includes(text: str, folders: tuple[Path, ...]) -> Iterator[Path]:
-    for angled, quoted, computed in _INCLUDE.findall(text):
-        if computed:
-            raise ComputedIncludeError(computed)
-        candidates = (folder / (angled or quoted) for folder in folders)
+def _includes(text: str) -> tuple[tuple[str, str], ...]:
+    """The files that a text names, and what the preprocessor would have to find out."""
+    return tuple((angled or quoted, macro) for angled, quoted, macro in _INCLUDE.findall(text))
+
+
+def _existing(includes: Iterable[tuple[str, str]], folders: tuple[Path, ...]) -> Iterator[Path]:
+    for name, macro in includes:
+        if macro:
+            raise ComputedIncludeError(macro)
+        candidates = (folder / name for folder in folders)
         path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
             yield path
@@ -344,19 +364,20 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _file_text(path: Path) -> str:
-    return _read_file(path, path.stat().st_mtime_ns)[0]
-
-
 def file_digest(path: Path) -> str:
     """Return the digest of a file's contents."""
-    return _read_file(path, path.stat().st_mtime_ns)[1]
+    return _read_file(path)[0]
+
+
+def _read_file(path: Path) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a file's digest and what it includes."""
+    return _read_version(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=512)
-def _read_file(path: Path, modified_ns: int) -> tuple[str, str]:
+def _read_version(path: Path, modified_ns: int) -> tuple[str, tuple[tuple[str, str], ...]]:
     data = path.read_bytes()
-    return data.decode(errors="replace"), digest(data)
+    return digest(data), _includes(data.decode(errors="replace"))
 
 
 def _store(program: Program, cubin: bytes) -> None:

@@ -223,7 +223,7 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 class HungThreads:
     """Threads of one block that waited on the GPU for the same phase of an mbarrier, in vain.
 
-    ``source`` is the line of the wait, as in ``gemm.cuh:38``, ``code`` its text, and ``function``
+    ``source`` is the line of the wait, as in ``gemm.cu:38``, ``code`` its text, and ``function``
     the function that it is in. ``barrier_offset`` counts from the start of dynamic shared memory;
     below zero lies what is static. ``phase`` is the parity that the wait names. Of the ``arrivals``
     that end a phase, and of the bytes that it expects, some are missing; bytes below zero came in

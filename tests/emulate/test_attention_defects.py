@@ -29,60 +29,60 @@ PAIR = Blocking(64, 2, 32, cluster=2)
 # What to replace by what.
 DEFECTS = {
     "keys are read a lap early": (
-        "shared.k_full[k_place.index].wait(k_place.phase);",
-        "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
+        "shared.k_full[k_state.index].wait(k_state.phase);",
+        "shared.k_full[k_state.index].wait(k_state.phase ^ 1);",
     ),
-    "sums are read before they are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
-        "wgmma_fence_operands(sums);",
+    "the output is read before its MMAs are done": (
+        "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
+        "wgmma_fence_operands(accumulators);",
     ),
-    "keys are given back before their product is done": (
-        "ptx::wgmma_wait_group<kPending>();",
-        "ptx::wgmma_wait_group<2>();",
+    "keys are released before their MMAs are done": (
+        "wgmma_wait_group<kPending>();",
+        "wgmma_wait_group<2>();",
     ),
     "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
-    "queries are not given back": (
-        "if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);",
+    "queries are not released": (
+        "if constexpr (!O_OVER_Q) release(shared.q_empty[task_state.before(1).buffer()][index]);",
         "",
     ),
-    "turns are not passed on": (
-        "NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.arrive();",
-        "(void)group;",
+    "the next consumer is not released": (
+        "NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();",
+        "(void)consumer;",
     ),
 }
 # The same in two CTAs that share loads.
 DEFECTS_OF_PAIRS = {
-    "keys are given back to the own producer alone": (
+    "keys are released to the own producer alone": (
         "if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());",
         "if (lane_index() == 0) empty.arrive_cluster_relaxed(block_rank_in_cluster(), CLUSTER);",
     ),
-    "barriers are opened without the peer's": (
-        "        cluster_sync();\n    }\n\n    if (group == kProducer)",
-        "        __syncthreads();\n    }\n\n    if (group == kProducer)",
+    "the peer's barriers are not waited for": (
+        "        cluster_sync();\n    }\n\n    if (warpgroup == kProducer)",
+        "        __syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
     ),
     "a CTA leaves while its peer needs it": (
         "if constexpr (CLUSTER > 1) cluster_sync();",
         "",
     ),
 }
-# The same of float8, whose products follow one another.
+# The same of FP8, which accumulates in two levels.
 DEFECTS_OF_FLOAT8 = {
-    "sums of a block are read before they are done": (
-        "finish_wgmma<0>(of_block);",
-        "finish_wgmma<1>(of_block);",
+    "the output of a block is read before its MMAs are done": (
+        "finish_wgmma<0>(block);",
+        "finish_wgmma<1>(block);",
     ),
     "values are read a lap early": (
-        "shared.v_full[v_place.index].wait(v_place.phase);\n#pragma unroll",
-        "shared.v_full[v_place.index].wait(v_place.phase ^ 1);\n#pragma unroll",
+        "shared.v_full[v_state.index].wait(v_state.phase);\n#pragma unroll",
+        "shared.v_full[v_state.index].wait(v_state.phase ^ 1);\n#pragma unroll",
     ),
 }
 # Each is a build of its own, of seconds.
 SLOW = {
     "keys are read a lap early",
-    "keys are given back before their product is done",
-    "turns are not passed on",
-    "queries are not given back",
-    "sums are read before they are done",
+    "keys are released before their MMAs are done",
+    "the next consumer is not released",
+    "queries are not released",
+    "the output is read before its MMAs are done",
 }
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
 from tmaasync._compile import Parameter, Source
-from tmaasync.emulate import build, toolchain
+from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import compiler_facts, make_library
+from tmaasync.emulate.toolchain import can_precompile
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -24,7 +21,8 @@ EMPTY = 'extern "C" __global__ void empty() {}\n'
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime takes seconds to compile: that of all tests is taken."""
     folder = tmp_path_factory.mktemp("cache")
-    for path in build(source(EMPTY), "empty").path.parent.glob("runtime-*"):
+    kept = build(source(EMPTY), "empty").path.parent
+    for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):
         shutil.copy2(path, folder)
     return folder
 
@@ -42,29 +40,54 @@ def source(text: str, *folders: Path, preamble: str = "", options: tuple[str, ..
     )
 
 
-def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def libraries(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The libraries in a cache, and which file each is since when: every build writes a new one."""
+    found = {path: path.stat() for path in folder.glob("*.so")}
+    return {path: (status.st_ino, status.st_mtime_ns) for path, status in found.items()}
+
+
+def test_the_second_time_the_compiler_is_not_asked(own_cache: Path) -> None:
     first = build(source(EMPTY), "empty")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+    before = libraries(own_cache)
 
     assert build(source(EMPTY), "empty").path == first.path
+    assert libraries(own_cache) == before
 
 
-def test_a_launch_compiles_the_build_that_it_runs_and_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compiled: list[bool] = []
-
-    def noted(options: Sequence[str], text: str, **more: Any) -> bytes:
-        compiled.append("-fsanitize=thread" in options)
-        return make_library(options, text, **more)
-
-    monkeypatch.setattr(toolchain, "make_library", noted)
+def test_a_launch_compiles_the_build_that_it_runs_and_no_other(own_cache: Path) -> None:
     kernel = Kernel('\nextern "C" __global__ void nothing(int*) {}\n', "nothing")
+    compiled: list[list[bool]] = []
     for races in (True, False, True, False):
+        before = libraries(own_cache)
         with emulate.scheduled(races=races):
             kernel(1, 1, (np.zeros(1, np.int32),))
+        new = dict(libraries(own_cache).items() - before.items())
+        compiled.append([b"__tsan_" in path.read_bytes() for path in new])
 
-    assert compiled == [True, False]
+    assert compiled == [[True], [False], [], []]
+
+
+@pytest.mark.skipif(not can_precompile(), reason="clang++ checks no precompiled headers")
+def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
+    for path in own_cache.glob("prefix-*"):
+        path.unlink()
+    for value in range(2):
+        build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
+
+    assert len([*own_cache.glob("prefix-*.gch")]) == 1
+
+
+NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free
+
+
+def test_macros_change_cudas_headers(tmp_path: Path) -> None:
+    build(source(f"#include <cuda_fp16.h>\n{EMPTY}"), "empty")
+    build(source(f"#define CUDA_NO_HALF\n{NO_HALF}{EMPTY}"), "empty")
+    build(source(f"{NO_HALF}{EMPTY}", options=("-DCUDA_NO_HALF",)), "empty")
+    (tmp_path / "mine.cuh").write_text("#define CUDA_NO_HALF\n")
+    build(source(f"#include <mine.cuh>\n{NO_HALF}{EMPTY}", tmp_path), "empty")
+    with pytest.raises(CompileError):
+        build(source(f"{NO_HALF}{EMPTY}"), "empty")
 
 
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
@@ -139,9 +162,6 @@ def test_inline_assembly_is_refused_with_its_line() -> None:
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
-    compiler_facts.cache_clear()
-    try:
-        with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
-            build(source(EMPTY), "empty")
-    finally:
-        compiler_facts.cache_clear()
+
+    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
+        build(source(EMPTY), "empty")

@@ -103,7 +103,7 @@ def split(text: str) -> Prepared:
     )
 
 
-def product(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
+def one_gemm(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
     """Two clusters, two tiles of the output each, four blocks of K for three stages."""
     width = 64 if layout[1] == "t" else 64 * cluster
     blocking = gemm.Blocking(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
@@ -215,9 +215,9 @@ def tiled(text: str) -> Prepared:
 
 
 JOBS: dict[Job, Any] = {
-    "product": product,
-    "pair": functools.partial(product, cluster=2),
-    "turns": functools.partial(product, ping_pong=True),
+    "gemm": one_gemm,
+    "pair": functools.partial(one_gemm, cluster=2),
+    "ping_pong": functools.partial(one_gemm, ping_pong=True),
     "split": split,
     "grouped": grouped,
     "bulk": bulk,
@@ -346,9 +346,9 @@ def test_the_table_is_large_and_names_each_defect_once() -> None:
 
 SHIPPED: dict[str, tuple[str, Any]] = {
     **{
-        f"product {layout} of {cluster}": (
+        f"gemm {layout} of {cluster}": (
             "gemm.cu",
-            functools.partial(product, cluster=cluster, layout=layout),
+            functools.partial(one_gemm, cluster=cluster, layout=layout),
         )
         for cluster, layout in ((1, "nt"), (1, "tn"), (2, "nt"), (2, "nn"))
     },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays
 from tmaasync.cli import app
-from tmaasync.errors import BackendError
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops import ragged
@@ -137,7 +138,7 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
         ml_dtypes.float8_e4m3fn,
     ),
     "attention_values": lambda: shipped.transposing_with(128),
-    "attention_merge": lambda: attention.merge_kernel(
+    "attention_combine": lambda: attention.merge_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),
     "attention_work": lambda: attention.work_kernel(
@@ -230,11 +231,21 @@ def test_bad_input_is_a_sentence_and_exits_with_two(
     assert words in ran.stderr
 
 
-def test_without_nvrtc_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> None:
-        raise BackendError("there is no NVRTC. Install it.")
+_WITHOUT_NVRTC = """
+import sys
+sys.modules["cuda.bindings.nvrtc"] = None
+from tmaasync.cli import main
+main()
+"""
 
-    monkeypatch.setattr("tmaasync._compile._nvrtc", absent)
 
-    ran = run(HERE / "sound.cu")
-    assert (ran.exit_code, ran.stderr) == (2, "error: there is no NVRTC. Install it.\n")
+def test_without_nvrtc_the_command_says_so() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_NVRTC, "lint", str(HERE / "sound.cu")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("error: there is no NVRTC, which compiles the kernels. Install it")

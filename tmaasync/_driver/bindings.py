@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from tmaasync.errors import BackendError, DriverError
 
-__all__ = ["call", "device_count", "driver", "driver_version", "error_text", "fatal", "results"]
+__all__ = [
+    "call",
+    "device_count",
+    "driver",
+    "driver_version",
+    "error_text",
+    "fatal",
+    "results",
+    "start",
+]
 
 
 @functools.cache
@@ -17,9 +27,23 @@ def driver() -> Any:
     Raises:
         BackendError: There is no driver, or it has no device.
     """
-    try:
-        from cuda.bindings import driver as found
+    return start(_bindings)
 
+
+def _bindings() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def start(load: Callable[[], Any]) -> Any:
+    """Load the driver bindings, and initialise them.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    try:
+        found = load()
         (result,) = found.cuInit(0)
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(
@@ -48,9 +72,13 @@ def results(name: str, *arguments: Any) -> list[Any]:
     """
     values: list[Any]
     result, *values = getattr(driver(), name)(*arguments)
+    _require_success(name, result)
+    return values
+
+
+def _require_success(name: str, result: Any) -> None:
     if int(result) != 0:
         raise fatal(result) or DriverError(f"{name} failed: {error_text(result)}")
-    return values
 
 
 def error_text(result: Any) -> str:
@@ -83,14 +111,20 @@ def fatal(result: Any) -> DriverError | None:
     )
 
 
-@functools.cache
 def device_count() -> int:
     """Return the number of devices that this process sees.
 
     Raises:
         BackendError: There is no driver, or it has no device.
     """
-    return int(call("cuDeviceGetCount"))
+    return _device_count(driver())
+
+
+@functools.cache
+def _device_count(bindings: Any) -> int:
+    result, count = bindings.cuDeviceGetCount()
+    _require_success("cuDeviceGetCount", result)
+    return int(count)
 
 
 def driver_version() -> tuple[int, int]:

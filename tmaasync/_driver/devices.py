@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tmaasync._driver import bindings
 from tmaasync.errors import BackendError
@@ -31,26 +32,21 @@ class DeviceLimits:
     threads_per_block: int
 
 
-@functools.cache
 def cycle_ns(device: int) -> float:
     """Return a cycle of the device's SMs in nanoseconds, at its highest usual clock."""
-    which = bindings.driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
-    kilohertz = int(
-        bindings.call("cuDeviceGetAttribute", which, bindings.call("cuDeviceGet", device))
-    )
-    return 1e6 / kilohertz
+    handle = bindings.call("cuDeviceGet", device)
+    return 1e6 / _attribute(bindings.driver(), handle, "CLOCK_RATE")
+
+
+def device_limits(device: int) -> DeviceLimits:
+    """Return the limits of the device of this ordinal; each driver is asked for them once."""
+    return _limits(bindings.driver(), device)
 
 
 @functools.cache
-def device_limits(device: int) -> DeviceLimits:
-    """Return the limits of the device of this ordinal."""
+def _limits(driver: Any, device: int) -> DeviceLimits:
     handle = bindings.call("cuDeviceGet", device)
-    attribute = bindings.driver().CUdevice_attribute
-
-    def read(name: str) -> int:
-        which = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(bindings.call("cuDeviceGetAttribute", which, handle))
-
+    read = functools.partial(_attribute, driver, handle)
     name = bindings.call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode()
     return DeviceLimits(
         name=name,
@@ -59,6 +55,11 @@ def device_limits(device: int) -> DeviceLimits:
         shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         threads_per_block=read("MAX_THREADS_PER_BLOCK"),
     )
+
+
+def _attribute(driver: Any, handle: Any, name: str) -> int:
+    which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(bindings.call("cuDeviceGetAttribute", which, handle))
 
 
 def require_device(device: int) -> DeviceLimits:

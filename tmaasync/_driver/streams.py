@@ -44,6 +44,6 @@ def synchronize(stream: int, kernel: str) -> None:
     if int(result) != 0:
         raise DriverError(
             f"{kernel} died, and the CUDA context with it: {bindings.error_text(result)}. If it "
-            "broke a rule that debug builds check (TMAASYNC_DEBUG=1), stdout of one names it. "
+            "broke a rule that debug builds check (TMAASYNC_DEBUG=1), stdout names the rule. "
             "Start a new process."
         )

@@ -50,11 +50,14 @@ def check_protocol(protocol: RingProtocol) -> None:
         raise ProtocolError(str(fault))
 
 
-def find_fault(protocol: RingProtocol) -> RingFault | None:
+def find_fault(
+    protocol: RingProtocol, max_stage_states: int = _MAX_STAGE_STATES
+) -> RingFault | None:
     """Search all runs, shortest first, for a deadlock, an overwrite or a misused barrier.
 
     Consumers are alike: up to four move one by one; of more, all but three move together. A
-    pipeline too large to search raises ``ProtocolError``.
+    pipeline too large to search raises ``ProtocolError``: one with more than ``max_stage_states``
+    states times stages.
 
     >>> from dataclasses import replace
     >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
@@ -86,7 +89,7 @@ def find_fault(protocol: RingProtocol) -> RingFault | None:
             if key not in seen:
                 seen.add(key)
                 queue.append(_Visit(state, here, step))
-        if len(seen) * protocol.stages > _MAX_STAGE_STATES:
+        if len(seen) * protocol.stages > max_stage_states:
             raise ProtocolError(
                 f"the search gave up after {len(seen)} states of {protocol.stages} stages and "
                 f"{protocol.consumers} consumers. Check the same protocol with fewer stages."

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from tmaasync._elements import Element
 from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Job", "Operation", "Request", "prepare"]
+__all__ = ["Job", "Libraries", "Operation", "Request", "prepare"]
 
 
 class Operation(StrEnum):
@@ -97,17 +97,40 @@ class Job:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def prepare(request: Request) -> Job:
+class Libraries(NamedTuple):
+    """The libraries that tmaasync is compared with, and why some are absent.
+
+    ``cupy`` has the arrays of all; ``torch`` is None where it does not take part.
+    """
+
+    cupy: Any
+    torch: Any
+    absent: dict[str, str]
+
+
+def libraries() -> Libraries:
+    """Import CuPy, and torch if it has a device."""
+    cupy = importlib.import_module("cupy")
+    if importlib.util.find_spec("torch") is None:
+        return Libraries(cupy, None, {"torch": "it is not installed"})
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        return Libraries(cupy, None, {"torch": "it was built without CUDA, or finds no device"})
+    return Libraries(cupy, torch, {})
+
+
+def prepare(request: Request, others: Libraries | None = None) -> Job:
     """Make the arrays on CuPy's current device, and run every candidate once.
 
     Raises:
         ArgumentError: The arrays do not fit into the device's memory.
     """
+    others = others or libraries()
     try:
-        job = _PREPARE[request.operation](request)
+        job = _PREPARE[request.operation](request, others)
         for run in job.candidates.values():
             run()
-    except _cupy().cuda.memory.OutOfMemoryError:
+    except others.cupy.cuda.memory.OutOfMemoryError:
         raise ArgumentError(
             f"sides are {' '.join(map(str, request.sides))}; the device has no memory for arrays "
             "of that size. Pass smaller ones."
@@ -115,46 +138,46 @@ def prepare(request: Request) -> Job:
     return job
 
 
-def _copy(request: Request) -> Job:
+def _copy(request: Request, others: Libraries) -> Job:
     # CuPy and torch copy bits of every size, but do not have every type.
-    whole = _normal((-(-math.prod(request.sides) * request.element.itemsize // 4),))
+    cupy, torch, absent = others
+    whole = _normal(cupy, (-(-math.prod(request.sides) * request.element.itemsize // 4),))
     bits = whole.view(f"u{request.element.itemsize}")
     source = bits[: math.prod(request.sides)].reshape(request.sides)
-    target = _cupy().empty_like(source)
+    target = cupy.empty_like(source)
     candidates = {"tmaasync": lambda: ops.copy(source, target)}
-    torch, absent = _torch()
     if torch is not None:
         theirs = [torch.from_dlpack(array.view(np.uint8)) for array in (target, source)]
         candidates["torch"] = lambda: theirs[0].copy_(theirs[1])
-    candidates["cupy"] = lambda: _cupy().copyto(target, source)
+    candidates["cupy"] = lambda: cupy.copyto(target, source)
     return Job(candidates, absent)
 
 
-def _matmul(request: Request) -> Job:
+def _matmul(request: Request, others: Libraries) -> Job:
     """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
+    cupy, torch, absent = others
     m, n, k = request.sides
     kind = request.element.dtype
-    a, b = _normal((m, k)).astype(kind), _normal((n, k), seed=1).astype(kind)
-    out = _cupy().empty((m, n), kind)
+    a, b = _normal(cupy, (m, k)).astype(kind), _normal(cupy, (n, k), seed=1).astype(kind)
+    out = cupy.empty((m, n), kind)
     candidates = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
-    torch, absent = _torch()
     if torch is not None:
         left, right, theirs = (_as_torch(torch, array, request) for array in (a, b, out))
         candidates["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
-    if _runs(lambda: _cupy().matmul(a, b.T, out=out)):
-        candidates["cupy"] = lambda: _cupy().matmul(a, b.T, out=out)
+    if _runs(lambda: cupy.matmul(a, b.T, out=out)):
+        candidates["cupy"] = lambda: cupy.matmul(a, b.T, out=out)
     else:
-        absent["cupy"] = f"it has no product of {request.element.name}"
+        absent = absent | {"cupy": f"it has no matmul of {request.element.name}"}
     return Job(candidates, absent)
 
 
-def _attention(request: Request) -> Job:
+def _attention(request: Request, others: Libraries) -> Job:
+    cupy, torch, absent = others
     kind = request.element.dtype
-    q, k, v = (_normal(request.sides, seed).astype(kind) for seed in range(3))
-    out = _cupy().empty_like(q)
+    q, k, v = (_normal(cupy, request.sides, seed).astype(kind) for seed in range(3))
+    out = cupy.empty_like(q)
     is_causal = request.is_causal
     candidates = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
-    torch, absent = _torch()
     if torch is not None:
         theirs = [_as_torch(torch, array, request).transpose(1, 2) for array in (q, k, v)]
         attend = torch.nn.functional.scaled_dot_product_attention
@@ -172,24 +195,9 @@ _PREPARE = {
 # --- arrays -----------------------------------------------------------------------------------
 
 
-def _normal(shape: tuple[int, ...], seed: int = 0) -> Any:
+def _normal(cupy: Any, shape: tuple[int, ...], seed: int = 0) -> Any:
     """Normally distributed numbers; on zeros the chip would clock higher."""
-    return _cupy().random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-
-
-def _cupy() -> Any:
-    """CuPy, for the arrays of a user: the command is one."""
-    return importlib.import_module("cupy")
-
-
-def _torch() -> tuple[Any, dict[str, str]]:
-    """Torch, or why it does not take part."""
-    if importlib.util.find_spec("torch") is None:
-        return None, {"torch": "it is not installed"}
-    torch = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        return None, {"torch": "it was built without CUDA, or finds no device"}
-    return torch, {}
+    return cupy.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
 def _as_torch(torch: Any, array: Any, request: Request) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,14 +79,14 @@ def why_not() -> str | None:
     return None
 
 
-def run(on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
+def run(jobs: Iterable[Job], on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
     """Run the jobs one after the other, on the GPU too if there is one.
 
     Raises:
         BackendError: There is no C++ compiler.
         EmulatedRace: A kernel has a race.
     """
-    return (_case(job, on_gpu) for job in JOBS)
+    return (_case(job, on_gpu) for job in jobs)
 
 
 def _case(job: Job, on_gpu: OnGPU | None) -> EmulatedCase:

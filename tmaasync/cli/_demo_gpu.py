@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import _driver, ops
+from tmaasync._driver import DeviceLimits
 from tmaasync._timing import Timings, calls_per_slice, time_interleaved
 from tmaasync.errors import BackendError
 
@@ -46,10 +47,12 @@ class GpuReport:
     cases: tuple[Case, ...]
 
 
-def why_not() -> str | None:
+def why_not(
+    require_device: Callable[[int], DeviceLimits] = _driver.require_device,
+) -> str | None:
     """Return why the job cannot run here; None if it can."""
     try:
-        capability = _driver.require_device(0).compute_capability
+        capability = require_device(0).compute_capability
     except BackendError as error:
         return str(error).partition(". ")[0]
     if capability != (9, 0):

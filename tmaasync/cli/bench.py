@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +14,7 @@ from rich.console import Console
 from tmaasync import _driver
 from tmaasync._elements import element
 from tmaasync._timing import (
+    Clocks,
     Timings,
     calls_per_slice,
     clocks_recorded,
@@ -21,12 +25,32 @@ from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 
-__all__ = ["bench"]
+__all__ = ["GpuBench", "bench"]
 
 _OURS = "tmaasync"
 
 
-def bench(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuBench:
+    """The GPU that candidates are timed on; by default device 0.
+
+    Attributes:
+        why_not: The reason why nothing can be timed; None where it can.
+        name: The name of the GPU.
+        prepare: Makes the arrays and the candidates.
+        microseconds: Times back-to-back calls.
+        clocks_recorded: Samples clock and power meanwhile.
+    """
+
+    why_not: Callable[[], str | None] = why_not
+    name: Callable[[], str] = lambda: _driver.device_limits(0).name
+    prepare: Callable[[Request], Job] = prepare
+    microseconds: Callable[[Callable[[], object], int], float] = device_microseconds
+    clocks_recorded: Callable[[], AbstractContextManager[Clocks]] = clocks_recorded
+
+
+def bench(  # noqa: PLR0913 - the work, and how long to time it
+    ctx: typer.Context,
     operation: Annotated[Operation, typer.Argument(help="What to time.")],
     sides: Annotated[
         list[int] | None,
@@ -44,30 +68,32 @@ def bench(
 ) -> None:
     """Time an operation on this GPU, interleaved with torch and CuPy on the same arrays."""
     request = Request.of(operation, sides or (), element(dtype), causal)
-    if (reason := why_not()) is not None:
+    gpu = ctx.ensure_object(GpuBench)
+    if (reason := gpu.why_not()) is not None:
         typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
         raise typer.Exit(2)
-    job = prepare(request)
-    calls = calls_per_slice(job.candidates, seconds, device_microseconds)
-    with clocks_recorded() as clocks:
+    job = gpu.prepare(request)
+    calls = calls_per_slice(job.candidates, seconds, gpu.microseconds)
+    with gpu.clocks_recorded() as clocks:
         timings = time_interleaved(
-            job.candidates, calls, rounds=rounds, microseconds=device_microseconds
+            job.candidates, calls, rounds=rounds, microseconds=gpu.microseconds
         )
-    told = _facts(request, job, timings) | {"rounds": rounds, "clocks": clocks.summary()}
+    told = _facts(request, job, timings, gpu.name())
+    told |= {"rounds": rounds, "clocks": clocks.summary()}
     if as_json:
         print_json(told)
     else:
         _show(told)
 
 
-def _facts(request: Request, job: Job, timings: Timings[str]) -> dict[str, Any]:
+def _facts(request: Request, job: Job, timings: Timings[str], gpu: str) -> dict[str, Any]:
     medians = timings.medians()
     return {
         "operation": request.operation,
         "sides": request.sides,
         "dtype": request.element.name,
         "causal": request.is_causal,
-        "gpu": _driver.device_limits(0).name,
+        "gpu": gpu,
         "unit": request.unit,
         "contestants": {
             name: {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,12 @@ from tmaasync.cli import _chunk_pictures
 from tmaasync.cli._arguments import SWIZZLES, mode
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
 from tmaasync.cli._demo_gpu import why_not
-from tmaasync.cli._swizzle_probe import found_offsets
+from tmaasync.cli._swizzle_probe import Load, found_offsets, load_on_emulator, load_on_gpu
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 
-__all__ = ["swizzle"]
+__all__ = ["ProbedDevices", "swizzle"]
 
 _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
@@ -38,7 +38,25 @@ _WORDS = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedDevices:
+    """The devices that ``--probe`` loads a tile on: by default device 0 and the emulator.
+
+    Attributes:
+        why_no_gpu: The reason why there is no GPU to probe; None where there is one.
+        gpu_name: The name of the GPU.
+        load_on_gpu: Loads a tile there.
+        load_on_emulator: Loads it on the emulator.
+    """
+
+    why_no_gpu: Callable[[], str | None] = why_not
+    gpu_name: Callable[[], str] = lambda: _driver.device_limits(0).name
+    load_on_gpu: Load = load_on_gpu
+    load_on_emulator: Load = load_on_emulator
+
+
 def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
+    ctx: typer.Context,
     mode_name: Annotated[str, typer.Option("--mode", help="none, 32B, 64B or 128B.")] = "128B",
     dtype: Annotated[str, typer.Option(help="The element type.")] = "float16",
     rows: Annotated[int, typer.Option(help="Of the tile.")] = 8,
@@ -66,7 +84,8 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     chunks, cost = list(layout.chunks()), layout.cost(access)
     first = {place // SWIZZLE_CHUNK_BYTES for place in next(layout.accesses(access))}
     marked = {chunk for chunk in chunks if chunk.offset // SWIZZLE_CHUNK_BYTES in first}
-    probed = _probe(layout, chunks, emulate=emulate) if probe else None
+    devices = ctx.ensure_object(ProbedDevices)
+    probed = _probe(layout, chunks, devices, emulate=emulate) if probe else None
     files = _save(layout, chunks, marked, {"svg": svg, "png": png})
     if as_json:
         told = _facts(layout, chunks, access, cost) | {"files": files}
@@ -120,20 +139,23 @@ class _Probed:
     wrong: tuple[_Misplaced, ...]
 
 
-def _probe(layout: Layout, chunks: Sequence[Chunk], *, emulate: bool) -> _Probed:
-    if not emulate and (reason := why_not()) is not None:
+def _probe(
+    layout: Layout, chunks: Sequence[Chunk], devices: ProbedDevices, *, emulate: bool
+) -> _Probed:
+    if not emulate and (reason := devices.why_no_gpu()) is not None:
         typer.echo(
             f"error: there is nothing to probe: {reason}. Pass --emulate for the emulator.",
             err=True,
         )
         raise typer.Exit(2)
-    found = found_offsets(layout, on_gpu=not emulate)
+    load = devices.load_on_emulator if emulate else devices.load_on_gpu
+    found = found_offsets(layout, load)
     wrong = tuple(
         _Misplaced(chunk.row, chunk.number, chunk.offset, offset)
         for chunk, offset in zip(chunks, found, strict=True)
         if chunk.offset != offset
     )
-    where = "the emulator" if emulate else _driver.device_limits(0).name
+    where = "the emulator" if emulate else devices.gpu_name()
     return _Probed(where, len(found), wrong)
 
 

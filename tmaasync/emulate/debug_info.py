@@ -133,7 +133,8 @@ def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
     frames = [_of_shipped(frame) for frame in frames]
-    own = (frame for frame in frames if frame.file in {source_name, *_shipped_headers()})
+    pieces = {path.name for path in _shipped_headers()}
+    own = (frame for frame in frames if frame.file in {source_name, *pieces})
     others = (frame for frame in frames if not frame.file.startswith(ours))
     return next(own, None) or next(others, None)
 
@@ -141,12 +142,16 @@ def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
 def _of_shipped(frame: Frame) -> Frame:
     """Shorten the name of a header next to the shipped kernels to its file name."""
     path = Path(frame.file)
-    return replace(frame, file=path.name) if path.parent == kernels_dir() else frame
+    return replace(frame, file=path.name) if path in _shipped_headers() else frame
 
 
 @functools.cache
-def _shipped_headers() -> frozenset[str]:
-    return frozenset(path.name for path in kernels_dir().glob("*.cuh"))
+def _shipped_headers() -> frozenset[Path]:
+    """The headers next to the shipped kernels: those of one family, and those that all share."""
+    folder = kernels_dir()
+    return frozenset(
+        path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())
+    )
 
 
 # --- one translation unit ----------------------------------------------------------------------

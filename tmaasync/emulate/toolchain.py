@@ -14,9 +14,18 @@ from pathlib import Path
 
 from tmaasync.errors import BackendError
 
-__all__ = ["RefusedError", "compiler_facts", "flags", "make_library"]
+__all__ = [
+    "Prefix",
+    "RefusedError",
+    "can_precompile",
+    "compiler_facts",
+    "flags",
+    "make_library",
+    "precompile",
+]
 
 _COMPILERS = ("c++", "g++", "clang++")
+_PREFIX = "prefix.hpp"
 
 
 @dataclass
@@ -27,16 +36,19 @@ class RefusedError(Exception):
     log: str
 
 
-@functools.cache
 def compiler_facts() -> tuple[str, str]:
     """Return the compiler's path and version text.
 
     Raises:
         BackendError: There is none.
     """
-    chosen = os.environ.get("CXX")
+    return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
+
+
+@functools.cache
+def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     for candidate in (chosen,) if chosen else _COMPILERS:
-        path = shutil.which(candidate)
+        path = shutil.which(candidate, path=folders)
         if path is None:
             continue
         version = _output([path, "--version"]).splitlines()[0]
@@ -51,13 +63,17 @@ def _output(command: list[str]) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 
 
+def _is_clang() -> bool:
+    return "clang" in compiler_facts()[1]
+
+
 def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
     """The compiler's options for a kernel, with every access reported or not, or for the runtime.
 
     What the sanitizer inserts are calls; they find the runtime's functions, and no sanitizer is
     linked.
     """
-    is_clang = "clang" in compiler_facts()[1]
+    is_clang = _is_clang()
     common = (
         "-std=c++20",
         "-O2",
@@ -95,15 +111,46 @@ def _sanitizer(is_clang: bool) -> tuple[str, ...]:
     return ("-fsanitize=thread", *(f"--param={setting}" for setting in settings))
 
 
+def can_precompile() -> bool:
+    """Whether `precompile` works: g++ checks on its own that a header fits, clang++ does not."""
+    return not _is_clang()
+
+
+def precompile(options: Sequence[str], prefix: str) -> bytes:
+    """Compile the text that `make_library` may begin with, for the same options without -I and -D.
+
+    Raises:
+        RefusedError: The compiler's words.
+    """
+    compiler, _ = compiler_facts()
+    with tempfile.TemporaryDirectory(prefix="tmaasync-") as folder:
+        header, compiled = Path(folder, _PREFIX), Path(folder, f"{_PREFIX}.gch")
+        header.write_text(prefix)
+        kind = ("-x", "c++-header", "-c")
+        _run([compiler, *options, *kind, str(header), "-o", str(compiled)], folder)
+        return compiled.read_bytes()
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What a C++ text begins with, and the file that `precompile` made of it."""
+
+    text: str
+    precompiled: Path
+
+
 def make_library(
     options: Sequence[str],
     text: str,
     *,
+    prefix: Prefix | None = None,
     other_files: Mapping[str, str] | None = None,
     libraries: Sequence[Path] = (),
     soname: str | None = None,
 ) -> bytes:
     """Compile and link one C++ text; the libraries are found again next to the result.
+
+    The compiler reads the text of a prefix where what was precompiled does not fit.
 
     Raises:
         RefusedError: With the compiler's log.
@@ -115,6 +162,10 @@ def make_library(
         source.write_text(text)
         for name, content in (other_files or {}).items():
             Path(folder, name).write_text(content)
+        if prefix is not None:
+            Path(folder, _PREFIX).write_text(prefix.text)
+            Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
+            options = (*options, "-include", _PREFIX)
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
         link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
         if soname is not None:

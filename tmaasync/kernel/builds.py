@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, BackendError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
+from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.launch import (
     Extents,
     Loaded,
@@ -34,6 +35,7 @@ __all__ = [
     "LaunchRequest",
     "Recipe",
     "build_on",
+    "load_on_device",
     "max_active_clusters",
 ]
 
@@ -99,13 +101,43 @@ class _Form(NamedTuple):
     tracer: ChipTracer
 
 
-class CudaBuild:
-    """A kernel on one CUDA device."""
+def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
+    """Compile a kernel, and load it on a device whose context is current."""
+    capability = _driver.require_device(device).compute_capability
+    arch = recipe.arch or arch_for(recipe.source, capability)
+    program = recipe.program(arch, is_traced=is_traced)
+    module = _cupy().RawModule(path=str(program.path))
+    with _cupy().cuda.Device(device):
+        function = int(module.get_function(recipe.name).kernel.ptr)
+        watch = _watch(recipe, device, module)
+    return Loaded(program.entries[recipe.name], function, module, watch)
 
-    def __init__(self, recipe: Recipe, device: int) -> None:
+
+def _watch(recipe: Recipe, device: int, module: Any) -> HangWatch | None:
+    """Return the watch of a debug build whose kernel has waits."""
+    if recipe.budget_seconds is None:
+        return None
+    try:
+        state = int(module.get_global(STATE_NAME).ptr)
+    except _cupy().cuda.driver.CUDADriverError:
+        return None
+    names = barrier_names(recipe.source, recipe.name)
+    return HangWatch(recipe.source, recipe.name, names, state, device, recipe.budget_seconds)
+
+
+class CudaBuild:
+    """A kernel on one CUDA device, where ``load`` brings it when it is first needed."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        device: int,
+        load: Callable[[Recipe, int, bool], Loaded] = load_on_device,
+    ) -> None:
         """Compile nothing yet."""
         self._recipe = recipe
         self._device = device
+        self._load = load
         self._loaded: dict[bool, Loaded] = {}
         self._forms: dict[tuple[Any, ...], _Form] = {}
 
@@ -162,31 +194,12 @@ class CudaBuild:
         return _Form(loaded, config, tracer)
 
     def load(self, *, is_traced: bool = False) -> Loaded:
-        """Load the function; the device's context is current."""
+        """Load the function once; the device's context is current."""
         loaded = self._loaded.get(is_traced)
         if loaded is None:
-            recipe = self._recipe
-            capability = _driver.require_device(self._device).compute_capability
-            arch = recipe.arch or arch_for(recipe.source, capability)
-            program = recipe.program(arch, is_traced=is_traced)
-            module = _cupy().RawModule(path=str(program.path))
-            with _cupy().cuda.Device(self._device):
-                function = int(module.get_function(recipe.name).kernel.ptr)
-                watch = self._watch(module)
-            loaded = Loaded(program.entries[recipe.name], function, module, watch)
+            loaded = self._load(self._recipe, self._device, is_traced)
             self._loaded[is_traced] = loaded
         return loaded
-
-    def _watch(self, module: Any) -> HangWatch | None:
-        """Return the watch of a debug build whose kernel has waits."""
-        recipe = self._recipe
-        if recipe.budget_seconds is None:
-            return None
-        try:
-            state = int(module.get_global(STATE_NAME).ptr)
-        except _cupy().cuda.driver.CUDADriverError:
-            return None
-        return HangWatch(recipe.source, recipe.name, state, self._device, recipe.budget_seconds)
 
 
 def _cupy() -> Any:

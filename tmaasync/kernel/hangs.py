@@ -20,13 +20,14 @@ __all__ = [
     "HANG_STATE",
     "RECORDS",
     "WAIT_RECORD",
+    "BarrierName",
     "BarrierWord",
     "barrier_names",
     "hung_threads",
     "unrecorded",
 ]
 
-# Both as in kernels/include/tmaasync/ptx/draining.cuh.
+# Mirrors of the structs in kernels/include/tmaasync/instrument/draining.cuh.
 WAIT_RECORD = np.dtype(
     [
         ("is_written", "<u4"),

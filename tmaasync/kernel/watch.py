@@ -21,7 +21,7 @@ from tmaasync.kernel.hangs import (
     HANG_STATE,
     RECORDS,
     WAIT_RECORD,
-    barrier_names,
+    BarrierName,
     hung_threads,
     unrecorded,
 )
@@ -62,14 +62,23 @@ class HangWatch:
     """The memory into which one loaded kernel reports waits that exceed their budget."""
 
     def __init__(
-        self, source: Source, kernel: str, state_address: int, device: int, budget_seconds: float
+        self,
+        source: Source,
+        kernel: str,
+        names: BarrierName,
+        state_address: int,
+        device: int,
+        budget_seconds: float,
+        drain_seconds: float = _DRAIN_SECONDS,
     ) -> None:
-        """Aim the kernel's variable at memory of ours."""
-        self._source, self._kernel = source, kernel
+        """Write the address of memory of ours into the kernel's variable.
+
+        Once a wait has outlasted its budget, the kernel has ``drain_seconds`` to end.
+        """
+        self._source, self._kernel, self._names = source, kernel, names
         self._state_address, self._device = state_address, device
-        self._budget_seconds = budget_seconds
+        self._budget_seconds, self._drain_seconds = budget_seconds, drain_seconds
         self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
-        self._names = barrier_names(source, kernel)
         # One kernel's launches have the variable in common. A launch may be made by another.
         self._lock = threading.RLock()
         self._reset()
@@ -102,7 +111,7 @@ class HangWatch:
             if give_up is not None and time.monotonic() > give_up:
                 raise self._error(0, has_ended=False)
             if give_up is None and self._has_records():
-                give_up = time.monotonic() + _DRAIN_SECONDS
+                give_up = time.monotonic() + self._drain_seconds
             time.sleep(_LOOK_EVERY_SECONDS)
         # What it printed comes out now, too.
         _driver.synchronize(stream, self._kernel)

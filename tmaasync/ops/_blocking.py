@@ -94,7 +94,7 @@ class Blocking:
     def stored_columns(self) -> int:
         """Columns that one thread block stores: of a split block a share, if that is wide enough.
 
-        The kernel has the same rule, `count_shares`.
+        The kernel has the same rule, `count_output_slices`.
         """
         least = _LEAST_COLUMNS if self.by_columns else _LEAST_CHUNK_BYTES // 2
         shares = self.split

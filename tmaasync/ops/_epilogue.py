@@ -1,4 +1,4 @@
-"""What becomes of a product's sums before they are rounded: kernels/epilogue.cuh."""
+"""What becomes of a product's sums before they are rounded: kernels/gemm/epilogue_ops.cuh."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class TransposedValues(NamedTuple):
 
     @property
     def parts_at(self) -> int:
-        """Where parts start. The kernel has the same rule, `parts_behind`."""
+        """Where parts start. The kernel has the same rule, `workspace_after`."""
         batch, kv_heads, *_ = self.shape
         count = batch * kv_heads
         return self.factors_at + (count + count % 2) * _FACTOR_BYTES

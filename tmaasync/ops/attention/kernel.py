@@ -445,7 +445,7 @@ def attention_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blockin
 def merge_kernel(tiles: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
     """The kernel that adds up what that one summed over parts of the keys."""
     warps = MERGE_THREADS // _WARP_THREADS
-    return _kernel("attention_merge.cu", tiles, variant, blocking, WARPS=warps)
+    return _kernel("attention_combine.cu", tiles, variant, blocking, WARPS=warps)
 
 
 @functools.cache

@@ -24,7 +24,7 @@ _PARAMETERS = 6  # of attention.cu, that are addresses
 
 
 class SplitLaunch:
-    """A launch of attention.cu, and one of attention_merge.cu behind it.
+    """A launch of attention.cu, and one of attention_combine.cu behind it.
 
     The addresses that it takes are attention.cu's first parameters: those of q, k, v, the output,
     lse or 0, and memory for the parts, which is taken anew for every launch: see `maker_of_parts`.
@@ -90,7 +90,7 @@ def prepared_merge(
     tiles: int,
     arguments: Sequence[object],
 ) -> PreparedLaunch | EmulatedLaunch:
-    """A launch of attention_merge.cu on so many tiles; types, variant and blocking as of both."""
+    """A launch of attention_combine.cu on so many tiles; types, variant and blocking as of both."""
     kernel = merge_kernel(types, variant, blocking)
     launch = kernel.prepare(tiles * blocking.consumers, MERGE_THREADS, arguments, pdl=True)
     launch.release()
@@ -98,7 +98,7 @@ def prepared_merge(
 
 
 def _to_merge(addresses: Sequence[int]) -> Sequence[int]:
-    """The first parameters of attention_merge.cu: the output, lse and the parts."""
+    """The first parameters of attention_combine.cu: the output, lse and the parts."""
     _, _, _, out, lse, *_, parts = addresses
     return out, lse, parts
 

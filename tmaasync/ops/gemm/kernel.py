@@ -6,7 +6,7 @@ import functools
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
-from tmaasync._sources import find_kernel, include_dir, kernels_dir
+from tmaasync._sources import find_kernel, include_dir
 from tmaasync.kernel import Kernel
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._blocking import BLOCK_K_BYTES, Blocking, output_tile
@@ -109,7 +109,7 @@ def gemm_kernel(  # noqa: PLR0913 - what it is compiled for
 def kernel_digest() -> str:
     """A hash of the kernel's source and of every header of ours that it includes."""
     source = find_kernel("gemm.cu")
-    headers = reached(source.read_text(), (include_dir(), kernels_dir()))
+    headers = reached(source.read_text(), (include_dir(), source.parent))
     return digest("".join(map(file_digest, (source, *headers))).encode())
 
 

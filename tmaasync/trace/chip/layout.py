@@ -1,4 +1,7 @@
-"""Layout of the warps' notes in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+"""The records that warps of the chip write to device memory.
+
+``kernels/include/tmaasync/instrument/trace_records.cuh`` has the same structs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ RECORD_DTYPE = np.dtype([(name, "<u4") for name in ("time", "what", "where", "mo
 """``struct TraceRecord``: 16 bytes."""
 
 CLOCKS_DTYPE = np.dtype([("global_ns", "<u8"), ("cycles", "<u8")])
-"""``struct TraceClocks``: both clocks, read at once."""
+"""``struct TraceClocks``: both clocks, one read right after the other."""
 
 WARP_DTYPE = np.dtype(
     [
@@ -48,7 +51,7 @@ BUFFER_DTYPE = np.dtype(
 )
 """``struct TraceBuffer``: 32 bytes."""
 
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28  # 256 MiB
 _SLOT_BYTES = 16
 
 
@@ -82,12 +85,16 @@ class Layout:
 
     @classmethod
     def of(
-        cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
+        cls,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        records_per_warp: int,
+        max_bytes: int = _MAX_BYTES,
     ) -> Layout:
-        """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
+        """All blocks of a grid, or as many as ``max_bytes`` hold, and at least one."""
         warps = -(-math.prod(block) // WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
-        blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
+        blocks = min(math.prod(grid), max(max_bytes // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
 
     @property
