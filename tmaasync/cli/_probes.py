@@ -41,7 +41,7 @@ def _is_installed(package: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The functions that the probes call; by default those of this machine.
+    """The functions that the probes call; by default this machine's.
 
     They raise what the package's own functions of these names raise.
 
@@ -189,11 +189,11 @@ def _compiler(machine: Machine) -> Part:
     try:
         machine.make_library(_CPP20)
     except toolchain.RefusedError as refused:
-        said = (refused.log.splitlines() or ["it does not say why"])[0]
+        reason = (refused.log.splitlines() or ["it gives no reason"])[0]
         return Part(
             name=part.name,
             works=False,
-            found=f"{part.found} compiles no C++20: {said}",
+            found=f"{part.found} compiles no C++20: {reason}",
             remedy="Install g++ 11 or clang++ 14, or name one in CXX.",
         )
     return part

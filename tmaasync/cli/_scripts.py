@@ -21,7 +21,7 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool) -> int:
 
     Args:
         path: Of the script.
-        arguments: What it finds in ``sys.argv`` behind its path.
+        arguments: Its ``sys.argv`` after the path.
         quietly: Whether what it prints goes to stderr, to leave stdout to us.
 
     Raises:

@@ -34,6 +34,6 @@ def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = 
     return made
 
 
-def print_json(told: Mapping[str, Any]) -> None:
+def print_json(facts: Mapping[str, Any]) -> None:
     """One document, on one line."""
-    typer.echo(json.dumps(told))
+    typer.echo(json.dumps(facts))

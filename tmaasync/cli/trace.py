@@ -61,9 +61,9 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     ] = _NOTES,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Python script, and tell of its launches who waits for whom, and for how long.
+    """Run a Python script, and show who waits for whom in its launches, and for how long.
 
-    Launches on NumPy arrays are those of the CPU back end, others those of the GPU.
+    Launches on NumPy arrays run on the CPU back end, others on the GPU.
     """
     picture = _Picture.of(plot, block, between)
     kept, code = _launches(Path(subject), arguments or [], notes, quietly=as_json)
@@ -161,7 +161,7 @@ def _write(option: str, path: Path, write: Any) -> None:
         ) from None
 
 
-# --- what is told -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _facts(summary: Summary) -> dict[str, Any]:
