@@ -270,7 +270,7 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
 
 
 def function_handle(function: int) -> Any:
-    """The driver's handle of a function at this address."""
+    """Return the driver's handle of a function at this address."""
     return bindings.driver().CUfunction(function)
 
 
@@ -302,7 +302,7 @@ def max_active_clusters(function: Any, config: LaunchConfig) -> int:
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:
-    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
+    """Return the sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
 
     Args:
         function: The address of a ``CUfunction``.

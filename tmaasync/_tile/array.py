@@ -53,11 +53,11 @@ class TMATensorTileArray(KernelArgument):
         return len(self._tiles)
 
     def __iter__(self) -> Iterator[MapTile]:
-        """The tiles, as the host wrote them."""
+        """Yield the tiles, as the host wrote them."""
         return iter(self._tiles)
 
     def __getitem__(self, index: int) -> MapTile:
-        """The tile of this number, as the host wrote it; edits of kernels are in `descriptors`."""
+        """Return the tile as the host wrote it; edits by kernels are in `descriptors`."""
         return self._tiles[self._position(index)]
 
     def __setitem__(self, index: int, tile: MapTile) -> None:

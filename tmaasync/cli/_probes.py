@@ -182,7 +182,7 @@ def _cuda_headers(machine: Machine) -> Part:
 
 
 def _compiler(machine: Machine) -> Part:
-    """The compiler of the emulator; a version alone does not say whether C++20 links."""
+    """Return the compiler of the emulator; a version alone does not say whether C++20 links."""
     part = _probe("C++ compiler", lambda: " ".join(machine.compiler_facts()))
     if not part.works:
         return part
@@ -233,7 +233,7 @@ def _cupy(machine: Machine) -> Part:
 
 
 def _optional(name: str, machine: Machine) -> Part:
-    """A library whose arrays are taken; importing it would take seconds."""
+    """Return a library whose arrays are taken; importing it would take seconds."""
     version = machine.version(name)
     found = "not installed; its arrays would be taken" if version is None else version
     return Part(name=name, works=version is not None, found=found, is_needed=False)

@@ -77,7 +77,7 @@ def _exit_code(asked: SystemExit) -> int:
 
 
 def _show(error: Exception, path: Path) -> None:
-    """The traceback from the script on."""
+    """Print the traceback from the script on."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
         frames = frames.tb_next

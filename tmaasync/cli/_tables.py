@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 
 
 def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
-    """A plain table: columns of words on the left, of numbers on the right.
+    """Return a plain table: columns of words on the left, of numbers on the right.
 
     Where no column has a name there is no line of names.
     """

@@ -135,7 +135,7 @@ def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
 
 
 def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
-    """The nearest legal map of the array with its contiguous dimension last, if it has one."""
+    """Return the nearest legal map with the contiguous dimension last, if there is one."""
     order = sorted(range(view.ndim), key=lambda dim: -abs(view.strides_bytes[dim]))
     if len(spec.box_shape) != view.ndim or view.strides_bytes[order[-1]] != view.element.itemsize:
         return None
