@@ -71,7 +71,6 @@ class PinnedMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Make them zeros again."""
         ctypes.memset(self.address, 0, self._size)
 
     def read(self) -> bytes:

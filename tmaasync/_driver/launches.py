@@ -212,7 +212,7 @@ class _Packed:
     __slots__ = ("_stride", "_table", "_words", "pointers")
 
     def __init__(self, words: array[int], stride: int, count: int) -> None:
-        """Pack ``count`` arguments, each ``pitch`` words apart."""
+        """Keep ``count`` packed arguments, ``stride`` words apart."""
         start, _ = words.buffer_info()
         step_bytes = max(1, stride) * _WORD_BYTES
         self._words = words

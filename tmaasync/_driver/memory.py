@@ -37,7 +37,7 @@ def allocate_pinned(device: int, size_bytes: int) -> int:
 
 
 def free_pinned(device: int, address: int) -> None:
-    """Give such memory back."""
+    """Free memory of `allocate_pinned`."""
     with on_device(device):
         bindings.call("cuMemFreeHost", address)
 

@@ -35,5 +35,4 @@ def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = 
 
 
 def print_json(facts: Mapping[str, Any]) -> None:
-    """One document, on one line."""
     typer.echo(json.dumps(facts))

@@ -245,7 +245,6 @@ def _joint_violations(source: ArrayView, destination: ArrayView) -> Iterator[Vio
 
 
 def _held(ends: dict[str, ArrayView], shared_dtype: object) -> Element:
-    """Return the element type in shared memory."""
     held = ends["destination" if "destination" in ends else "source"].element
     if shared_dtype is not None:
         held = element(shared_dtype, argument="shared_dtype")

@@ -100,7 +100,6 @@ def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
 
 
 def _runtime() -> Path:
-    """Return the runtime's library in the cache."""
     files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *_INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
     digests = [(path.name, _compile.file_digest(path)) for path in files]
     options = (
