@@ -34,11 +34,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tmaasync import _arrays, ops
-from tmaasync.ops._plans import Layout
-from tmaasync.ops.attention.arguments import Views
-from tmaasync.ops.attention.kernel import Blocking
-from tmaasync.ops.attention.plan import Plan
-from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops._attention import Attention
+from tmaasync.ops._flash.config import TileConfig
+from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._operation import tile_configs
 
 TOKENS = 16384
 # Relative error of bf16 weights and outputs against float64.
@@ -236,25 +237,33 @@ def sweep(case: Case, rounds: int) -> None:
     arrays = case.arrays()
     is_float8 = case.dtype == torch.float8_e4m3fn
     out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
-    views = Views.of(*arrays, "[batch, positions, heads, head_dim]", may_be_bytes=True)
-    scores = Scores.of(case.head_dim, case.causal, None, None, None)
+    operands = Operands.of(*arrays, "[batch, positions, heads, head_dim]", may_be_float8=True)
     target = _arrays.view(out)
     candidates = {}
     shapes = (SWEEP_FLOAT8 if is_float8 else SWEEP)[case.head_dim]
     for (consumers, block_n), cluster in itertools.product(shapes, (1, 2)):
-        blocking = Blocking(
+        config = TileConfig(
             *(case.head_dim, consumers, block_n),
             cluster=cluster,
             element_bytes=case.dtype.itemsize,
         )
-        plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
+        attend = operation_with(config, operands, target, causal=case.causal)
         name = f"{consumers} x {block_n}, {cluster}"
-        candidates[name] = lambda plan=plan: plan.run(views, target, None, None)
+        candidates[name] = lambda attend=attend: attend.run(operands, target, None, None)
     reference = next(iter(candidates))
     times = race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {name:12s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+
+
+def operation_with(config: TileConfig, operands: Operands, out: Any, *, causal: bool) -> Attention:
+    """Return the operation, which has run once, with this tile config."""
+    scores = Scores.of(operands.q.shape[-1], causal, None, None, None)
+    attend = Attention(operands.layouts, Layout.of(out), scores, has_lse=False)
+    with tile_configs(lambda _: config):
+        attend.run(operands, out, None, None)
+    return attend
 
 
 # --- packed ---------------------------------------------------------------------------------------
@@ -407,16 +416,17 @@ def measure_host() -> dict[str, Any]:
     arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, out = arrays
     ops.attention(q, k, v, out=out)
-    views = Views.of(q, k, v, "[batch, positions, heads, head_dim]")
+    operands = Operands.of(q, k, v, "[batch, positions, heads, head_dim]")
     target = _arrays.view(out)
     scores = Scores.of(64, False, None, None, None)
-    plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False)
-    plan.run(views, target, None, None)
-    launch: Any = plan._launch
+    attend = Attention(operands.layouts, Layout.of(target), scores, has_lse=False)
+    attend.run(operands, target, None, None)
+    bound = attend.bind([view.address for view in (*operands, target)])
     guard = _arrays.guard(arrays)
-    if guard is None:
+    if guard is None or bound is None:
         raise SystemExit("this torch has no guards")
     check, address_of = guard
+    launch = bound[0].bind(bound[1], torch.cuda.current_stream().cuda_stream)
 
     def look_and_launch() -> None:
         if check(*arrays):

@@ -15,7 +15,10 @@ from tmaasync._tile.window import window_of
 from tmaasync.ops import gemm, grouped, ragged
 from tmaasync.ops._blocking import Blocking
 from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops.attention import kernel as attention
+from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.config import TileConfig as FlashConfig
+from tmaasync.ops._flash.config import Variant
+from tmaasync.ops._flash.cost_model import tile_shapes
 from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
 from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
 from tmaasync.ops.gemm.extras import ProductEpilogue
@@ -315,129 +318,121 @@ def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> 
 
 
 def attention_types(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
+    config: FlashConfig, variant: Variant, dtype: Any = np.float16
 ) -> tuple[str, ...]:
-    rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
+    rows = (90, 2 * config.heads_per_tile, config.head_dim)
     shape = rows if variant.is_packed else (3, *rows)
     q, k, v = (_arrays.view(np.zeros(shape, dtype)) for _ in range(3))
     o = q
-    if blocking.element_bytes == 1:
+    if config.element_bytes == 1:
         v = _arrays.view(np.zeros((3, *rows[1:], 96), dtype))
         o = _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
-    make = attention.packed_maps if variant.is_packed else attention.attention_tiles
+    make = flash.packed_maps if variant.is_packed else flash.attention_tiles
     options = (variant.page_size,) if variant.page_size else ()
-    return tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
+    return tuple(tile.cuda_type for tile in make(q, k, v, o, config, *options))
 
 
-def attention_with(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
-) -> Kernel:
-    types = attention_types(blocking, variant, dtype)
-    return attention.attention_kernel(types, variant, blocking)
+def attention_with(config: FlashConfig, variant: Variant, dtype: Any = np.float16) -> Kernel:
+    types = attention_types(config, variant, dtype)
+    return flash.attention_kernel(types, variant, config)
 
 
-PLAIN_ATTENTION = attention.Variant()
-CAUSAL = attention.Variant(has_right=True)
-EVERYTHING = attention.Variant(
-    is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True
-)
+PLAIN_ATTENTION = Variant()
+CAUSAL = Variant(has_right=True)
+EVERYTHING = Variant(is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True)
 
 
-MASKED = attention.Variant(is_packed=True, has_left=True, has_right=True)
+MASKED = Variant(is_packed=True, has_left=True, has_right=True)
 
 
-def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Variant:
+def paged(page_size: int, variant: Variant = MASKED) -> Variant:
     return replace(variant, page_size=page_size)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "variant", "dtype"),
+    ("config", "variant", "dtype"),
     [
-        (attention.Blocking(64, 3, 128), CAUSAL, np.float16),
-        (attention.Blocking(64, 2, 192), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(96, 2, 160), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 2, 176), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128), EVERYTHING, np.float16),
-        (attention.Blocking(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128, 1, 2, splits_keys=True), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(16), ml_dtypes.bfloat16),
-        (attention.Blocking(64, 1, 128, 4, splits_keys=True), EVERYTHING, np.float16),
-        (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
-        (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
-        (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),
-        (attention.Blocking(256, 2, 80), paged(16), ml_dtypes.bfloat16),
+        (FlashConfig(64, 3, 128), CAUSAL, np.float16),
+        (FlashConfig(64, 2, 192), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(96, 2, 160), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 2, 176), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128), EVERYTHING, np.float16),
+        (FlashConfig(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(128, 1, 128, 8, stream_k=True), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128, 1, 2, stream_k=True), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 1, 128, 8, kv_splits=2), paged(16), ml_dtypes.bfloat16),
+        (FlashConfig(64, 1, 128, 4, kv_splits=2), EVERYTHING, np.float16),
+        (FlashConfig(192, 2, 96), MASKED, ml_dtypes.bfloat16),
+        (FlashConfig(256, 2, 64), EVERYTHING, np.float16),
+        (FlashConfig(128, 2, 128), paged(16, EVERYTHING), np.float16),
+        (FlashConfig(256, 2, 80), paged(16), ml_dtypes.bfloat16),
     ],
     ids=str,
 )
-def test_attention_compiles_clean(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any
-) -> None:
-    shape = blocking.consumers, blocking.block_n
-    assert shape in attention.shapes(blocking.head_dim, variant)
+def test_attention_compiles_clean(config: FlashConfig, variant: Variant, dtype: Any) -> None:
+    shape = config.consumers, config.block_n
+    assert shape in tile_shapes(config.head_dim, variant)
 
-    assert_clean(attention_with(blocking, variant, dtype))
+    assert_clean(attention_with(config, variant, dtype))
 
 
 @pytest.mark.parametrize(
-    ("blocking", "variant"),
+    ("config", "variant"),
     [
-        (attention.Blocking(64, 3, 128, element_bytes=1), CAUSAL),
-        (attention.Blocking(128, 3, 128, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(128, 3, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True, element_bytes=1), CAUSAL),
-        (attention.Blocking(128, 3, 128, splits_keys=True, element_bytes=1), CAUSAL),
-        (attention.Blocking(192, 2, 192, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(192, 2, 192, element_bytes=1), attention.Variant(has_softcap=True)),
-        (attention.Blocking(256, 2, 128, element_bytes=1), CAUSAL),
-        (attention.Blocking(256, 2, 128, element_bytes=1), attention.Variant(has_softcap=True)),
+        (FlashConfig(64, 3, 128, element_bytes=1), CAUSAL),
+        (FlashConfig(128, 3, 128, element_bytes=1), PLAIN_ATTENTION),
+        (FlashConfig(128, 3, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
+        (FlashConfig(128, 1, 128, 8, stream_k=True, element_bytes=1), CAUSAL),
+        (FlashConfig(128, 3, 128, stream_k=True, element_bytes=1), CAUSAL),
+        (FlashConfig(192, 2, 192, element_bytes=1), PLAIN_ATTENTION),
+        (FlashConfig(192, 2, 192, element_bytes=1), Variant(has_softcap=True)),
+        (FlashConfig(256, 2, 128, element_bytes=1), CAUSAL),
+        (FlashConfig(256, 2, 128, element_bytes=1), Variant(has_softcap=True)),
     ],
     ids=str,
 )
-def test_attention_of_float8_compiles_clean(
-    blocking: attention.Blocking, variant: attention.Variant
-) -> None:
-    shape = blocking.consumers, blocking.block_n
-    assert shape in attention.shapes(blocking.head_dim, variant, element_bytes=1)
+def test_attention_of_float8_compiles_clean(config: FlashConfig, variant: Variant) -> None:
+    shape = config.consumers, config.block_n
+    assert shape in tile_shapes(config.head_dim, variant, element_bytes=1)
 
-    assert_clean(attention_with(blocking, variant, ml_dtypes.float8_e4m3fn))
-    if blocking.splits_keys:
-        types = attention_types(blocking, variant, ml_dtypes.float8_e4m3fn)
-        assert_clean(attention.merge_kernel(types, variant, blocking))
+    assert_clean(attention_with(config, variant, ml_dtypes.float8_e4m3fn))
+    if config.splits_keys:
+        types = attention_types(config, variant, ml_dtypes.float8_e4m3fn)
+        assert_clean(flash.combine_kernel(types, variant, config))
 
 
-def transposing_with(head_dim: int) -> Kernel:
-    blocking = attention.Blocking(head_dim, 2, 128, element_bytes=1)
+def transpose_with(head_dim: int) -> Kernel:
+    config = FlashConfig(head_dim, 2, 128, element_bytes=1)
     shapes = (1, 96, 2, head_dim), (1, 2, head_dim, 96)
     v, transposed = (_arrays.view(np.zeros(shape, ml_dtypes.float8_e4m3fn)) for shape in shapes)
-    tiles = attention.transposing_tiles(v, transposed, blocking)
-    return attention.transposing_kernel(tuple(tile.cuda_type for tile in tiles), blocking)
+    tiles = flash.transpose_tiles(v, transposed, config)
+    return flash.transpose_kernel(tuple(tile.cuda_type for tile in tiles), config)
 
 
 def test_transposing_values_compiles_clean() -> None:
     for head_dim in (64, 128, 256):
-        assert_clean(transposing_with(head_dim))
+        assert_clean(transpose_with(head_dim))
 
 
 def test_combining_splits_compiles_clean() -> None:
-    with_lse = attention.Variant(has_lse=True)
-    for blocking, variant in (
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), with_lse),
-        (attention.Blocking(256, 2, 80, splits_keys=True), with_lse),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(128)),
-        (attention.Blocking(128, 2, 128, splits_keys=True), PLAIN_ATTENTION),
-        (attention.Blocking(192, 2, 96, splits_keys=True), PLAIN_ATTENTION),
+    with_lse = Variant(has_lse=True)
+    for config, variant in (
+        (FlashConfig(128, 1, 128, 8, stream_k=True), with_lse),
+        (FlashConfig(256, 2, 80, stream_k=True), with_lse),
+        (FlashConfig(128, 1, 128, 8, kv_splits=2), paged(128)),
+        (FlashConfig(128, 2, 128, stream_k=True), PLAIN_ATTENTION),
+        (FlashConfig(192, 2, 96, stream_k=True), PLAIN_ATTENTION),
     ):
-        types = attention_types(blocking, variant)
-        assert_clean(attention.merge_kernel(types, variant, blocking))
+        types = attention_types(config, variant)
+        assert_clean(flash.combine_kernel(types, variant, config))
 
 
 def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
-        assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
+        assert_clean(flash.work_list_kernel(variant, FlashConfig(128, 2, 128)))
 
 
 SERIALISED = """

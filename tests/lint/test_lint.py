@@ -21,7 +21,9 @@ from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops import ragged
 from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.attention import kernel as attention
+from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.config import TileConfig as FlashConfig
+from tmaasync.ops._flash.config import Variant
 from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
 from tmaasync.ops.scaled_gemm import ScaledBlocking
 
@@ -104,7 +106,7 @@ def ragged_with(entry: str) -> Kernel:
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
-SPLIT = attention.Blocking(64, 2, 128, splits_keys=True)
+SPLIT = FlashConfig(64, 2, 128, stream_k=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
     "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
     "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
@@ -121,29 +123,27 @@ SHIPPED: dict[str, Callable[[], Kernel]] = {
     "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
     "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
+        FlashConfig(64, 2, 128), shipped.EVERYTHING, np.float16
     ),
     "attention, pages": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128), attention.Variant(is_packed=True, page_size=16), np.float16
+        FlashConfig(64, 2, 128), Variant(is_packed=True, page_size=16), np.float16
     ),
     "attention, pairs": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
+        FlashConfig(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
     ),
     "attention, keys split": lambda: shipped.attention_with(
         SPLIT, shipped.PLAIN_ATTENTION, np.float16
     ),
     "attention, float8": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128, element_bytes=1),
+        FlashConfig(64, 2, 128, element_bytes=1),
         shipped.CAUSAL,
         ml_dtypes.float8_e4m3fn,
     ),
-    "attention_values": lambda: shipped.transposing_with(128),
-    "attention_combine": lambda: attention.merge_kernel(
+    "attention_values": lambda: shipped.transpose_with(128),
+    "attention_combine": lambda: flash.combine_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),
-    "attention_work": lambda: attention.work_kernel(
-        shipped.EVERYTHING, attention.Blocking(128, 2, 128)
-    ),
+    "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, FlashConfig(128, 2, 128)),
 }
 
 

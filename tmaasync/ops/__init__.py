@@ -1,6 +1,7 @@
 """What most users call: the shipped kernels on arrays, one module per kernel family."""
 
-from tmaasync.ops.attention import attention, varlen_attention
+from tmaasync.ops._attention import attention
+from tmaasync.ops._varlen_attention import varlen_attention
 from tmaasync.ops.conv2d import conv2d
 from tmaasync.ops.copy import copy
 from tmaasync.ops.gemm import matmul

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tmaasync._arrays import ArrayView
-from tmaasync.kernel import Kernel, Launch, backend_of, wait_for_producers
+from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
 from tmaasync.ops._call_cache import Binding, forget
 
-__all__ = ["Operation", "overridden", "shipped_kernel", "tile_configs"]
+__all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_configs"]
 
 
 class Operation:
@@ -61,6 +61,32 @@ class Operation:
         handle = self.backend.stream([view.framework for view in each], stream)
         wait_for_producers(each, handle)
         return handle
+
+
+# --- several launches -------------------------------------------------------------------------
+
+
+class LaunchSequence:
+    """Launches made one after the other in a stream; to the caller they are one launch.
+
+    Each step is a launch and a function that takes its addresses out of those of the call.
+    """
+
+    def __init__(self, *steps: tuple[Launch, Callable[[Any], Sequence[int]]]) -> None:
+        self._steps = steps
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        for launch, own in self._steps:
+            launch.launch_at(own(addresses), stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        calls = tuple(launch.bind(own(addresses), stream) for launch, own in self._steps)
+
+        def call() -> None:
+            for each in calls:
+                each()
+
+        return calls[0] if len(calls) == 1 else call
 
 
 # --- kernels ----------------------------------------------------------------------------------

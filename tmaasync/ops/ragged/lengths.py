@@ -8,12 +8,14 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._ragged.batch import MAX_ROWS, one_of, refuse
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_sums, one_of
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._copies import in_order
-from tmaasync.ragged import running_sums
 
 __all__ = ["Limits", "Sums"]
+
+
+_USUAL_NAMES = BatchNames()
 
 
 class Limits(NamedTuple):
@@ -35,21 +37,38 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(
-        cls, lengths: Any, cu_seqlens: Any, device: int | None, limits: Limits, *, check: bool
+        cls,
+        lengths: Any,
+        cu_seqlens: Any,
+        device: int | None,
+        limits: Limits,
+        *,
+        check: bool,
+        names: BatchNames = _USUAL_NAMES,
     ) -> Sums:
-        """What the caller gave; ``device`` is where the arrays lie.
+        """Check what the caller gave, as far as that needs no wait unless ``check``.
+
+        Args:
+            lengths: Rows of each sequence, or None.
+            cu_seqlens: Their running sums, or None.
+            device: Where the arrays lie.
+            limits: What the arrays allow.
+            check: Whether to read what lies on a device.
+            names: Of the caller's arguments, for error messages.
 
         Raises:
             ArgumentError: Both or neither are given, or they describe no such batch.
         """
         name, values = one_of(lengths, cu_seqlens)
-        view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=name)
+        argument = getattr(names, name)
+        view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=argument)
         is_on_device = view is not None and view.device is not None
         if view is not None and is_on_device:
-            _check_on_device(name, view, device)
+            _check_on_device(argument, view, device, is_sums=name == "cu_seqlens")
         if check or not is_on_device:
             most = MAX_ROWS if limits.max_length is None else limits.max_length
-            sums = running_sums(lengths, cu_seqlens, max_length=most, total_rows=limits.total_rows)
+            total = limits.total_rows
+            sums = checked_sums(lengths, cu_seqlens, max_length=most, total_rows=total, names=names)
             longest = int(np.diff(sums).max(initial=0))
             return cls(name, sums, sums.size - 1, False, int(sums[-1]), longest)
         size = view.shape[0] if view is not None else 0
@@ -90,7 +109,7 @@ class Sums(NamedTuple):
             return sums
 
 
-def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
+def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:
     """What can be checked without reading them."""
     found = []
     if view.device != device:
@@ -102,7 +121,7 @@ def _check_on_device(name: str, view: ArrayView, device: int | None) -> None:
         value = f"{view.element} {view.shape}"
         rule, remedy = "it must be a flat array of integers", "Pass int32 of one dimension"
         found.append(Violation(name, value, rule, remedy))
-    elif view.is_empty and name == "cu_seqlens":
+    elif view.is_empty and is_sums:
         rule = "it has one entry more than there are sequences"
         found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
-    refuse(found)
+    ArgumentError.raise_for(found)

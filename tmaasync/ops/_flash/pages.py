@@ -1,4 +1,4 @@
-"""Keys and values in pages, and the table that says which pages a sequence has."""
+"""The paged KV cache, and the page table that says which pages a sequence has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import on_host
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
-from tmaasync.ops.attention.arguments import Views, reachable, refuse
+from tmaasync.ops._flash.operands import Operands, reachable
 
 __all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
 
@@ -21,13 +21,13 @@ _SWIZZLE_ROWS = 8  # after which a swizzle repeats itself
 
 
 class Pages(NamedTuple):
-    """How pages lie in the arrays of keys and values, and their numbers in the table."""
+    """The layout of the pages in the arrays of keys and values, and of the page table."""
 
     size: int
     """Rows of a page."""
 
     step: int
-    """Rows from one page to the next: more than those of a page, if something lies between."""
+    """Rows from one page to the next: more than ``size`` if something is between them."""
 
     total: int
     """How many pages the arrays have."""
@@ -37,14 +37,14 @@ class Pages(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """The table as the kernel takes it, checked but for what it holds."""
+    """The page table as the kernel takes it, checked but for its entries."""
 
     view: ArrayView
     pages: Pages
 
     @classmethod
-    def of(cls, table: Any, views: Views, batch: int) -> PageTable:
-        """Look at the caller's table, of a batch of so many sequences.
+    def of(cls, table: Any, operands: Operands, batch: int) -> PageTable:
+        """Check the caller's table for a batch of this size.
 
         Raises:
             ArgumentError: Shape, strides or device do not fit, or the pages of k and v do not lie
@@ -57,14 +57,16 @@ class PageTable(NamedTuple):
                 f"page_table holds {view.element}; pages are numbered in int32. Convert it with "
                 "astype."
             )
-        refuse([*_table_violations(view, views.q, batch), *_page_violations(views)])
-        count, size = views.k.shape[:2]
-        step = _page_step(reachable(views.k))
+        ArgumentError.raise_for(
+            [*_table_violations(view, operands.q, batch), *_page_violations(operands)]
+        )
+        count, size = operands.k.shape[:2]
+        step = _page_step(reachable(operands.k))
         return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
 
     @property
-    def most_keys(self) -> int:
-        """Keys for which a sequence has entries in the table."""
+    def max_keys(self) -> int:
+        """Keys of a sequence that the table has entries for."""
         return self.view.shape[1] * self.pages.size
 
     def check_width(self, max_keys: int) -> None:
@@ -73,7 +75,7 @@ class PageTable(NamedTuple):
         Raises:
             ArgumentError: There are too few.
         """
-        if max_keys > self.most_keys:
+        if max_keys > self.max_keys:
             wanted = -(-max_keys // self.pages.size)
             raise ArgumentError(
                 f"page_table.shape[1] is {self.view.shape[1]}; the longest sequence may have "
@@ -85,7 +87,7 @@ class PageTable(NamedTuple):
 def check_pages(
     table: PageTable, queries: npt.NDArray[np.int32], keys: npt.NDArray[np.int32]
 ) -> None:
-    """Check what the table holds, for which a device is waited for.
+    """Check the entries of the table, which waits for a device.
 
     Args:
         table: The table.
@@ -106,13 +108,13 @@ def check_pages(
         rule = f"k has {table.pages.total} pages, numbered from 0{more}"
         remedy = "Pass the numbers of pages that it has"
         argument = f"page_table[{sequence}, {place}]"
-        refuse([Violation(argument, int(entries[sequence, place]), rule, remedy)])
+        ArgumentError.raise_for([Violation(argument, int(entries[sequence, place]), rule, remedy)])
 
 
 def rows_of_pages(view: ArrayView) -> ArrayView:
-    """An array of pages as one of rows; between pages it may have rows of somebody else.
+    """Return an array of pages as one of rows; between pages there may be rows of somebody else.
 
-    Of these the array knows nothing, so that the view must not be compared with it: it is leased.
+    The array knows nothing of these, so the view must not be compared with it: it is leased.
     """
     view = reachable(view)
     count, size, *row = view.shape
@@ -122,7 +124,7 @@ def rows_of_pages(view: ArrayView) -> ArrayView:
 
 
 def _page_step(view: ArrayView) -> int:
-    """Rows from one page to the next, of an array as `reachable` gives it."""
+    """Return the rows from one page to the next, of an array as `reachable` gives it."""
     count, size = view.shape[:2]
     return size if count == 1 else view.strides_bytes[0] // view.strides_bytes[1]
 
@@ -144,8 +146,8 @@ def _table_violations(view: ArrayView, q: ArrayView, batch: int) -> Iterator[Vio
         yield Violation("page_table's first stride", view.strides_bytes[0], rule, "Copy it")
 
 
-def _page_violations(views: Views) -> Iterator[Violation]:
-    count, size = views.k.shape[:2]
+def _page_violations(operands: Operands) -> Iterator[Violation]:
+    count, size = operands.k.shape[:2]
     if size == 0 or size % _SWIZZLE_ROWS:
         rule = f"a page has a multiple of {_SWIZZLE_ROWS} rows, after which TMA's swizzle repeats"
         yield Violation("k.shape[1]", size, rule, "Use pages of 16, 32, 64, 128, ... rows")
@@ -153,12 +155,12 @@ def _page_violations(views: Views) -> Iterator[Violation]:
     if count == 0:
         yield Violation("k.shape[0]", 0, "there is one page or more", "Pass an array with pages")
         return
-    for name, view in views.named[1:]:
+    for name, view in operands.named[1:]:
         page, row = reachable(view).strides_bytes[:2]
         if count > 1 and (page % row or page < size * row):
             rule = f"pages must lie whole rows of {row} bytes apart, {size} or more"
             yield Violation(f"{name}'s stride 0", f"{page} bytes", rule, "Copy the array")
-    steps = [_page_step(reachable(view)) for view in (views.k, views.v)]
+    steps = [_page_step(reachable(view)) for view in (operands.k, operands.v)]
     if steps[0] != steps[1]:
         rule = f"pages of k are {steps[0]} rows apart, and one table serves both"
         remedy = "Copy v so that it lies as k does"

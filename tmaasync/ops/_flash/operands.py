@@ -1,4 +1,4 @@
-"""What attention is given, checked in its own words."""
+"""The operands and the output of attention, checked."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
-from tmaasync.ops._plans import Layout
+from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["Views", "check_output", "reachable", "refuse"]
+__all__ = ["Operands", "check_output", "reachable"]
 
 _TYPES = ("bfloat16", "float16")
-_TYPE_OF_BYTES = "float8_e4m3fn"
-_GRANULE_BYTES = 16
+_FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40
 _MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
 
 
-class Views(NamedTuple):
-    """The operands, their last two dimensions heads and head_dim."""
+class Operands(NamedTuple):
+    """Views of the operands, whose last two dimensions are heads and head_dim."""
 
     q: ArrayView
     k: ArrayView
@@ -36,94 +36,79 @@ class Views(NamedTuple):
         axes: str,
         key_axes: str | None = None,
         *,
-        may_be_bytes: bool = False,
+        may_be_float8: bool = False,
         dtype: object = None,
-    ) -> Views:
-        """Look at the operands and check that they fit each other.
+    ) -> Operands:
+        """Check that the operands fit each other, and return their views.
 
         Args:
             q: The queries.
             k: The keys.
             v: The values.
             axes: The shape, such as ``[rows, heads, head_dim]``.
-            key_axes: That of k and v, if it is another.
-            may_be_bytes: Whether they may be float8_e4m3fn.
-            dtype: Their element type, where they cannot say it.
+            key_axes: The shape of k and v, if it is another.
+            may_be_float8: Whether they may be float8_e4m3fn.
+            dtype: Their element type, where the arrays cannot say it.
 
         Raises:
             ArgumentError: Shapes do not fit; every broken rule.
             ArrayTypeError: A type that the kernel does not have, or two types.
         """
         given = zip("qkv", (q, k, v), strict=True)
-        views = cls(*(_arrays.view(array, dtype=dtype, argument=name) for name, array in given))
+        operands = cls(*(_arrays.view(array, dtype=dtype, argument=name) for name, array in given))
         shapes = (axes, key_axes or axes, key_axes or axes)
-        refuse(
+        ArgumentError.raise_for(
             Violation(f"{name}.shape", view.shape, f"it must be {shape}", "Reshape it")
-            for (name, view), shape in zip(views.named, shapes, strict=True)
+            for (name, view), shape in zip(operands.named, shapes, strict=True)
             if view.ndim != shape.count(",") + 1
         )
-        _check_types(views, (*_TYPES, _TYPE_OF_BYTES) if may_be_bytes else _TYPES)
-        refuse(_shape_violations(views))
-        refuse(one for name, view in views.named for one in reach_violations(name, view))
-        return views
+        _check_types(operands, (*_TYPES, _FLOAT8) if may_be_float8 else _TYPES)
+        ArgumentError.raise_for(_shape_violations(operands))
+        ArgumentError.raise_for(
+            one for name, view in operands.named for one in reach_violations(name, view)
+        )
+        return operands
 
     @property
     def named(self) -> Sequence[tuple[str, ArrayView]]:
-        """With the names of the arguments."""
+        """The views with the names of their arguments."""
         return tuple(zip("qkv", self, strict=True))
 
     @property
-    def are_bytes(self) -> bool:
-        """Whether elements have 8 bits."""
+    def are_float8(self) -> bool:
         return self.q.element.itemsize == 1
 
     @property
     def output_types(self) -> tuple[str, ...]:
-        """What an output may hold; the first unless the caller says another."""
-        return _TYPES if self.are_bytes else (self.q.element.name,)
+        """Element types that an output may have; the first is the default."""
+        return _TYPES if self.are_float8 else (self.q.element.name,)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """What a plan depends on."""
+        """Their layouts as TMA reaches them."""
         return tuple(Layout.of(reachable(view)) for view in self)
 
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """Whose arrays they are."""
-        return tuple(view.framework for view in self)
 
-
-def refuse(violations: Iterator[Violation] | Sequence[Violation]) -> None:
-    """Raise if any rule is broken.
-
-    Raises:
-        ArgumentError: With all of them.
-    """
-    found = list(violations)
-    if found:
-        raise ArgumentError("\n".join(map(str, found)))
-
-
-def _check_types(views: Views, types: Sequence[str]) -> None:
-    for name, view in views.named:
+def _check_types(operands: Operands, types: Sequence[str]) -> None:
+    for name, view in operands.named:
         if view.element.name not in types:
             listed = f"{', '.join(types[:-1])} and {types[-1]}"
             raise ArrayTypeError(
                 f"{name} holds {view.element}; the kernel multiplies {listed}. "
                 "Convert it with astype."
             )
-        if view.element is not views.q.element:
+        if view.element is not operands.q.element:
             raise ArrayTypeError(
-                f"{name} holds {view.element} and q {views.q.element}; the tensor cores take one "
-                "type. Convert one of them."
+                f"{name} holds {view.element} and q {operands.q.element}; the tensor cores take "
+                "one type. Convert one of them."
             )
-    _arrays.common_device(dict(views.named))
+    _arrays.common_device(dict(operands.named))
 
 
-def _shape_violations(views: Views) -> Iterator[Violation]:
-    q, k, v = views
+def _shape_violations(operands: Operands) -> Iterator[Violation]:
+    q, k, v = operands
     heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
-    step = _GRANULE_BYTES // q.element.itemsize
+    step = TMA_ALIGNMENT // q.element.itemsize
     if head_dim % step or not 0 < head_dim <= _MAX_HEAD_DIM:
         rule = f"a head has a multiple of {step} columns, up to {_MAX_HEAD_DIM}"
         padded = min(max(step, -(-head_dim // step) * step), _MAX_HEAD_DIM)
@@ -145,7 +130,7 @@ def _shape_violations(views: Views) -> Iterator[Violation]:
 
 
 def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
-    """Why TMA cannot reach an array as it lies."""
+    """Yield why TMA cannot reach an array as it is."""
     if view.is_empty:
         return
     view = reachable(view)
@@ -153,16 +138,16 @@ def reach_violations(name: str, view: ArrayView) -> Iterator[Violation]:
         rule = "the columns of a head must be contiguous"
         yield Violation(f"{name}'s last stride", view.strides_bytes[-1], rule, "Copy the array")
     for dim, stride in enumerate(view.strides_bytes[:-1]):
-        if not 0 < stride < _MAX_STRIDE_BYTES or stride % _GRANULE_BYTES:
-            rule = f"TMA takes strides of {_GRANULE_BYTES}, 32, ... bytes below 2^40"
+        if not 0 < stride < _MAX_STRIDE_BYTES or stride % TMA_ALIGNMENT:
+            rule = f"TMA takes strides of {TMA_ALIGNMENT}, 32, ... bytes below 2^40"
             yield Violation(f"{name}'s stride {dim}", f"{stride} bytes", rule, "Copy the array")
-    if view.address % _GRANULE_BYTES:
-        rule = f"TMA reads from multiples of {_GRANULE_BYTES} bytes"
+    if view.address % TMA_ALIGNMENT:
+        rule = f"TMA reads from multiples of {TMA_ALIGNMENT} bytes"
         yield Violation(f"{name}'s address", hex(view.address), rule, "Copy the array")
 
 
 def reachable(view: ArrayView) -> ArrayView:
-    """The same array; the stride of a dimension of one element leads nowhere and may be any."""
+    """Return the view with a stride that TMA takes where a dimension has one element."""
     row_bytes = view.shape[-1] * view.element.itemsize
     strides = tuple(
         row_bytes if size == 1 else stride
@@ -171,7 +156,7 @@ def reachable(view: ArrayView) -> ArrayView:
     return view._replace(strides_bytes=(*strides, view.strides_bytes[-1]))
 
 
-def check_output(name: str, out: ArrayView, views: Views) -> None:
+def check_output(name: str, out: ArrayView, operands: Operands) -> None:
     """Check that an output is one for these operands.
 
     Raises:
@@ -180,22 +165,18 @@ def check_output(name: str, out: ArrayView, views: Views) -> None:
         ArrayTypeError: It has another type.
     """
     _arrays.require_writable(out, name)
-    if out.shape != views.q.shape or out.device != views.q.device:
+    if out.shape != operands.q.shape or out.device != operands.q.device:
         raise ArgumentError(
             f"{name} has shape {out.shape} on device {out.device}; the output has shape "
-            f"{views.q.shape} on device {views.q.device}. Pass such an array, or none to get one."
+            f"{operands.q.shape} on device {operands.q.device}. Pass such an array, or none to get "
+            "one."
         )
-    types = views.output_types
+    types = operands.output_types
     if out.element.name not in types:
-        why = "" if views.are_bytes else ", as q does"
+        why = "" if operands.are_float8 else ", as q does"
         raise ArrayTypeError(
             f"{name} holds {out.element}; it must hold {' or '.join(types)}{why}. Pass such an "
             "array."
         )
-    refuse(reach_violations(name, out))
-    for other, view in views.named:
-        if _arrays.may_overlap(out, view):
-            raise ArgumentError(
-                f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order "
-                "of tiles is not defined. Pass an array of its own."
-            )
+    ArgumentError.raise_for(reach_violations(name, out))
+    refuse_overlap(name, out, dict(operands.named))

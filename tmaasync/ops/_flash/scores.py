@@ -1,4 +1,4 @@
-"""What becomes of the scores: scale, mask, softcap; checked, and as the kernel takes it."""
+"""What the scores go through: scale, mask, softcap; checked, and as the kernel takes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["Scores", "positive_violations"]
 
-# Further than any sequence reaches; sums of it and a position fit 32 bits.
+# Further than any sequence reaches; added to a position it fits 32 bits.
 _UNLIMITED = 1 << 28
 
 _LEAVE_OUT = "Leave it out for the default"
@@ -20,10 +20,10 @@ _LOG2_E = math.log2(math.e)
 
 
 class Scores(NamedTuple):
-    """Scale and mask. A position sees ``left`` keys before its own and ``right`` behind it.
+    """Scale and mask. A query sees ``left`` keys before its own and ``right`` after it.
 
-    Position p's own key is p where the mask is aligned top left, else p and the number of keys less
-    that of queries. None is no limit.
+    The own key of query i is key i where the mask is aligned top left; else the last query is
+    aligned with the last key. None is no limit.
     """
 
     scale: float
@@ -52,8 +52,7 @@ class Scores(NamedTuple):
             *_window_violations(window),
             *positive_violations("softcap", softcap, _LEAVE_OUT),
         ]
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(found)
         left, right = (_limit(side) for side in window or (None, None))
         if causal:
             right = 0 if right is None else min(right, 0)
@@ -67,7 +66,7 @@ class Scores(NamedTuple):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Of a score before softcap's tanh, and in the exponent of 2."""
+        """Factors of a score before softcap's tanh, and in the exponent of 2."""
         if self.softcap is None:
             return 1.0, self.scale * _LOG2_E
         return self.scale / self.softcap, self.softcap * _LOG2_E
@@ -84,7 +83,7 @@ def _causal_violations(causal: object) -> Iterator[Violation]:
 
 
 def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
-    """Why a value, unless it is None, is no finite number above 0."""
+    """Yield why a value, unless it is None, is no finite number above 0."""
     if value is None:
         return
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
