@@ -203,7 +203,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
-        (("--emulate",), "emulate is set; it says on what to probe. Pass --probe too"),
+        (("--emulate",), "emulate is set; it chooses where to probe. Pass --probe too"),
         (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
     ],
 )

@@ -125,7 +125,7 @@ class Source:
 
 
 def cache_dir() -> Path:
-    """The folder of compiled kernels, private to its owner (mode 0700).
+    """Return the folder of compiled kernels, private to its owner (mode 0700).
 
     ``TMAASYNC_CACHE_DIR`` names another one.
 
@@ -230,7 +230,7 @@ def load_nvrtc(load: Callable[[], Any]) -> Any:
 
 @functools.cache
 def toolkit_include_dirs() -> tuple[Path, ...]:
-    """The folders of CUDA's own headers, as far as they are installed."""
+    """Return the folders of CUDA's own headers, as far as they are installed."""
     from cuda import pathfinder
 
     found = (pathfinder.find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
@@ -317,7 +317,7 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
-    """A hash of all that the cubin depends on; None where an include names a macro."""
+    """Return a hash of all that the cubin depends on; None where an include names a macro."""
     folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
     try:
         headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
@@ -333,7 +333,7 @@ class ComputedIncludeError(Exception):
 
 
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
-    """Every header that the text reaches and that lies in the folders, in a stable order."""
+    """Return every header that the text reaches and that lies in the folders, in a stable order."""
     found: dict[Path, None] = {}
     pending = list(_existing(_includes(text), folders))
     while pending:
@@ -345,7 +345,7 @@ def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
 
 
 def _includes(text: str) -> tuple[tuple[str, str], ...]:
-    """The files that a text names, and what the preprocessor would have to find out."""
+    """Return the files that a text names, and what the preprocessor would have to find out."""
     return tuple((angled or quoted, macro) for angled, quoted, macro in _INCLUDE.findall(text))
 
 
@@ -360,7 +360,7 @@ def _existing(includes: Iterable[tuple[str, str]], folders: tuple[Path, ...]) ->
 
 
 def digest(data: bytes) -> str:
-    """A hash that names the data."""
+    """Return a hash that names the data."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -418,7 +418,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _load(folder: Path, key: str) -> Program | None:
-    """The cached program; None where there is none or it is not what was written."""
+    """Return the cached program; None where there is none or it is not what was written."""
     path = folder / f"{key}.cubin"
     facts = load_facts(path)
     try:

@@ -46,7 +46,7 @@ class Element:
 
     @property
     def is_exact(self) -> bool:
-        """Compare the tensor map's type with this one: the same, or a carrier of the same width.
+        """True if the tensor map's type is this very type, not a carrier of the same width.
 
         >>> element("bfloat16").is_exact, element("int8").is_exact
         (True, False)

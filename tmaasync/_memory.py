@@ -15,7 +15,7 @@ _ALIGNMENT = 128
 
 
 def placed(device: int | None, data: bytes) -> HostMemory | DeviceMemory:
-    """A copy of the data, at an address that is a multiple of 128; it lives as long as the result.
+    """Return a copy of the data at a multiple of 128; it lives as long as the result.
 
     Args:
         device: The ordinal of the device; None for host memory.
@@ -71,7 +71,6 @@ class PinnedMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Make them zeros again."""
         ctypes.memset(self.address, 0, self._size)
 
     def read(self) -> bytes:

@@ -187,7 +187,7 @@ class WaitingThreads:
         return f"{who}: {self.instruction}"
 
     def _why(self) -> str:
-        """The likely cause, of bytes that do not add up."""
+        """Return the likely cause of missing or surplus bytes."""
         if not self.missing_bytes:
             return ""
         return f" (it expects {self.expected_bytes}, and loads delivered {self.delivered_bytes})"

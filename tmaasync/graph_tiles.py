@@ -168,7 +168,7 @@ class GraphTiles:
 
 
 def _handles(graph: Any) -> tuple[int, int]:
-    """The captured and the executable graph."""
+    """Return the captured and the executable graph."""
     if hasattr(graph, "raw_cuda_graph_exec"):
         try:
             return int(graph.raw_cuda_graph()), int(graph.raw_cuda_graph_exec())
@@ -225,7 +225,7 @@ def _word(data: bytes, offset: int) -> int:
 
 
 def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
-    """The tensor map with which a parameter begins."""
+    """Return the tensor map with which a parameter begins."""
     if len(data) < TENSOR_MAP_BYTES:
         return None
     try:
@@ -247,7 +247,7 @@ def _shifted(data: bytes, offset: int, shift: int) -> bytes:
 
 
 def _moved(tile: KernelArgument, array: object) -> KernelArgument:
-    """The tile over another array, if kernels compiled and launched for the one serve the other."""
+    """Return the tile over another array, if the captured launch can serve it."""
     _check_element(tile, array)
     if isinstance(tile, TMATensorTileArray):
         raise ArgumentError(

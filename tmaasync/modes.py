@@ -134,7 +134,7 @@ class SwizzleMode(_NamedIntEnum):
 
     @classmethod
     def from_swizzle(cls, swizzle: Swizzle) -> SwizzleMode:
-        """The number under which ``wgmma`` knows the swizzle that a tile was loaded with.
+        """Return the number under which ``wgmma`` knows the swizzle that a tile was loaded with.
 
         Raises:
             ValueError: The swizzle exists on sm_100 and later only.

@@ -185,7 +185,7 @@ def render(
     *,
     lines: int = 16,
 ) -> str:
-    """A map of shared memory for the terminal: which 16 bytes of the tile lie where.
+    """Return a map of shared memory for the terminal: which 16 bytes of the tile lie where.
 
     One line per 128 bytes, one cell per 16. A cell names the row of the tile (all sides but the
     last, counted through) and the 16-byte chunk within it.
@@ -232,7 +232,7 @@ def render(
 def _chunks(
     tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int, swizzle: Swizzle
 ) -> Iterator[tuple[int, str]]:
-    """The 16-byte chunks of a tile: where each lies, and its name."""
+    """Yield the 16-byte chunks of a tile: where each lies, and its name."""
     step = max(SWIZZLE_CHUNK_BYTES // itemsize, 1)
     rows = itertools.product(*map(range, tile_shape[:-1]))
     for number, row in enumerate(rows):

@@ -1,7 +1,8 @@
 """Find which tiles of attention.cu spill registers with softcap, as NVRTC compiles them.
 
-Prints every tile of the cost model, and the limits that tmaasync/ops/_flash/h200.toml has; --write
-replaces them there. They are kept and not asked for in a call: that would compile the tiles that
+Prints every tile of the cost model, and the limits; --write lowers those of
+tmaasync/ops/_flash/h200.toml to them. It raises none: an older NVRTC may spill where this one does
+not. Limits are kept and not asked of the compiler in a call: that would compile the tiles that
 spill, too, before the first launch.
 """
 
@@ -55,6 +56,8 @@ def find() -> dict[str, int]:
 def write(limits: dict[str, int]) -> None:
     text = COEFFICIENTS.read_text()
     for name, limit in limits.items():
+        if limit >= getattr(coefficients(), name):
+            continue
         entry = rf"(\[attention\.{name}\]\nvalue = )\d+(.*?\ndate = )[\d-]+"
         found = rf"\g<1>{limit}\g<2>{datetime.date.today().isoformat()}"
         text = re.sub(entry, found, text, count=1, flags=re.DOTALL)
@@ -63,7 +66,7 @@ def write(limits: dict[str, int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace the limits in the file")
+    parser.add_argument("--write", action="store_true", help="lower the limits in the file")
     options = parser.parse_args()
     limits = find()
     print(limits)

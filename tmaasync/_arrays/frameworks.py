@@ -22,7 +22,6 @@ __all__ = [
 
 
 def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> ArrayView:
-    """View a NumPy array."""
     if isinstance(array, np.ma.MaskedArray):
         raise not_an_array(
             array,
@@ -43,7 +42,6 @@ def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> Arr
 
 
 def view_cupy(array: Any, dtype: object, argument: str) -> ArrayView:
-    """View a CuPy array."""
     memory = array.data
     own = array.dtype
     # The look-up alone is the hot path of every cached tile.

@@ -22,7 +22,7 @@ __all__ = [
 
 @functools.cache
 def driver() -> Any:
-    """The driver bindings, initialised.
+    """Return the driver bindings, initialised.
 
     Raises:
         BackendError: There is no driver, or it has no device.
@@ -101,7 +101,7 @@ _FATAL = {
 
 
 def fatal(result: Any) -> DriverError | None:
-    """The error of every call after a kernel died; None for others."""
+    """Return the error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
@@ -128,7 +128,7 @@ def _device_count(bindings: Any) -> int:
 
 
 def driver_version() -> tuple[int, int]:
-    """The newest CUDA that the driver runs.
+    """Return the newest CUDA that the driver runs.
 
     Raises:
         BackendError: There is no driver, or it has no device.

@@ -212,7 +212,7 @@ class _Packed:
     __slots__ = ("_stride", "_table", "_words", "pointers")
 
     def __init__(self, words: array[int], stride: int, count: int) -> None:
-        """Pack ``count`` arguments, each ``pitch`` words apart."""
+        """Keep ``count`` packed arguments, ``stride`` words apart."""
         start, _ = words.buffer_info()
         step_bytes = max(1, stride) * _WORD_BYTES
         self._words = words
@@ -270,7 +270,7 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
 
 
 def function_handle(function: int) -> Any:
-    """The driver's handle of a function at this address."""
+    """Return the driver's handle of a function at this address."""
     return bindings.driver().CUfunction(function)
 
 
@@ -302,7 +302,7 @@ def max_active_clusters(function: Any, config: LaunchConfig) -> int:
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:
-    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
+    """Return the sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
 
     Args:
         function: The address of a ``CUfunction``.

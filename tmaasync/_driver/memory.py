@@ -37,7 +37,7 @@ def allocate_pinned(device: int, size_bytes: int) -> int:
 
 
 def free_pinned(device: int, address: int) -> None:
-    """Give such memory back."""
+    """Free memory of `allocate_pinned`."""
     with on_device(device):
         bindings.call("cuMemFreeHost", address)
 
@@ -85,7 +85,7 @@ def download(device: int, address: int, size_bytes: int) -> bytes:
 
 
 def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
-    """A device-to-device copy by the driver, in stream order."""
+    """Copy from device to device by the driver, in stream order."""
     bindings.call(
         "cuMemcpyDtoDAsync", target, source, size_bytes, bindings.driver().CUstream(stream)
     )

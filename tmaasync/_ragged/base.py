@@ -37,7 +37,7 @@ class RaggedMap(KernelArgument):
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
-        """A struct of ragged.cuh; its shapes leave out the tile's first side, 1."""
+        """Return a struct of ragged.cuh; its shapes leave out the tile's first side, 1."""
         shapes = [
             f"tmaasync::{kind}<{', '.join(map(str, sides[1:]))}>"
             for kind, sides in (("Shape", self._tile.tile_shape), ("Box", self._tile.box_shape))

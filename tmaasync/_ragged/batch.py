@@ -110,7 +110,7 @@ def refuse(violations: list[Violation]) -> None:
 
 
 def _host_integers(values: Any, argument: str) -> _Integers:
-    """The numbers in host memory.
+    """Return the numbers in host memory.
 
     Raises:
         ArgumentError: Not one-dimensional, or no integers.
@@ -151,7 +151,7 @@ def on_host(values: Any, argument: str) -> np.ndarray[Any, Any]:
 
 
 def _first(where: np.ndarray[Any, Any]) -> tuple[int, str] | None:
-    """The first index where a rule is broken, and how many more there are."""
+    """Return the first index where a rule is broken, and how many more there are."""
     (indices,) = np.nonzero(where)
     if indices.size == 0:
         return None

@@ -17,7 +17,7 @@ __all__ = [
 
 
 def address_violations(view: ArrayView) -> Iterator[Violation]:
-    """The array's own address; the map's is as many rows below."""
+    """Check the array's own address; the map's is ``max_length`` rows below."""
     if view.address % TMA_ALIGNMENT:
         rule = f"it must be a multiple of {TMA_ALIGNMENT}"
         remedy = (
@@ -29,7 +29,7 @@ def address_violations(view: ArrayView) -> Iterator[Violation]:
 def window_violations(
     view: ArrayView, dim: int, tile_rows: int, max_length: object
 ) -> Iterator[Violation]:
-    """Coordinates of 32 bits, and an address that is not below 0."""
+    """Check that coordinates fit in 32 bits, and that the map's address is not below 0."""
     if isinstance(max_length, bool) or not hasattr(max_length, "__index__"):
         rule, remedy = "it must be a positive integer", "Pass the rows of the longest sequence"
         yield Violation("max_length", repr(max_length), rule, remedy)
@@ -54,7 +54,7 @@ def window_violations(
 def sequence_violations(
     start: int, length: int, total_rows: int, max_length: int
 ) -> Iterator[Violation]:
-    """A sequence no longer than the window, inside the array."""
+    """Check that a sequence is no longer than the window and inside the array."""
     if not 0 <= length <= max_length:
         rule = f"a sequence of this map has 0 to max_length, {max_length} rows"
         yield Violation("length", length, rule, f"Make the map with max_length={length}")
@@ -64,7 +64,7 @@ def sequence_violations(
 
 
 def row_violations(argument: str, row: int) -> Iterator[Violation]:
-    """A tile may start after the end of a sequence, but not before its start."""
+    """Check that a tile does not start before its sequence; it may start after the end."""
     if row < 0:
         rule = "the rows before a sequence belong to another one"
         yield Violation(argument, row, rule, "Start at 0")

@@ -62,7 +62,7 @@ class KernelArgument:
 
     @property
     def is_current(self) -> bool:
-        """Compare the array's address with the one at the time of its view."""
+        """True if the array is still at its address of the time of the view."""
         return current_address(self._view) == self._view.address
 
     def check_alive(self, argument: str | None = None) -> None:
@@ -189,7 +189,7 @@ class MapTile(KernelArgument, CutSizes):
 
     @property
     def is_current(self) -> bool:
-        """Compare the array's address with the map's."""
+        """True if the array is still at the map's address."""
         seen = fingerprint(self._owner)
         if seen is not None:
             return seen[0] == self._address

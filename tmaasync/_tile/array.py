@@ -53,11 +53,11 @@ class TMATensorTileArray(KernelArgument):
         return len(self._tiles)
 
     def __iter__(self) -> Iterator[MapTile]:
-        """The tiles, as the host wrote them."""
+        """Yield the tiles, as the host wrote them."""
         return iter(self._tiles)
 
     def __getitem__(self, index: int) -> MapTile:
-        """The tile of this number, as the host wrote it; edits of kernels are in `descriptors`."""
+        """Return the tile as the host wrote it; edits by kernels are in `descriptors`."""
         return self._tiles[self._position(index)]
 
     def __setitem__(self, index: int, tile: MapTile) -> None:
@@ -79,7 +79,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def is_aimed_elsewhere(self) -> bool:
-        """Look for maps in which a kernel has left another address than the host wrote."""
+        """True if a kernel has left another address in a map than the host wrote."""
         pairs = zip(self.descriptors, self._tiles, strict=True)
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
 
@@ -116,7 +116,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def is_current(self) -> bool:
-        """Compare every array's address with its map's."""
+        """True if every array is still at its map's address."""
         return all(tile.is_current for tile in self._tiles)
 
     def check_alive(self, argument: str | None = None) -> None:

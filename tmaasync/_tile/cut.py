@@ -80,7 +80,7 @@ class Cut:
         return tuple(side * stride for side, stride in pairs)
 
     def cuda_type(self) -> str:
-        """The tile's type in CUDA C++."""
+        """Return the tile's type in CUDA C++."""
         arguments = [
             self.element.cuda_type,
             cuda_sides("Shape", self.tile_shape),

@@ -21,10 +21,10 @@ _Mode = TypeVar("_Mode", bound=IntEnum)
 
 
 def address(argument: str, text: str) -> int:
-    """A place in memory, as in 4096 or 0x1000.
+    """Parse an address, as in 4096 or 0x1000.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: It is not an address.
     """
     try:
         place = int(text, 0)
@@ -37,7 +37,7 @@ def address(argument: str, text: str) -> int:
 
 
 def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
-    """Numbers between which there is an x or a comma; ``like`` is an example.
+    """Parse numbers separated by x or commas; ``like`` is an example.
 
     Raises:
         ArgumentError: One of them is no integer.
@@ -50,7 +50,7 @@ def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
 
 
 def mode(argument: str, text: str, modes: Sequence[_Mode]) -> _Mode:
-    """A member by its name in any case; ``128B`` stands for ``B128``.
+    """Parse the name of a member in any case; ``128B`` stands for ``B128``.
 
     Raises:
         ArgumentError: There is no such member among the modes.

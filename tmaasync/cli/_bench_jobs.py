@@ -74,7 +74,7 @@ class Request:
 
     @property
     def work(self) -> float:
-        """Operations of a product or of attention; bytes read and written by a copy."""
+        """Operations of a matmul or of attention; bytes read and written by a copy."""
         if self.operation is Operation.COPY:
             return 2.0 * math.prod(self.sides) * self.element.itemsize
         if self.operation is Operation.MATMUL:

@@ -107,12 +107,12 @@ class Layout:
         return self.offsets()[:, :: SWIZZLE_CHUNK_BYTES // self.itemsize]
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks, row by row."""
+        """Yield all chunks, row by row."""
         for (row, number), offset in np.ndenumerate(self.chunk_offsets()):
             yield Chunk(row, number, int(offset))
 
     def accesses(self, how: Access) -> Iterator[list[int]]:
-        """The addresses of the lanes, access by access."""
+        """Yield the addresses of the lanes, access by access."""
         places = self.offsets() if how.by_elements else self.chunk_offsets()
         if how in (Access.COLUMN, Access.COLUMN_CHUNKS):
             for column in places.T:

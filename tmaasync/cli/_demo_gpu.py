@@ -1,4 +1,4 @@
-"""The main job on a Hopper GPU: copies and products through the public API, checked and timed."""
+"""The main job on a Hopper GPU: copies and matmuls through the public API, checked and timed."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
     )
 
 
-# --- products ---------------------------------------------------------------------------------
+# --- matmuls ----------------------------------------------------------------------------------
 
 
 def _product_case(dtype: str, m: int, n: int, k: int) -> Case:

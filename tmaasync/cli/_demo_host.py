@@ -76,7 +76,7 @@ def _described(tile: TMATensorTile) -> str:
 def _decoded(tile: TMATensorTile) -> str:
     spec = TensorMapSpec.decode(tile.descriptor)
     if spec != tile.spec:
-        raise ArgumentError(f"the 128 bytes say {spec}; the tile says {tile.spec}.")
+        raise ArgumentError(f"the 128 bytes decode to {spec}; the tile's spec is {tile.spec}.")
     return repr(spec)
 
 

@@ -41,7 +41,7 @@ def _is_installed(package: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The functions that the probes call; by default those of this machine.
+    """The functions that the probes call; by default this machine's.
 
     They raise what the package's own functions of these names raise.
 
@@ -182,18 +182,18 @@ def _cuda_headers(machine: Machine) -> Part:
 
 
 def _compiler(machine: Machine) -> Part:
-    """The compiler of the emulator; a version alone does not say whether C++20 links."""
+    """Return the compiler of the emulator; a version alone does not say whether C++20 links."""
     part = _probe("C++ compiler", lambda: " ".join(machine.compiler_facts()))
     if not part.works:
         return part
     try:
         machine.make_library(_CPP20)
     except toolchain.RefusedError as refused:
-        said = (refused.log.splitlines() or ["it does not say why"])[0]
+        reason = (refused.log.splitlines() or ["it gives no reason"])[0]
         return Part(
             name=part.name,
             works=False,
-            found=f"{part.found} compiles no C++20: {said}",
+            found=f"{part.found} compiles no C++20: {reason}",
             remedy="Install g++ 11 or clang++ 14, or name one in CXX.",
         )
     return part
@@ -233,7 +233,7 @@ def _cupy(machine: Machine) -> Part:
 
 
 def _optional(name: str, machine: Machine) -> Part:
-    """A library whose arrays are taken; importing it would take seconds."""
+    """Return a library whose arrays are taken; importing it would take seconds."""
     version = machine.version(name)
     found = "not installed; its arrays would be taken" if version is None else version
     return Part(name=name, works=version is not None, found=found, is_needed=False)

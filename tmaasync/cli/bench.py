@@ -1,4 +1,4 @@
-"""``bench``: how fast an operation is on this GPU, beside torch and CuPy."""
+"""``bench``: the speed of an operation on this GPU, next to torch's and CuPy's."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def bench(  # noqa: PLR0913 - the work, and how long to time it
         timings = time_interleaved(
             job.candidates, calls, rounds=rounds, microseconds=gpu.microseconds
         )
-    told = _facts(request, job, timings, gpu.name())
-    told |= {"rounds": rounds, "clocks": clocks.summary()}
+    report = _facts(request, job, timings, gpu.name())
+    report |= {"rounds": rounds, "clocks": clocks.summary()}
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        _show(told)
+        _show(report)
 
 
 def _facts(request: Request, job: Job, timings: Timings[str], gpu: str) -> dict[str, Any]:
@@ -114,26 +114,26 @@ def _spread(ratios: list[float]) -> dict[str, float]:
     return {name: round(ratio, 4) for name, ratio in spread.items()}
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    causal = " causal" if told["causal"] else ""
-    sides = " x ".join(map(str, told["sides"]))
-    title = f"{told['operation']}{causal} {sides} {told['dtype']} on {told['gpu']}"
+    causal = " causal" if report["causal"] else ""
+    sides = " x ".join(map(str, report["sides"]))
+    title = f"{report['operation']}{causal} {sides} {report['dtype']} on {report['gpu']}"
     shown = table(title, ("",), ("time", "rate", "tmaasync is faster by", "least", "most"))
-    for name, facts in told["contestants"].items():
+    for name, facts in report["contestants"].items():
         ratios = facts["tmaasync_is_faster"].values() if name != _OURS else ()
         shown.add_row(
             name,
             f"{facts['microseconds']:.1f} us",
-            f"{facts['rate']:.4g} {told['unit']}",
+            f"{facts['rate']:.4g} {report['unit']}",
             *(f"{ratio:.3f} x" for ratio in ratios),
         )
     console.print(shown)
-    for name, reason in told["absent"].items():
+    for name, reason in report["absent"].items():
         console.print(f"Without {name}: {reason}.")
-    console.print(f"Medians of {told['rounds']} interleaved rounds.")
-    if told["clocks"]:
-        clocks = told["clocks"]
+    console.print(f"Medians of {report['rounds']} interleaved rounds.")
+    if report["clocks"]:
+        clocks = report["clocks"]
         console.print(
             f"SM clock {clocks['sm_mhz_median']:.0f} MHz, never below {clocks['sm_mhz_min']}; "
             f"{clocks['power_w_median']:.0f} W."

@@ -52,7 +52,7 @@ def demo(
         Path, typer.Option("--output", help="The folder for the timeline and the pictures.")
     ] = _OUTPUT,
 ) -> None:
-    """Copy and multiply random arrays on the GPU, check the results and time them beside CuPy's.
+    """Copy and multiply random arrays on the GPU, check the results and time them next to CuPy's.
 
     The same kernels then run on the CPU, looking for races too, and leave a timeline of their warps
     and stages. Without a Hopper GPU that comes after what needs no run: a tile, its 128 bytes, an
@@ -62,23 +62,23 @@ def demo(
     reason = parts.why_no_gpu()
     measured: tuple[Case, ...] = ()
     if reason:
-        told = _host(console, reason, parts.on_host(), as_json)
+        report = _host(console, reason, parts.on_host(), as_json)
     else:
-        told, measured = _gpu(console, parts, as_json)
+        report, measured = _gpu(console, parts, as_json)
     cases: list[EmulatedCase] = []
     no_compiler = parts.why_no_emulator()
     if no_compiler is None or reason:
         cases = _emulate(parts.emulated_jobs, None if reason else parts.repeat_on_gpu)
         pictures = _demo_pictures.save(output)
-        told |= {"emulated": list(map(dataclasses.asdict, cases))}
-        told |= {"pictures": dataclasses.asdict(pictures)}
+        report |= {"emulated": list(map(dataclasses.asdict, cases))}
+        report |= {"pictures": dataclasses.asdict(pictures)}
         if not as_json:
             _show_emulated(console, cases)
             _show_pictures(console, pictures)
     elif not as_json:
         console.print(f"Not on the CPU too: {no_compiler}.", soft_wrap=True)
     if as_json:
-        print_json(told)
+        print_json(report)
     _require_passed((*measured, *cases))
 
 
@@ -114,7 +114,7 @@ def _show_gpu(console: Console, report: GpuReport) -> None:
         shown.add_row(*_cells(case))
     console.print(shown)
     console.print(
-        "x CuPy: speed over CuPy's own copy or product of the same arrays, timed in interleaved "
+        "x CuPy: speed over CuPy's own copy or matmul of the same arrays, timed in interleaved "
         "rounds; -: it has none."
     )
 
@@ -150,7 +150,7 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
         shown.add_row(*_compiled_cells(compiled))
     console.print()
     console.print(shown)
-    console.print("Time is that of this run; a kernel compiled before comes from the cache.")
+    console.print("Times are of this run; a kernel compiled before comes from the cache.")
 
 
 def _emulate(jobs: Sequence[Job], on_gpu: OnGPU | None) -> list[EmulatedCase]:

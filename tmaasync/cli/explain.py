@@ -55,7 +55,7 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
 ) -> None:
     """Explain why TMA cannot move tiles of an array, rule by rule, and what would be legal.
 
-    There need be no such array. Below that it says what loads its tiles as they are.
+    The array need not exist. Below the rules it shows what loads its tiles as they are.
     """
     view = _view(shape, element(dtype), strides, read_address("address", address))
     swizzled = mode("swizzle", swizzle, SWIZZLES)
@@ -80,7 +80,7 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
         _show(Console(highlight=False), view, judged, plan, full)
 
 
-# --- what is asked ----------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------
 
 
 def _view(shape: str, kind: Element, strides: str | None, address: int) -> ArrayView:
@@ -121,11 +121,11 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
     return (*(1 for _ in view.shape[:-2]), *rows, last)
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
-    """All broken rules, that of the innermost stride, which a map does not hold, among them."""
+    """Return all broken rules, also of the innermost stride, which a map does not hold."""
     judged = spec.explain()
     outside = layout_violations(view)
     if not outside:
@@ -135,7 +135,7 @@ def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
 
 
 def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
-    """The nearest legal map of the array with its contiguous dimension last, if it has one."""
+    """Return the nearest legal map with the contiguous dimension last, if there is one."""
     order = sorted(range(view.ndim), key=lambda dim: -abs(view.strides_bytes[dim]))
     if len(spec.box_shape) != view.ndim or view.strides_bytes[order[-1]] != view.element.itemsize:
         return None
@@ -204,5 +204,5 @@ def _show(
 
 
 def _loads(plan: CopyPlan, full: bool) -> str:
-    said = plan.explain()
-    return said if full else said.partition("\n  why not")[0]
+    text = plan.explain()
+    return text if full else text.partition("\n  why not")[0]

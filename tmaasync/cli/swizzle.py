@@ -74,7 +74,7 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     if emulate and not probe:
-        raise ArgumentError("emulate is set; it says on what to probe. Pass --probe too.")
+        raise ArgumentError("emulate is set; it chooses where to probe. Pass --probe too.")
     layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
@@ -88,8 +88,8 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     probed = _probe(layout, chunks, devices, emulate=emulate) if probe else None
     files = _save(layout, chunks, marked, {"svg": svg, "png": png})
     if as_json:
-        told = _facts(layout, chunks, access, cost) | {"files": files}
-        print_json(told if probed is None else told | {"probe": dataclasses.asdict(probed)})
+        report = _facts(layout, chunks, access, cost) | {"files": files}
+        print_json(report if probed is None else report | {"probe": dataclasses.asdict(probed)})
     else:
         _show(layout, chunks, marked, access, cost)
         if probed is not None:
@@ -173,7 +173,7 @@ def _show_probed(probed: _Probed) -> None:
         typer.echo(f"... and {len(probed.wrong) - _MISPLACED_SHOWN} more; --json has all")
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _facts(layout: Layout, chunks: Sequence[Chunk], access: Access, cost: Cost) -> dict[str, Any]:

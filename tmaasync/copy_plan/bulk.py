@@ -19,7 +19,7 @@ _TILE_SOURCE = "PTX ISA, cp.async.bulk, and docs/hardware.md"
 
 
 def bulk(request: Request, refused: list[Refusal]) -> Chosen | None:
-    """A bulk copy, if every tile is contiguous, aligned and inside of the array."""
+    """Return a bulk copy, if every tile is contiguous, aligned and inside of the array."""
     found = [*tma(request)]
     if request.options.cluster_mask:
         rule, remedy = "only a tensor load goes to several CTAs here", "Leave it out"

@@ -203,7 +203,7 @@ def _plan(request: Request) -> CopyPlan:
 
 
 def _ends(source: object, destination: object) -> dict[str, ArrayView]:
-    """The arrays among the two, checked for what no mechanism can."""
+    """Return the arrays among the two, checked for what no mechanism can."""
     named = {"source": source, "destination": destination}
     ends = {
         name: _arrays.view(end, argument=name)
@@ -245,7 +245,6 @@ def _joint_violations(source: ArrayView, destination: ArrayView) -> Iterator[Vio
 
 
 def _held(ends: dict[str, ArrayView], shared_dtype: object) -> Element:
-    """The element type in shared memory."""
     held = ends["destination" if "destination" in ends else "source"].element
     if shared_dtype is not None:
         held = element(shared_dtype, argument="shared_dtype")

@@ -31,7 +31,7 @@ class Touched(NamedTuple):
 
 
 def covering(shape: Sequence[int], sides: Sequence[int]) -> tuple[range, ...]:
-    """Every multiple of the tile's side that lies within the array."""
+    """Return every multiple of the tile's side that lies within the array."""
     return tuple(range(0, extent, side) for extent, side in zip(shape, sides, strict=True))
 
 
@@ -60,7 +60,7 @@ def violations(
 
 
 def normalised(start: object) -> range | None:
-    """A start as an ascending range; None if it is neither an int nor a range."""
+    """Return a start as an ascending range; None if it is neither an int nor a range."""
     if isinstance(start, range):
         return start if start.step > 0 else start[::-1]
     if isinstance(start, bool) or not hasattr(start, "__index__"):
@@ -86,13 +86,13 @@ def touched(places: range, side: int, extent: int, count: int = 1) -> Touched | 
 
 
 def straddling(places: range, side: int, count: int) -> int | None:
-    """A start some vector of which begins before the dimension and ends within it, or None."""
+    """Return a start with a vector that begins before the dimension and ends in it, or None."""
     below = _between(places, 1 - side, -1)
     return next((place for place in below[:2] if place % count), None)
 
 
 def hanging_over(places: range, side: int, extent: int) -> int | None:
-    """A start from which a copy reaches beyond the dimension; None if none does."""
+    """Return a start from which a copy reaches beyond the dimension; None if none does."""
     if places[0] < 0:
         return places[0]
     return places[-1] if places[-1] + side > extent else None

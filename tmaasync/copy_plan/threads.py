@@ -50,7 +50,7 @@ def _by_width(
     request: Request,
     refused: list[Refusal],
 ) -> Chosen | None:
-    """The widest access that every copy of the request allows, or the one that was asked for."""
+    """Return the widest access that every copy of the request allows, or the one asked for."""
     for width in widths:
         found = [*_width_violations(request, width)]
         if not found:

@@ -100,7 +100,6 @@ def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
 
 
 def _runtime() -> Path:
-    """The runtime's library in the cache."""
     files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *_INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
     digests = [(path.name, _compile.file_digest(path)) for path in files]
     options = (
@@ -127,7 +126,7 @@ def _runtime() -> Path:
 
 
 def entry_names(text: str) -> tuple[str, ...]:
-    """The ``__global__`` functions that the text defines.
+    """Return the ``__global__`` functions that the text defines.
 
     >>> entry_names('extern "C" __global__ void __launch_bounds__(32, 1) f(int x) {}')
     ('f',)
@@ -219,7 +218,7 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
 
 
 def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
-    """All that the text reaches; of an include that names a macro, everything in our folders."""
+    """Return the headers that the text reaches; all of our folders for a macro's include."""
     try:
         reached = _compile.reached(whole, folders)
     except _compile.ComputedIncludeError:

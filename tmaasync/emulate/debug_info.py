@@ -63,7 +63,7 @@ class DebugInfo:
         self._lock = threading.Lock()
 
     def frames(self, address: int) -> tuple[Frame, ...]:
-        """The functions that the instruction belongs to, innermost first; none when unknown.
+        """Return the functions that the instruction belongs to, innermost first; none when unknown.
 
         Args:
             address: Counted from where the library is loaded. Of a call that has not returned yet
@@ -122,12 +122,12 @@ class DebugInfo:
 
 @functools.lru_cache
 def debug_info(path: Path) -> DebugInfo:
-    """The debug information of this library, the same object each time."""
+    """Return the debug information of this library, the same object each time."""
     return DebugInfo(path)
 
 
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
-    """The innermost frame in the kernel's own source, or else in no header of this library.
+    """Return the innermost frame in the kernel's own source, or else in no header of this library.
 
     The headers next to the shipped kernels are parts of their source.
     """
@@ -188,7 +188,7 @@ class _Unit:
         return tuple(frames)
 
     def _chain(self, address: int) -> list[DIE]:
-        """The function and the inlined calls that the address is in, outermost first."""
+        """Return the function and the inlined calls that the address is in, outermost first."""
         chain = []
         scope = _function_at(self._functions, address)
         # Looking into each function takes as long as all the rest, and few have any inside.
@@ -269,7 +269,7 @@ class _Unit:
     # --- shared memory -------------------------------------------------------------------------
 
     def shared_layouts(self) -> Iterator[DIE]:
-        """Each ``T`` of a ``dynamic_shared<T>``."""
+        """Yield each ``T`` of a ``dynamic_shared<T>``."""
         for scope in self._unit.get_top_DIE().iter_children():
             if scope.tag != "DW_TAG_namespace" or _name(scope) != "tmaasync":
                 continue
@@ -347,7 +347,7 @@ def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
 
 
 def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
-    """The element, or the members and bases, that have this byte: name, type and start."""
+    """Yield the element, or the members and bases, that have this byte: name, type and start."""
     if kind.tag == "DW_TAG_array_type":
         element = _target(kind, "DW_AT_type")
         flat = offset // _size_bytes(element)
@@ -400,7 +400,7 @@ def _size_bytes(kind: DIE) -> int:
 
 
 def _bare(kind: DIE) -> DIE:
-    """The type without its other names and qualifiers."""
+    """Return the type without its other names and qualifiers."""
     while kind.tag in _SAME_TYPE:
         kind = _target(kind, "DW_AT_type")
     return kind
@@ -435,7 +435,7 @@ def _covers(ranges: _Ranges, address: int) -> bool:
 
 
 def _ranges(die: DIE) -> _Ranges:
-    """The addresses of its code; what lies at 0 the linker has dropped."""
+    """Return the addresses of its code; what lies at 0 the linker has dropped."""
     if "DW_AT_ranges" in die.attributes:
         return tuple((start, end) for start, end in _listed_ranges(die) if start != 0)
     start = _number(die, "DW_AT_low_pc", 0)

@@ -62,7 +62,7 @@ def error_of(
     size: LaunchEstimate,
     report: str,
 ) -> TMAError:
-    """The exception for what the runtime reports of a launch."""
+    """Return the exception for what the runtime reports of a launch."""
     record = json.loads(report)
     if record["kind"] == "memory":
         return LaunchError(

@@ -71,7 +71,7 @@ def _is_struct(array: np.ndarray[Any, Any]) -> bool:
 
 
 def common_device(places: Iterable[Placed]) -> int | None:
-    """The arrays' device; None for host memory, where the emulator runs the kernel."""
+    """Return the arrays' device; None for host memory, where the emulator runs the kernel."""
     devices = {view.device for view in places}
     if len(devices) == 1:
         return next(iter(devices))
@@ -130,7 +130,7 @@ def _may_hide_pointers(arg: object) -> bool:
 def pack(
     kernel: str, parameters: Sequence[Parameter], args: Sequence[object], seen: Sequence[View]
 ) -> list[bytes]:
-    """The bytes of every parameter; ``seen`` is what `views` made of the arguments.
+    """Return the bytes of every parameter; ``seen`` is what `views` made of the arguments.
 
     Raises:
         LaunchError: Number, kind or size of the arguments are not the kernel's.

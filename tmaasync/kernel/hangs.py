@@ -212,7 +212,7 @@ def _threads(record: Any) -> Iterator[int]:
 
 
 def _code(source: Source, file: Path, line: int) -> str | None:
-    """The text of a line of the kernel or of a header; None where it is not found."""
+    """Return the text of a line of the kernel or of a header; None where it is not found."""
     if str(file) == source.name:
         text = source.text
     elif file.is_file():
@@ -227,7 +227,7 @@ def _code(source: Source, file: Path, line: int) -> str | None:
 
 
 def barrier_names(source: Source, kernel: str) -> BarrierName:
-    """The names that the kernel's source has for its dynamic shared memory.
+    """Return the names that the kernel's source has for its dynamic shared memory.
 
     The GPU's compiler keeps none: they come from the same source, compiled for the emulator. None
     if that is impossible, for example without a C++ compiler.

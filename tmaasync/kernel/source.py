@@ -29,7 +29,7 @@ _FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
-    """The text of a source, what to call it, and where its own headers lie."""
+    """Return the text of a source, what to call it, and where its own headers lie."""
     if isinstance(source, str) and "\n" in source:
         return source, "kernel.cu", ()
     path = find_kernel(source)
@@ -68,7 +68,7 @@ def is_debug(asked: bool | None) -> bool:
 
 
 def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | float]) -> str:
-    """The names that the source leaves to the host, in CUDA C++.
+    """Return the names that the source leaves to the host, in CUDA C++.
 
     Raises:
         ArgumentError: A name is no identifier, or a value has no C++ text.
@@ -126,7 +126,7 @@ def _constant(name: str, value: object) -> str:
 
 
 def arch_for(source: Source, capability: tuple[int, int]) -> str:
-    """The architecture to compile a source for, on a device of this compute capability.
+    """Return the architecture to compile a source for, on a device of this compute capability.
 
     Raises:
         BackendError: The device lacks what the source uses.

@@ -121,7 +121,7 @@ class HangWatch:
         return bool(written.any())
 
     def _found(self) -> HangError:
-        """The error of a kernel that has ended; the next launch begins anew."""
+        """Return the error of a kernel that has ended; the next launch begins anew."""
         state = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
         error = self._error(unrecorded(state), has_ended=True)
         self._reset()

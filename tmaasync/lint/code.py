@@ -32,11 +32,11 @@ class Code:
 
     @classmethod
     def of(cls, function: Function, shared: frozenset[str]) -> Code:
-        """The code of one function."""
+        """Return the code of one function."""
         return cls(function, Flow(function), Values(function), shared)
 
     def find(self, wanted: Callable[[Instruction], bool]) -> Iterator[tuple[int, Instruction]]:
-        """The instructions of a kind, with their indices."""
+        """Yield the instructions of a kind, with their indices."""
         for index, instruction in enumerate(self.function.instructions):
             if wanted(instruction):
                 yield index, instruction
@@ -84,14 +84,14 @@ def reads_shared(instruction: Instruction) -> bool:
 
 
 def barrier_operand(instruction: Instruction) -> str | None:
-    """The mbarrier that a bulk copy ends at."""
+    """Return the mbarrier that a bulk copy ends at."""
     if not is_bulk_copy(instruction) or "mbarrier::complete_tx" not in instruction.opcode:
         return None
     return instruction.operands[2 if instruction.has("tensor") else 3]
 
 
 def map_operand(instruction: Instruction) -> str | None:
-    """The tensor map that a bulk copy or prefetch goes through."""
+    """Return the tensor map that a bulk copy or prefetch goes through."""
     if not instruction.opcode.startswith(("cp.async.bulk.", "cp.reduce.async.bulk.")):
         return None
     if not instruction.has("tensor"):

@@ -39,7 +39,7 @@ _RULES = {
 
 
 def advice(code: Code, log: str) -> Iterator[Finding]:
-    """The assembler's numbered remarks on this kernel."""
+    """Yield the assembler's numbered remarks on this kernel."""
     for line in log.splitlines():
         remark = _NUMBERED.search(line)
         if remark is None:
@@ -55,7 +55,7 @@ def advice(code: Code, log: str) -> Iterator[Finding]:
 
 
 def _meant(code: Code, opcode: str, remark: str) -> Instruction | None:
-    """The instruction of this kind that a remark is about: the last up to its line of the PTX."""
+    """Return the instruction that a remark is about: the last of its kind up to its line."""
     own = [one for _, one in code.find(lambda one: one.opcode.startswith(opcode))]
     line = _IN_LINE.search(remark)
     before = [one for one in own if line is not None and one.line <= int(line[1])]

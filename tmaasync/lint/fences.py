@@ -40,7 +40,7 @@ def unfenced_stores(code: Code) -> Iterator[Finding]:
 
 
 def unfenced_barriers(code: Code) -> Iterator[Finding]:
-    """A load that ends at a barrier, and no fence on any way from the barrier's init to it."""
+    """Find loads that end at a barrier, without a fence after the barrier's init."""
     if code.calls:
         return
     fences = _fences(code, _publishes_init)
@@ -94,7 +94,7 @@ def _publishes_init(instruction: Instruction) -> bool:
 
 
 def _symbols(code: Code, operand: str) -> set[str]:
-    """The shared variables that an address is made from."""
+    """Return the shared variables that an address is made from."""
     sources, _ = code.values.origins(code.values.base(operand))
     return sources & code.shared
 

@@ -39,7 +39,7 @@ class Flow:
                 self._leaders[follower].append(number)
 
     def block_of(self, index: int) -> int:
-        """The block that an instruction lies in."""
+        """Return the block that an instruction lies in."""
         return self._block_of[index]
 
     def reached(
@@ -49,7 +49,7 @@ class Flow:
         stops: Callable[[Instruction], bool] = lambda _: False,
         forward_only: bool = False,
     ) -> Iterator[int]:
-        """The instructions that may run after this one, each once.
+        """Yield the instructions that may run after this one, each once.
 
         Args:
             start: The index of an instruction.
@@ -74,7 +74,7 @@ class Flow:
                         pending.append((follower, self.blocks[follower].start))
 
     def blocks_before(self, block: int, avoiding: int | None = None) -> set[int]:
-        """The blocks from which a path leads to this one, itself included.
+        """Return the blocks from which a path leads to this one, itself included.
 
         Args:
             block: The one that the paths lead to.

@@ -15,7 +15,7 @@ UNFENCED = "map-without-acquire"
 
 
 def local_maps(code: Code) -> Iterator[Finding]:
-    """A map that the compiler copied to local memory, as it does with a plain parameter."""
+    """Find maps that the compiler copied to local memory, as it does with plain parameters."""
     for _, copy in code.find(_uses_map):
         if _space(code, copy) == "local":
             yield code.finding(
@@ -29,7 +29,7 @@ def local_maps(code: Code) -> Iterator[Finding]:
 
 
 def unfenced_maps(code: Code) -> Iterator[Finding]:
-    """A map in global memory that no acquire comes before."""
+    """Find maps in global memory without an acquire before the copy."""
     if code.calls:
         return
     fenced = {index for start, _ in code.find(_is_acquire) for index in code.flow.reached(start)}

@@ -81,7 +81,7 @@ class Function:
     labels: dict[tuple[str, int], int]
 
     def target(self, branch: Instruction, label: str) -> int:
-        """The index of the instruction that a branch to this label leads to."""
+        """Return the index of the first instruction after this label."""
         for scope in reversed(branch.scopes):
             if (label, scope) in self.labels:
                 return self.labels[label, scope]
@@ -89,12 +89,12 @@ class Function:
 
 
 def shared_symbols(ptx: str) -> frozenset[str]:
-    """The names of all variables in shared memory."""
+    """Return the names of all variables in shared memory."""
     return frozenset(_SHARED.findall(_COMMENT.sub("", ptx)))
 
 
 def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
-    """Every ``__global__`` function.
+    """Yield every ``__global__`` function.
 
     An instruction's place is its innermost source line in a file that lies in no hidden folder.
     """
@@ -179,7 +179,7 @@ class _Body:
             self._instructions.append(self._instruction(statement))
 
     def _declare(self, names: str) -> None:
-        """A register of an inner scope hides one of the same name, so it gets a name of its own."""
+        """Rename registers of inner scopes, which hide others of the same name."""
         if len(self._scopes) > 1:
             for name in _NAME.findall(names):
                 self._renamed[-1][name] = f"{name}#{self._scopes[-1]}"
@@ -220,7 +220,7 @@ def _names(operand: str) -> list[str]:
 
 
 def _split(operands: str) -> Iterator[str]:
-    """The operands at the commas that no bracket encloses."""
+    """Yield the operands at the commas that no bracket encloses."""
     depth, start = 0, 0
     for index, letter in enumerate(operands):
         if letter in "[{(":

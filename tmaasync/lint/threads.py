@@ -15,7 +15,7 @@ PENDING = "exit-with-stores-pending"
 
 
 def copies_by_all(code: Code) -> Iterator[Finding]:
-    """A bulk copy that nothing keeps any thread of the block from."""
+    """Find bulk copies that every thread of the block issues."""
     if code.calls or _is_for_one_thread(code):
         return
     for index, copy in code.find(is_bulk_copy):
@@ -31,7 +31,7 @@ def copies_by_all(code: Code) -> Iterator[Finding]:
 
 
 def pending_groups(code: Code) -> Iterator[Finding]:
-    """A bulk store that the kernel may end before."""
+    """Find bulk stores that the kernel's end may precede."""
     if code.calls:
         return
     for index, store in code.find(is_store):

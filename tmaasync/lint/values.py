@@ -93,7 +93,7 @@ class Values:
         return self._written(name, writers[0], depth + 1)
 
     def _written(self, name: str, writer: Instruction, depth: int) -> Address:
-        """The sum that the only writer of a register leaves there."""
+        """Return the sum that the only writer of a register leaves there."""
         kind, terms = writer.opcode.split(".")[0], writer.operands[1:]
         if writer.has("hi"):
             return Address(frozenset({name}), 0)
@@ -110,7 +110,7 @@ class Values:
         return Address(frozenset({name}), 0)
 
     def _start_of_loop(self, name: str, writers: list[Instruction], depth: int) -> Address:
-        """A pointer that a loop moves on: where it starts, plus what the loop adds."""
+        """Return a pointer that a loop moves on: where it starts, plus what the loop adds."""
         itself = Address(frozenset({name}), 0)
         starts = [one for one in writers if not self._depends_on(one, name)]
         if len(starts) != 1:

@@ -48,7 +48,7 @@ class _Run:
     bias: int = 0
 
     def pack(self, *values: int) -> int:
-        """The values in their places."""
+        """Return the values in their places."""
         mask = (1 << self.width) - 1
         return sum(
             ((value - self.bias) & mask) << (self.bit + index * self.width)
@@ -56,7 +56,7 @@ class _Run:
         )
 
     def unpack(self, bits: int, count: int = 1) -> tuple[int, ...]:
-        """The values in these places."""
+        """Return the values in these places."""
         mask = (1 << self.width) - 1
         return tuple(
             ((bits >> (self.bit + index * self.width)) & mask) + self.bias for index in range(count)

@@ -139,7 +139,7 @@ current_collector: CollectorOf = _COLLECTOR.get
 
 
 def load(path: str | Path) -> Collector:
-    """The launches of a file that `save` wrote.
+    """Return the launches of a file that `save` wrote.
 
     Raises:
         ArgumentError: There is no such file, or it is another one.

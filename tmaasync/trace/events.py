@@ -65,7 +65,7 @@ class EventKind(enum.IntEnum):
 
     @classmethod
     def of(cls, kind: EventKind | str) -> EventKind:
-        """The kind of this name, in either case.
+        """Return the kind of this name, in either case.
 
         >>> EventKind.of("load_landed").name
         'LOAD_LANDED'
@@ -118,7 +118,7 @@ class Event:
 
 
 def offset_name(offset: int) -> str:
-    """The name of an offset of which nothing is known.
+    """Return the name of an offset of which nothing is known.
 
     >>> offset_name(4096)
     'offset 4096'
@@ -131,7 +131,7 @@ def readable(
     block_of: Callable[[int, int], tuple[int, int, int]],
     name_of: NameOf,
 ) -> Event:
-    """The event of one record."""
+    """Return the event of one record."""
     fields = {name: int(record[name]) for name in EVENT_DTYPE.names or ()}
     kind = EventKind(fields["kind"])
     barrier, phase = _unless(fields["barrier"], NOTHING), fields["phase"]

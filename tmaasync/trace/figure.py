@@ -63,7 +63,7 @@ def draw(
     path: Path | None,
     between: tuple[int, int] | None = None,
 ) -> Figure:
-    """The figure of one block, or of a part of its time, written if there is a path."""
+    """Return the figure of one block, or of a part of its time, written if there is a path."""
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
         picture = _Picture.of(trace, block, between)
         figure = picture.figure()
@@ -300,7 +300,7 @@ def _stage_bars(place: int, ring: Ring, index: int, begin: int, end: int) -> Ite
 
 
 def _fitting(bars: Iterable[_Bar], pixels_per_step: float) -> Iterator[tuple[_Bar, str]]:
-    """Each bar with the first of its labels that has room in it."""
+    """Yield each bar with the first of its labels that has room in it."""
     labelled = 0
     for bar in bars:
         room = (bar.end - bar.begin) * pixels_per_step / _CHARACTER_PIXELS
@@ -320,7 +320,7 @@ def _stage_name(ring: Ring, index: int) -> str:
 
 
 def _height(rows: float) -> float:
-    """The usual height, less where few rows would be fat, more where many would be thin."""
+    """Return the usual height, less where few rows would be fat, more where many would be thin."""
     margins = _ABOVE + _BETWEEN + _BELOW
     thin, fat = (margins + rows * inches for inches in _ROW_INCHES)
     return round(min(fat, max(_USUAL_INCHES, thin)) * _DPI) / _DPI

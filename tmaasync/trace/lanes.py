@@ -234,7 +234,7 @@ def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
 
 
 def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
-    """Every wgmma until it has run, every store until its buffer has been read.
+    """Yield every wgmma until it has run, every store until its buffer has been read.
 
     Stores of the chip are left out if no wait saw when they were read.
     """
@@ -252,7 +252,7 @@ def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tupl
 
 
 def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
-    """Each wgmma with the four warps of its warpgroup, each store with its warp."""
+    """Yield each wgmma with the four warps of its warpgroup, each store with its warp."""
     seen: set[tuple[int, int]] = set()
     for record in events[np.isin(events["kind"], (EventKind.MMA_ISSUED, EventKind.STORE_ISSUED))]:
         warp, sequence = int(record["thread"]) // WARP_THREADS, int(record["sequence"])

@@ -26,7 +26,7 @@ _MICROSECONDS = {"step": 1, "ns": 1e-3}
 
 
 def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
-    """The JSON object of the launches, one after the other in time."""
+    """Return the JSON object of the launches, one after the other in time."""
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
     began: float = 0

@@ -125,7 +125,7 @@ class _History:
     stores: list[tuple[int, int]] = field(default_factory=list)
 
     def spans(self, end: int) -> Iterator[StageSpan]:
-        """Every phase as filling, full, being read."""
+        """Yield every phase as filling, full, being read."""
         begins = self._begins(end)
         for (phase, begin), (_, following) in zip(begins, (*begins[1:], (0, end)), strict=True):
             is_unseen = phase in self.waited and phase not in self.completed
@@ -297,7 +297,7 @@ def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_Histor
 
 
 def _ring_name(group: list[_History], number: int, name_of: NameOf) -> str:
-    """The array of full barriers by its name, or the only barrier, or a number."""
+    """Return the array of full barriers by its name, or the only barrier, or a number."""
     name = name_of(group[0].full)
     if name == offset_name(group[0].full):
         return f"ring {number}"

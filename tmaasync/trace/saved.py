@@ -48,7 +48,7 @@ def _facts_of(trace: LaunchEvents) -> dict[str, Any]:
 
 
 def arguments_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the `Trace` with these facts; raises one of `BROKEN` if they are not."""
+    """Return the `Trace` arguments of these facts; raises one of `BROKEN` for other JSON."""
     names = {int(offset): str(name) for offset, name in facts["names"].items()}
     raw = zlib.decompress(base64.b64decode(facts["events"], validate=True))
     return {

@@ -78,7 +78,7 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
 
 
 def find_spans(trace: LaunchEvents) -> Spans:
-    """The waits of all warps, and their wgmma and stores."""
+    """Return the waits of all warps, and their wgmma and stores."""
     events = trace.events
     threads = events[events["thread"] != NOBODY]
     waits = _waits(events, threads)

@@ -184,7 +184,7 @@ def _shares(
 def _whom(
     trace: LaunchEvents, activity: Activity, offsets: list[int], names: _Names
 ) -> tuple[str, ...]:
-    """The roles that arrive on mbarriers."""
+    """Return the roles that arrive on mbarriers."""
     if activity in _MEETINGS or offsets == [NOTHING]:
         return ()
     events = trace.events

@@ -31,7 +31,7 @@ class MatrixDescriptor:
     swizzle: Swizzle
 
     def encode(self) -> int:
-        """The descriptor as an integer.
+        """Return the descriptor as an integer.
 
         Raises:
             ArgumentError: A field is no multiple of 16 or too large, or sm_90 lacks the swizzle.
@@ -48,7 +48,7 @@ class MatrixDescriptor:
 
 
 def increase_descriptor_offset(descriptor: int, offset_bytes: int) -> int:
-    """The descriptor of the same operand, this many bytes further on in shared memory.
+    """Return the descriptor of the same operand, this many bytes further on in shared memory.
 
     Raises:
         ArgumentError: The offset is no multiple of 16, or the address leaves its 14 bits.

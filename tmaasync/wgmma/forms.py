@@ -114,7 +114,7 @@ class MmaForm:
         return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // WARPGROUP_THREADS
 
     def instruction(self, n: int) -> str:
-        """The instruction's name with shape and types.
+        """Return the instruction's name with shape and types.
 
         >>> mma_form("bfloat16").instruction(128)
         'wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16'

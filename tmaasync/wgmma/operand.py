@@ -86,7 +86,7 @@ class WGMMADescriptorParams:
         return panel * self.panel_bytes + row * span + within * self.elems_in_bytes
 
     def descriptor(self, address: int, step: int = 0, first: int = 0) -> MatrixDescriptor:
-        """The descriptor of one instruction's operand.
+        """Return the descriptor of one instruction's operand.
 
         Args:
             address: Shared-memory address of the buffer in bytes.

@@ -26,7 +26,7 @@ inline void check_nothing_lands(Fiber& fiber) {
             fiber.cluster->fail(
                 fiber, "the CTA ends while TMA still copies its " +
                            shared_at(flight.source_offset) +
-                           " to another CTA. Let the receiver tell that the bytes have landed: "
+                           " to another CTA. Let the receiver signal that the bytes have landed: "
                            "cluster_sync() at the end, after its wait"
             );
         }
@@ -56,7 +56,7 @@ inline void check_no_bytes_missing(Fiber& fiber) {
     }
 }
 
-// A load that nobody waited for is one that nobody may read, and might not have landed yet.
+// A load that no thread waited for might not have landed yet, and no thread may read it.
 inline void check_loads_were_awaited(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
@@ -68,7 +68,7 @@ inline void check_loads_were_awaited(Fiber& fiber) {
     }
 }
 
-// Nobody can go on. A waiter whose barrier is gone waits for what can never come.
+// No thread can proceed. A waiter whose barrier is gone waits for what can never come.
 inline void Cluster::give_up() {
     failure_.kind = Failure::Kind::kDeadlock;
     for (const Fiber& fiber : fibers_) {

@@ -172,7 +172,7 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
 inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
     return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
            std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
-           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init says";
+           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init declares";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -246,10 +246,11 @@ inline void observe(Mbarrier& barrier) {
 inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
     fiber.cluster->fail(
-        fiber, barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
-                   " while this thread was still waiting for phase " + std::to_string(awaited) +
-                   ", which its parity cannot tell apart any more. Let whoever completes a phase "
-                   "wait for every reader of the one before, on an empty barrier say"
+        fiber,
+        barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
+            " while this thread was still waiting for phase " + std::to_string(awaited) +
+            ", which its parity does not distinguish any more. Let whoever completes a phase "
+            "wait for every reader of the one before, on an empty barrier say"
     );
 }
 

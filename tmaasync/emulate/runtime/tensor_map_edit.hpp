@@ -91,7 +91,7 @@ inline void replace_interleave(void* map, uint64_t layout) {
     set_map_bits(map, 75, 2, layout);
 }
 
-// Measured: the word that says after how many bytes the pattern repeats stays as it was.
+// Measured: the word with the bytes after which the pattern repeats stays as it was.
 inline void replace_swizzle(void* map, uint64_t mode) {
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);

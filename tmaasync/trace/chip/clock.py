@@ -28,7 +28,7 @@ class ChipClock:
 
     @classmethod
     def of(cls, warps: _Array, usual_cycle_ns: float) -> ChipClock:
-        """The clock that fits what the warps (`WARP_DTYPE`) read.
+        """Return the clock that fits what the warps (`WARP_DTYPE`) read.
 
         Args:
             warps: The warps that noted anything.
@@ -74,7 +74,7 @@ def _slope(cycles: _Array, times: _Array, which: _Array, usual: float) -> float:
 
 
 def cycles_of(records: _Array, warps: _Array) -> _Array:
-    """The 64-bit cycle of every record, from the low 32 bits that each one has.
+    """Return the 64-bit cycle of every record, from the low 32 bits that each one has.
 
     Args:
         records: `RECORD_DTYPE`, one row per warp.

@@ -29,7 +29,7 @@ class ChipLaunch:
 
 
 def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float) -> Trace:
-    """The trace of a launch on the chip.
+    """Return the trace of a launch on the chip.
 
     Args:
         raw: All of the device memory that ``layout`` describes.

@@ -27,7 +27,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def events_of(notes: Notes) -> _Array:
-    """The events, an array of `EVENT_DTYPE`; times are whole nanoseconds."""
+    """Return the events, an array of `EVENT_DTYPE`; times are whole nanoseconds."""
     log = _Log(notes)
     log.add_barriers()
     log.add_loads()

@@ -91,7 +91,7 @@ class Layout:
         records_per_warp: int,
         max_bytes: int = _MAX_BYTES,
     ) -> Layout:
-        """All blocks of a grid, or as many as ``max_bytes`` hold, and at least one."""
+        """Return all blocks of a grid, or as many as ``max_bytes`` hold, and at least one."""
         warps = -(-math.prod(block) // WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
         blocks = min(math.prod(grid), max(max_bytes // block_bytes, 1))

@@ -65,7 +65,7 @@ def _numbered(notes: Notes, chosen: _Array, threads: int) -> tuple[int, _Array]:
 
 
 def _within(total: _Array, is_one: _Array, warp: _Array) -> _Array:
-    """A running total, begun anew with every warp."""
+    """Return a running total, begun anew with every warp."""
     if not len(total):
         return total
     first = np.flatnonzero(np.append(True, warp[1:] != warp[:-1]))

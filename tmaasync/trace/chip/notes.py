@@ -84,7 +84,7 @@ _NAMED = (RecordKind.NAMED_ARRIVE, RecordKind.NAMED_WAIT)
 def read(
     raw: bytes, layout: Layout, places: Places, shared_bytes: int, usual_cycle_ns: float
 ) -> tuple[Notes, int]:
-    """The notes of a launch, and how many are left out.
+    """Return the notes of a launch, and how many are left out.
 
     Where a warp had no room for more, what the rest of its cluster did afterwards is left out too:
     it would not fit together. Times start at the first note.

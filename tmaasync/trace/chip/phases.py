@@ -36,7 +36,7 @@ class Barrier:
 
 
 def barriers(notes: Notes) -> Iterator[Barrier]:
-    """Every barrier that anything is noted of."""
+    """Yield every barrier that anything is noted of."""
     kinds = (RecordKind.INIT, *_ARRIVALS, RecordKind.WAIT, RecordKind.LOAD)
     mine = np.flatnonzero(np.isin(notes.kind, kinds))
     if not len(mine):
@@ -79,7 +79,7 @@ def _arrivals(notes: Notes, group: _Array) -> tuple[_Array, _Array]:
 
 
 def phases_of(notes: Notes, barrier: Barrier) -> _Array:
-    """The phase of each of the barrier's notes; -1 is the one before phase 0.
+    """Return the phase of each of the barrier's notes; -1 is the one before phase 0.
 
     An arrival belongs to the current phase, a load to the phase whose bytes were announced last,
     a wait to the latest phase of its parity that had its arrivals when the wait ended.
@@ -97,7 +97,7 @@ def phases_of(notes: Notes, barrier: Barrier) -> _Array:
 
 
 def _announced(kinds: _Array, times: _Array, under_way: _Array) -> _Array:
-    """The phase of the last announcement before each time; 0 where there is none."""
+    """Return the phase of the last announcement before each time; 0 where there is none."""
     expects = np.flatnonzero(kinds == RecordKind.EXPECT)
     if not len(expects):
         return np.zeros(len(kinds), np.int64)

@@ -57,7 +57,7 @@ class _Thread:
 
 
 def follow_stores(notes: Notes, first_sequence: int) -> StoreLog:
-    """The stores and reductions of every thread."""
+    """Return the stores and reductions of every thread."""
     log, threads = StoreLog(), dict[tuple[int, int, int], _Thread]()
     sequence = first_sequence
     for note, key, kind, number in _walk(notes, _STORES):
