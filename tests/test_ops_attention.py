@@ -11,13 +11,17 @@ import pytest
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync._arrays import view
 from tmaasync.ops._attention import Attention
-from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
+from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scale
+from tmaasync.ops._flash.launches import (
+    AttentionArguments,
+    CombineArguments,
+    TransposeArguments,
+)
 from tmaasync.ops._flash.operands import Operands
 from tmaasync.ops._flash.schedule import lpt_schedule
 from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.work_list import Batch
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import LaunchSequence
 from tmaasync.ops._sequence_lengths import Sums
@@ -187,6 +191,12 @@ def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
         ops.varlen_attention(packed, packed, packed, [0, 5, 12])
 
 
+def taken(parameters: Any, last: str, addresses: Any) -> tuple[int, ...]:
+    """What a launch takes for its parameters up to the last."""
+    names = parameters._fields
+    return tuple(getattr(addresses, name) for name in names[: names.index(last) + 1])
+
+
 @pytest.mark.parametrize("has_lse", [False, True])
 def test_launches_of_float8_share_a_workspace(has_lse: bool) -> None:
     q, k = (np.zeros((*shape[:3], 64), ml_dtypes.float8_e4m3fn) for shape in (Q.shape, K.shape))
@@ -204,9 +214,21 @@ def test_launches_of_float8_share_a_workspace(has_lse: bool) -> None:
     partials = descales + 4 * 8
     lse = at["lse"] if has_lse else 0
     scales_at = (0, at["scale_k"], at["scale_v"])
-    assert addresses.to_transpose() == (at["v"], values, descales, *scales_at)
-    assert addresses.to_attend() == (at["q"], at["k"], values, at["out"], lse, descales)
-    assert addresses.to_combine() == (at["out"], lse, partials)
+    assert taken(TransposeArguments, "scale_v", addresses) == (
+        at["v"],
+        values,
+        descales,
+        *scales_at,
+    )
+    assert taken(AttentionArguments, "memory", addresses) == (
+        at["q"],
+        at["k"],
+        values,
+        at["out"],
+        lse,
+        descales,
+    )
+    assert taken(CombineArguments, "partials", addresses) == (at["out"], lse, partials)
 
 
 @pytest.mark.parametrize(("batch", "kv_heads"), [(1, 1), (3, 5), (2, 2)])
@@ -230,8 +252,12 @@ def test_launches_of_split_keys_share_a_workspace(has_lse: bool) -> None:
     assert bound is not None
     addresses: Any = bound[1]
     lse = at["lse"] if has_lse else 0
-    assert addresses.to_attend() == (*(at[name] for name in names[:4]), lse, at["workspace"])
-    assert addresses.to_combine() == (at["out"], lse, at["workspace"])
+    assert taken(AttentionArguments, "memory", addresses) == (
+        *(at[name] for name in names[:4]),
+        lse,
+        at["workspace"],
+    )
+    assert taken(CombineArguments, "partials", addresses) == (at["out"], lse, at["workspace"])
 
 
 def test_every_broken_rule_is_named() -> None:

@@ -17,10 +17,11 @@ from tmaasync import _arrays, ops
 from tmaasync.errors import ArgumentError
 from tmaasync.ops import _varlen_attention
 from tmaasync.ops._call_cache import Binding, forget
-from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.config import Batch
+from tmaasync.ops._flash.launches import Addresses
+from tmaasync.ops._flash.operands import Operands, Results
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.work_list import Batch, PackedAddresses
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._sequence_lengths import Sums
@@ -161,13 +162,15 @@ class Calls:
     def remember(self, **options: Any) -> None:
         """Have calls like the last one found."""
         call = self.anew.pop()
-        is_paged, q = call.given.page_table is not None, call.given.q
+        is_paged = call.page_table is not None
         pages = Pages(size=16, step=16, total=3, table_step=4) if is_paged else None
         operation = operation_of(has_lse=call.options.return_lse, pages=pages)
         operation.prepared(lambda: self.launches)
-        _varlen_attention._remember(call, operation, _arrays.view(q))
+        operands = Operands(*map(_arrays.view, (call.q, call.k, call.v)))
+        results = Results(operands, call.out, return_lse=call.options.return_lse)
+        _varlen_attention._remember(call, operation, results)
 
-    def taken(self) -> list[tuple[PackedAddresses, int]]:
+    def taken(self) -> list[tuple[Addresses, int]]:
         taken, self.launches.launched = self.launches.launched, []
         return taken
 
@@ -235,7 +238,7 @@ def test_every_array_of_a_call_reaches_its_place(
         assert sums == places(again["cu_seqlens_q"], keys)
         assert addresses.page_table == (places(again["page_table"])[0] if has_table else 0)
         assert addresses.lse == (0 if lse is None else places(lse)[0])
-        assert addresses.work_list != 0
+        assert addresses.schedule != 0
         assert stream == (7 if make is CupyArray else 5)
     assert calls.anew == []
 

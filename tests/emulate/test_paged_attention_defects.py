@@ -12,7 +12,7 @@ from parity.paged_keys import KINDS, draw_paged, in_pages
 from parity.test_paged_attention import check_pages, one_build
 
 from tmaasync import Kernel
-from tmaasync.ops import _varlen_attention
+from tmaasync.ops._flash import launches
 from tmaasync.ops._flash.config import TileConfig, Variant
 
 __all__ = ["one_build"]  # the fixture, for this file too
@@ -41,7 +41,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
         constants = {**config.constants, **variant.constants}
         return Kernel(text, "attention", types=dict(names), constants=constants)
 
-    monkeypatch.setattr(_varlen_attention, "attention_kernel", kernel)
+    monkeypatch.setattr(launches, "attention_kernel", kernel)
     mask, softcap = KINDS[size]
     problem = replace(PROBLEM, mask=mask, softcap=softcap)
     check_pages(Emulate(), problem, in_pages(problem, size))

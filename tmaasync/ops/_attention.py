@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
+from tmaasync._elements import element
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import (
     Allocator,
     address_of,
     allocator,
     allocator_of_all,
-    empty,
     in_order,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._flash.abi import (
-    AttentionAddresses,
-    AttentionArguments,
-    CombineAddresses,
-    CombineArguments,
-    TransposeAddresses,
-)
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import (
@@ -36,19 +28,21 @@ from tmaasync.ops._flash.float8 import (
     Float8Workspace,
     Scale,
     given_scales,
-    prepared_transpose,
     scales_of,
 )
-from tmaasync.ops._flash.operands import Operands, check_output, reachable
-from tmaasync.ops._flash.schedule import lpt_schedule
-from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.split_kv import (
-    StreamK,
-    prepared_combine,
-    stream_k_pays,
-    stream_k_schedule,
+from tmaasync.ops._flash.launches import (
+    Addresses,
+    AttentionArguments,
+    CombineArguments,
+    attend_step,
+    combine_step,
+    transpose_step,
 )
-from tmaasync.ops._flash.tiles import Tiles, attention_kernel, attention_tiles, cuda_types
+from tmaasync.ops._flash.operands import Operands, Results, reachable
+from tmaasync.ops._flash.schedule import lpt_schedule
+from tmaasync.ops._flash.scores import Options, Scores
+from tmaasync.ops._flash.split_kv import StreamK, stream_k_pays, stream_k_schedule
+from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 
@@ -127,7 +121,7 @@ def attention(  # noqa: PLR0913 - what attention has
     if done is not None:
         return (done[_OUT], done[_LSE]) if return_lse else done[_OUT]
     operands = Operands.of(q, k, v, _AXES, may_be_float8=True)
-    return _attend(_Call(arrays, key, out, _Options(*key)), operands, stream)
+    return _attend(_Call(arrays, key, out, Options(*key[:5])), operands, stream)
 
 
 def _scaled_attention(
@@ -144,7 +138,7 @@ def _scaled_attention(
     inputs = (*qkv, *given)
     arrays = inputs if out is None else (*inputs, out)
     done = _CALLS.run(arrays, key, stream)
-    call = _Call(arrays, key, out, _Options(*options))
+    call = _Call(arrays, key, out, Options(*options[:5]))
     if done is not None:
         results = done[len(inputs) :]
         return results[:2] if call.options.return_lse else results[0]
@@ -152,15 +146,6 @@ def _scaled_attention(
     if scales is None:
         return _attend(call, operands, stream)
     return _attend(call, operands, stream, *scales_of(numbers, given, operands))
-
-
-class _Options(NamedTuple):
-    causal: bool | str
-    scale: float | None
-    window: tuple[int | None, int | None] | None
-    softcap: float | None
-    return_lse: bool
-    has_new_output: bool
 
 
 class _Call(NamedTuple):
@@ -172,7 +157,7 @@ class _Call(NamedTuple):
     arrays: tuple[Any, ...]
     key: tuple[Any, ...]
     out: Any
-    options: _Options
+    options: Options
 
 
 def _attend(
@@ -183,93 +168,27 @@ def _attend(
     scale_arrays: tuple[ArrayView, ...] = (),
 ) -> Any:
     """Attend where no call like it was made before, and have it found by its key."""
-    options, q = call.options, operands.q
-    scores = Scores.of(q.shape[-1], *options[:4])
-    out = empty(q, q.shape, _output_element(operands)) if call.out is None else call.out
-    target = _arrays.view(out, argument="out")
-    check_output("out", target, operands)
-    lse = empty(q, _lse_shape(q), _FLOAT32) if options.return_lse else None
-    operation = _CALLS.operation(
-        Attention,
-        operands.layouts,
-        Layout.of(reachable(target)),
-        scores,
-        has_lse=options.return_lse,
-        scales=scales,
-    )
-    lse_view = None if lse is None else _arrays.view(lse)
-    operation.run(operands, target, lse_view, stream, scale_arrays)
+    return_lse = call.options.return_lse
+    scores = Scores.of(operands.q.shape[-1], *call.options[:4])
+    results = Results(operands, call.out, return_lse=return_lse)
+    layouts = (operands.layouts, results.layout)
+    operation = _CALLS.operation(Attention, *layouts, scores, has_lse=return_lse, scales=scales)
+    operation.run(operands, results.out, results.lse, stream, scale_arrays)
     if operation.is_bindable:
-        workspace = operation.workspace(q)
+        workspaces = operation.workspaces(operands.q)
         _CALLS.remember(
             call.arrays,
             call.key,
             operation,
-            tuple(view.framework for view in (*operands, *scale_arrays, target)),
-            target.device,
-            new_arrays=allocator_of_all(_new_arrays(call, operands, workspace)),
-            has_workspace=workspace is not None,
+            tuple(view.framework for view in (*operands, *scale_arrays, results.out)),
+            results.out.device,
+            new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
+            has_workspace=bool(workspaces),
         )
-    return out if lse is None else (out, lse)
-
-
-def _new_arrays(
-    call: _Call, operands: Operands, workspace: Allocator | None
-) -> Iterator[Allocator]:
-    """Yield what makes the arrays that the caller does not give."""
-    if call.out is None:
-        yield allocator(operands.q, operands.q.shape, _output_element(operands))
-    if call.options.return_lse:
-        yield allocator(operands.q, _lse_shape(operands.q), _FLOAT32)
-    if workspace is not None:
-        yield workspace
-
-
-def _output_element(operands: Operands) -> Element:
-    return element(operands.output_types[0])
-
-
-def _lse_shape(q: ArrayView) -> tuple[int, ...]:
-    batch, positions, heads, _ = q.shape
-    return batch, heads, positions
+    return results.returned
 
 
 # --- the operation ------------------------------------------------------------------------------
-
-
-class _Addresses(NamedTuple):
-    """Addresses that the launches of a call take; 0 where there is none.
-
-    ``values`` is what attention.cu reads V from. The call's workspace has partial outputs; for FP8,
-    V transposed, then descales, then partial outputs.
-    """
-
-    q: int
-    k: int
-    v: int
-    out: int
-    lse: int
-    values: int
-    descales: int
-    partials: int
-    scale_q: int
-    scale_k: int
-    scale_v: int
-
-    def to_transpose(self) -> TransposeAddresses:
-        scales = (self.scale_q, self.scale_k, self.scale_v)
-        return TransposeAddresses(self.v, self.values, self.descales, *scales)
-
-    def to_attend(self) -> AttentionAddresses:
-        memory = self.descales or self.partials
-        return AttentionAddresses(self.q, self.k, self.values, self.out, self.lse, memory)
-
-    def to_attend_alone(self) -> tuple[int, ...]:
-        """Return the addresses that change where nothing but the kernel itself is launched."""
-        return self[: _LSE + 1] if self.lse else self[: _OUT + 1]
-
-    def to_combine(self) -> CombineAddresses:
-        return CombineAddresses(self.out, self.lse, self.partials)
 
 
 class _Schedule(NamedTuple):
@@ -336,14 +255,14 @@ class Attention(Operation):
         with self.backend.current():
             launch = self.prepared(lambda: self._prepare(operands, out, lse))
         addresses = [view.address for view in (given if lse is None else (*given, lse))]
-        workspace = self.workspace(operands.q)
-        if workspace is None:
+        workspaces = self.workspaces(operands.q)
+        if not workspaces:
             launch.launch_at(self._named(addresses), handle)
             return
         with self.backend.current(), in_order(operands.q.framework, out.device, handle):
             # Given back at once: in the order of the stream it is in use until the launches end.
-            memory = workspace()
-            launch.launch_at(self._named([*addresses, address_of(memory)]), handle)
+            memory = [make() for make in workspaces]
+            launch.launch_at(self._named([*addresses, *map(address_of, memory)]), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
@@ -356,25 +275,25 @@ class Attention(Operation):
         named = self._named(addresses)
         return (self._launch, named) if is_apart(_OUT, named, self._spans) else None
 
-    def workspace(self, like: ArrayView) -> Allocator | None:
+    def workspaces(self, like: ArrayView) -> Sequence[Allocator]:
         """Return what makes the memory that a launch takes besides its arrays, after a ``run``."""
         if self._float8 is not None:
-            return self._float8.allocator(like, self._partial_bytes)
+            return (self._float8.allocator(like, self._partial_bytes),)
         if self._partial_bytes:
-            return allocator(like, (self._partial_bytes // _FLOAT32.itemsize,), _FLOAT32)
-        return None
+            return (allocator(like, (self._partial_bytes // _FLOAT32.itemsize,), _FLOAT32),)
+        return ()
 
-    def _named(self, addresses: Sequence[int]) -> _Addresses:
+    def _named(self, addresses: Sequence[int]) -> Addresses:
         q, k, v, *more = addresses
         rest = iter(more)
         scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
         out, lse = next(rest), next(rest) if self._has_lse else 0
-        workspace = next(rest, 0)
-        values, descales, partials = v, 0, workspace
+        values, memory = v, next(rest, 0)
+        partials = memory
         if self._float8 is not None:
-            values, descales = workspace, workspace + self._float8.descales_at
-            partials = workspace + self._float8.partials_at
-        return _Addresses(q, k, v, out, lse, values, descales, partials, *scales)
+            values, partials = memory, memory + self._float8.partials_at
+            memory += self._float8.descales_at
+        return Addresses(q, k, v, out, lse, values, memory, partials, *scales)
 
     # --- made once ------------------------------------------------------------------------------
 
@@ -388,31 +307,34 @@ class Attention(Operation):
             values = self._float8.transposed(self._float8.allocator(v)(), v)
         tiles = attention_tiles(q, k, values, o, config)
         schedule = self._schedule(config, variant)
-        attend = attention_kernel(cuda_types(tiles), variant, config).prepare(
-            schedule.clusters * config.cluster,
-            config.threads,
-            AttentionArguments(
-                *tiles,
-                lse=0 if lse is None else lse,
-                partials=0,
-                schedule=schedule.address,
-                waves=schedule.waves,
-                problem=problem(self._sizes, self._scores),
-            ),
-            cluster=config.cluster if config.cluster > 1 else None,
-            pdl=True,
+        stream_k = schedule.stream_k
+        has_memory = self._float8 is not None or (stream_k is not None and stream_k.partials > 0)
+        arguments = AttentionArguments(
+            *tiles,
+            lse=0 if lse is None else lse,
+            memory=0,
+            schedule=schedule.address,
+            waves=schedule.waves,
+            problem=problem(self._sizes, self._scores),
         )
-        attend.release()
-        steps: list[tuple[Launch, Callable[[Any], Sequence[int]]]] = []
+        last = "memory" if has_memory else "lse" if self._has_lse else "out"
+        ctas = schedule.clusters * config.cluster
+        steps = [attend_step(variant, config, ctas, arguments, last)]
         if self._float8 is not None:
-            transpose = prepared_transpose(v, values, self._scales, config)
-            steps.append((transpose, _Addresses.to_transpose))
-        steps.append((attend, _Addresses.to_attend))
-        if schedule.stream_k is not None and schedule.stream_k.partials:
-            combine = self._prepare_combine(schedule.stream_k, tiles, variant, config)
-            steps.append((combine, _Addresses.to_combine))
-        if len(steps) == 1:
-            return LaunchSequence((attend, _Addresses.to_attend_alone))
+            scales = [scale.fields for scale in self._scales]
+            steps.insert(0, transpose_step(v, values, scales, config))
+        if stream_k is not None and stream_k.partials:
+            self._partial_bytes = stream_k.partials * config.cluster * config.partial_bytes
+            combine = CombineArguments(
+                out=tiles[_OUT],
+                lse=0,
+                partials=0,
+                schedule=self._upload(stream_k.splits),
+                splits_per_tile=0,
+                problem=arguments.problem,
+            )
+            split_tiles = len(stream_k.splits) * config.cluster
+            steps.append(combine_step(tiles, variant, config, split_tiles, combine, "partials"))
         return LaunchSequence(*steps)
 
     def _choose(self, variant: Variant) -> TileConfig:
@@ -433,25 +355,6 @@ class Attention(Operation):
             return _Schedule(clusters)
         table = lpt_schedule(self._sizes, self._scores, config, clusters)
         return _Schedule(clusters, len(table), self._upload(table))
-
-    def _prepare_combine(
-        self,
-        stream_k: StreamK,
-        tiles: Tiles,
-        variant: Variant,
-        config: TileConfig,
-    ) -> Launch:
-        self._partial_bytes = stream_k.partials * config.cluster * config.partial_bytes
-        arguments = CombineArguments(
-            out=tiles[_OUT],
-            lse=0,
-            partials=0,
-            schedule=self._upload(stream_k.splits),
-            splits_per_tile=0,
-            problem=problem(self._sizes, self._scores),
-        )
-        split_tiles = len(stream_k.splits) * config.cluster
-        return prepared_combine(cuda_types(tiles), variant, config, split_tiles, arguments)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Return the address of a copy that lives as long as the operation."""

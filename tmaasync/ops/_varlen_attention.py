@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,39 +16,29 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._ragged.batch import MAX_ROWS, BatchNames
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    Allocator,
-    address_of,
-    allocator,
-    allocator_of_all,
-    empty,
-    in_order,
-)
+from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._flash.abi import AttentionArguments, CombineArguments, WorkListArguments
-from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.operands import Operands, check_output, reachable
+from tmaasync.ops._flash.launches import (
+    Addresses,
+    AttentionArguments,
+    BrokenSequences,
+    CombineArguments,
+    PackedLaunch,
+    Step,
+    WorkListArguments,
+    attend_step,
+    combine_step,
+    work_list_bytes,
+    work_list_step,
+)
+from tmaasync.ops._flash.operands import Operands, Results, reachable
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
 from tmaasync.ops._flash.schedule import section
-from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.split_kv import packed_kv_splits, prepared_combine
-from tmaasync.ops._flash.tiles import (
-    WORK_LIST_THREADS,
-    Maps,
-    attention_kernel,
-    cuda_types,
-    packed_maps,
-    work_list_kernel,
-)
-from tmaasync.ops._flash.work_list import (
-    Batch,
-    BrokenSequences,
-    PackedAddresses,
-    PackedLaunch,
-    work_list_bytes,
-)
+from tmaasync.ops._flash.scores import Options, Scores
+from tmaasync.ops._flash.split_kv import packed_kv_splits
+from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 from tmaasync.ops._sequence_lengths import Limits, Sums
@@ -59,8 +50,8 @@ _PAGE_AXES = "[pages, page_size, heads, head_dim]"
 _FLOAT32, _INT32 = element(np.float32), element(np.int32)
 _INTEGERS = (int, type(None))
 _OUT = 3  # after q, k and v
-_CuSeqlens = tuple[ArrayView, ArrayView]
-"""Of q and of k, int32 on the arrays' device."""
+_Inputs = tuple[ArrayView, ArrayView, ArrayView | None]
+"""Running sums of q and of k, int32 on the arrays' device, and the page table."""
 _CALLS = CallCache()
 
 
@@ -153,32 +144,11 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
             new = iter(done[len(arrays) :])
             result = next(new) if out is None else out
             return (result, next(new)) if return_lse else result
-    given = _Given(q, k, v, cu_seqlens_q, cu_seqlens_k, page_table, out)
     key = (form, options) if is_key else None
-    return _attend(_Call(arrays, key, given, _Options(*options, check)), stream)
-
-
-class _Given(NamedTuple):
-    """The arrays of a call, as the caller gave them."""
-
-    q: Any
-    k: Any
-    v: Any
-    cu_seqlens_q: Any
-    cu_seqlens_k: Any
-    page_table: Any
-    out: Any
-
-
-class _Options(NamedTuple):
-    causal: bool | str
-    scale: float | None
-    window: tuple[int | None, int | None] | None
-    softcap: float | None
-    return_lse: bool
-    max_seqlen_q: int | None
-    max_seqlen_k: int | None
-    check: bool
+    sums = (cu_seqlens_q, cu_seqlens_k)
+    given = Options(*options[:5])
+    call = _Call(arrays, key, given, q, k, v, *sums, *lengths, page_table, out, check, has_own_keys)
+    return _attend(call, stream)
 
 
 class _Call(NamedTuple):
@@ -190,74 +160,63 @@ class _Call(NamedTuple):
 
     arrays: tuple[Any, ...]
     key: tuple[Any, ...] | None
-    given: _Given
-    options: _Options
+    options: Options
+    q: Any
+    k: Any
+    v: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    page_table: Any
+    out: Any
+    check: bool
+    has_own_keys: bool
 
 
 def _attend(call: _Call, stream: object) -> Any:
     """Attend where no call like it was made before, and have it found by its key."""
-    given, options = call.given, call.options
-    is_paged = given.page_table is not None
-    operands = Operands.of(*given[:3], _AXES, _PAGE_AXES if is_paged else _AXES)
+    options = call.options
+    is_paged = call.page_table is not None
+    operands = Operands.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
     scores = Scores.of(operands.q.shape[-1], *options[:4])
     sums, batch = _sequences(call, operands)
-    table = PageTable.of(given.page_table, operands, batch.size) if is_paged else None
+    table = PageTable.of(call.page_table, operands, batch.size) if is_paged else None
     if table is not None:
         table.check_width(batch.max_keys)
-        if options.check:
+        if call.check:
             check_pages(table, *(side.values for side in sums))
-    out = given.out
-    if out is None:
-        out = empty(operands.q, operands.q.shape, operands.q.element)
-    target = _arrays.view(out, argument="out")
-    check_output("out", target, operands)
-    lse = empty(operands.q, _lse_shape(operands.q), _FLOAT32) if options.return_lse else None
+    results = Results(operands, call.out, return_lse=options.return_lse)
     if not operands.q.is_empty:
         operation = _CALLS.operation(
             VarlenAttention,
             operands.layouts,
-            Layout.of(reachable(target)),
+            results.layout,
             batch,
             scores,
             None if table is None else table.pages,
-            has_lse=lse is not None,
+            has_lse=options.return_lse,
         )
-        lse_view = None if lse is None else _arrays.view(lse)
-        operation.run(
-            operands, target, lse_view, sums, stream, None if table is None else table.view
-        )
+        pages = None if table is None else table.view
+        operation.run(operands, results.out, results.lse, sums, stream, pages)
         if all(side.is_direct for side in sums) and not operands.k.is_empty:
-            _remember(call, operation, operands.q)
-    return out if lse is None else (out, lse)
+            _remember(call, operation, results)
+    return results.returned
 
 
-def _remember(call: _Call, operation: VarlenAttention, q: ArrayView) -> None:
+def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None:
     if call.key is None:
         return
-    (has_own_keys, *_), _ = call.key
+    workspaces = operation.workspaces(results.like)
     _CALLS.remember(
         call.arrays,
         call.key,
-        _Form(operation, has_own_keys),
+        _Form(operation, call.has_own_keys),
         [_arrays.view(array).framework for array in call.arrays],
-        q.device,
-        new_arrays=allocator_of_all(_new_arrays(call, operation, q)),
+        results.out.device,
+        new_arrays=allocator_of_all(chain(results.allocators(), workspaces)),
         has_workspace=True,
     )
-
-
-def _new_arrays(call: _Call, operation: VarlenAttention, q: ArrayView) -> Iterator[Allocator]:
-    """Yield what makes the arrays that the caller does not give."""
-    if call.given.out is None:
-        yield allocator(q, q.shape, q.element)
-    if call.options.return_lse:
-        yield allocator(q, _lse_shape(q), _FLOAT32)
-    yield from operation.workspaces(q)
-
-
-def _lse_shape(q: ArrayView) -> tuple[int, ...]:
-    rows, heads, _ = q.shape
-    return heads, rows
 
 
 # --- the sequences ------------------------------------------------------------------------------
@@ -269,35 +228,24 @@ def _sequences(call: _Call, operands: Operands) -> tuple[tuple[Sums, Sums], Batc
     Raises:
         ArgumentError: They are no batch for these arrays.
     """
-    given, options = call.given, call.options
-    max_q, max_k, cu_seqlens_k = options.max_seqlen_q, options.max_seqlen_k, given.cu_seqlens_k
+    for side, length in (("q", call.max_seqlen_q), ("k", call.max_seqlen_k)):
+        ArgumentError.raise_for(_length_violations(side, length))
+    max_q, max_k, cu_seqlens_k = call.max_seqlen_q, call.max_seqlen_k, call.cu_seqlens_k
     if cu_seqlens_k is None:
-        cu_seqlens_k = given.cu_seqlens_q
+        cu_seqlens_k = call.cu_seqlens_q
         max_k = max_q if max_k is None else max_k
     # Sequences may share pages, so that the running sums of paged keys have no limit.
-    rows_k = operands.k.shape[0] if given.page_table is None else None
-    limits = (_limits("q", max_q, operands.q.shape[0]), _limits("k", max_k, rows_k))
-    device, check = operands.q.device, options.check
-    sums_q = _sums("q", given.cu_seqlens_q, limits[0], device, check=check)
-    sums_k = _sums("k", cu_seqlens_k, limits[1], device, check=check)
+    rows_k = operands.k.shape[0] if call.page_table is None else None
+    device, check = operands.q.device, call.check
+    limits_q, limits_k = Limits(max_q, operands.q.shape[0]), Limits(max_k, rows_k)
+    sums_q = _sums("q", call.cu_seqlens_q, limits_q, device, check=check)
+    sums_k = _sums("k", cu_seqlens_k, limits_k, device, check=check)
     ArgumentError.raise_for(_batch_violations(sums_q, sums_k))
     longest = _longest("q", sums_q, max_q), _longest("k", sums_k, max_k)
     return (sums_q, sums_k), Batch(sums_q.batch, *longest)
 
 
-def _limits(side: str, max_length: Any, rows: int | None) -> Limits:
-    """Return what the arrays and the caller allow."""
-    if max_length is not None:
-        ArgumentError.raise_for(_length_violations(side, max_length))
-    return Limits(max_length, rows)
-
-
 def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: bool) -> Sums:
-    """Return the running sums of one side, checked as far as they can be without waiting.
-
-    Raises:
-        ArgumentError: They are no batch for these rows; in the caller's words.
-    """
     names = BatchNames(
         cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
     )
@@ -305,19 +253,15 @@ def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: 
 
 
 def _longest(side: str, sums: Sums, max_length: int | None) -> int:
-    """Return the rows of the longest sequence, or as many as the caller allows."""
     if max_length is not None:
         return max_length
-    if sums.longest is None:
-        raise ArgumentError(
-            f"max_seqlen_{side} is None; cu_seqlens_{side} lies on a device, where the longest "
-            f"sequence cannot be known without waiting. Pass max_seqlen_{side}=, check=True, or "
-            f"cu_seqlens_{side} in host memory."
-        )
-    return sums.longest
+    named = sums._replace(name=f"cu_seqlens_{side}")
+    return named.known("longest", f"max_seqlen_{side}", "the longest sequence")
 
 
 def _length_violations(side: str, value: object) -> Iterator[Violation]:
+    if value is None:
+        return
     is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
     if not is_integer or not 0 <= value <= MAX_ROWS:  # type: ignore[operator]
         rule = "it must be an integer of 0 or more, and fit 32 bits"
@@ -418,13 +362,13 @@ class VarlenAttention(Operation):
             instead = operands.q._replace(shape=(1, *operands.k.shape[1:]))
             operands = Operands(operands.q, instead, instead)
         arrays = (*operands, out)
-        new_list, *new_partials = self.workspaces(operands.q)
         with self.backend.current(), in_order(out.framework, out.device, handle):
             # Given back at once: in the order of the stream it is in use until the launches end.
+            new_list, *new_partials = self.workspaces(operands.q)
             partials = [make() for make in new_partials]
             content, kept = self._content(sums, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
-                addresses = self._addresses(arrays, lse, None, None, (kept.array, *partials))
+                addresses = self._addresses((*arrays, lse, None, None, None), kept.array, *partials)
                 kept.launch.attend_at(addresses, handle)
                 return
             work_list = new_list()
@@ -432,22 +376,23 @@ class VarlenAttention(Operation):
                 _arrays.view(one.values if one.is_direct else one.on(out.device, handle))
                 for one in sums
             )
-            cu_seqlens = (sums_q, sums_k)
-            launch = self.prepared(
-                lambda: self._prepare(arrays, lse, cu_seqlens, page_table, work_list)
-            )
-            memory = (work_list, *partials)
-            addresses = self._addresses(arrays, lse, cu_seqlens, page_table, memory)
+            inputs = (sums_q, sums_k, page_table)
+            launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
+            addresses = self._addresses((*arrays, lse, *inputs), work_list, *partials)
             launch.launch_at(addresses, handle)
             if isinstance(launch, PackedLaunch):
                 self._kept = _KeptList(content, work_list, launch)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launches on arrays at these addresses: of `PackedAddresses`."""
+        """Return the launches on arrays at these addresses.
+
+        Of q, k, v, the output, lse, the running sums, the page table, and the workspaces; 0 where
+        there is none.
+        """
         del numbers
         if self._launch is None or not is_apart(_OUT, addresses, self._spans):
             return None
-        return self._launch, self._of_maps(addresses)
+        return self._launch, self._named(addresses)
 
     def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
         """Yield what makes the work list, and the memory for partial outputs if there are any."""
@@ -462,24 +407,24 @@ class VarlenAttention(Operation):
             )
             yield allocator(like, (floats,), _FLOAT32)
 
-    def _addresses(
-        self,
-        arrays: Sequence[ArrayView],
-        lse: ArrayView | None,
-        cu_seqlens: _CuSeqlens | None,
-        page_table: ArrayView | None,
-        memory: Sequence[Any],
-    ) -> PackedAddresses:
-        views = (*arrays, lse, *(cu_seqlens or (None, None)), page_table)
-        places = (0 if view is None else view.address for view in views)
-        return self._of_maps([*places, *map(address_of, memory)])
+    def _addresses(self, views: Sequence[ArrayView | None], *memory: Any) -> Addresses:
+        arrays = (0 if view is None else view.address for view in views)
+        return self._named([*arrays, *map(address_of, memory)])
 
-    def _of_maps(self, addresses: Sequence[int]) -> PackedAddresses:
-        """Return `PackedAddresses`, given those of arrays."""
-        maps = map(operator.sub, addresses, self._below_bytes)
-        rest = addresses[len(self._below_bytes) :]
-        partials = () if self._config.splits_keys else (0,)
-        return PackedAddresses(*maps, *rest, *partials)
+    def _named(self, addresses: Sequence[int]) -> Addresses:
+        q, k, v, out = map(operator.sub, addresses, self._below_bytes)
+        lse, cu_seqlens_q, cu_seqlens_k, page_table, work_list, *partials = addresses[4:]
+        memory = partials[0] if partials else 0
+        return Addresses(
+            *(q, k, v, out, lse),
+            values=v,
+            memory=memory,
+            partials=memory,
+            schedule=work_list,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
+            page_table=page_table,
+        )
 
     def _content(self, sums: tuple[Sums, Sums], stream: int) -> object:
         """Return what the work list depends on, where it is known: running sums on the host."""
@@ -540,23 +485,22 @@ class VarlenAttention(Operation):
         self,
         arrays: Sequence[ArrayView],
         lse: ArrayView | None,
-        cu_seqlens: _CuSeqlens,
-        page_table: ArrayView | None,
+        inputs: _Inputs,
         work_list: Any,
     ) -> PackedLaunch:
-        make_list = self._prepare_list(cu_seqlens, page_table, work_list)
+        make_list = self._prepare_list(inputs, work_list)
         attend = self._prepare_attend(arrays, lse, work_list)
         return PackedLaunch(make_list, attend, self._broken, waits=self.backend.device is None)
 
-    def _prepare_list(
-        self, cu_seqlens: _CuSeqlens, page_table: ArrayView | None, work_list: Any
-    ) -> Launch:
+    def _prepare_list(self, inputs: _Inputs, work_list: Any) -> Step:
+        cu_seqlens_q, cu_seqlens_k, page_table = inputs
         longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
         section_keys, heads_at_once = section(longest, self._config)
         flag = self._broken.flag
         arguments = WorkListArguments(
-            *cu_seqlens,
-            work_list=work_list,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            schedule=work_list,
             page_table=0 if page_table is None or page_table.is_empty else page_table,
             # Pinned host memory is no array of the device.
             broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
@@ -570,10 +514,7 @@ class VarlenAttention(Operation):
         )
         # One for all variants: what it makes depends on neither.
         config = replace(self._config, kv_splits=1)
-        kernel = work_list_kernel(self._variant(has_lse=False), config)
-        launch = kernel.prepare(1, WORK_LIST_THREADS, arguments, pdl=True)
-        launch.release()
-        return launch
+        return work_list_step(self._variant(has_lse=False), config, arguments)
 
     def _prepare_attend(
         self, arrays: Sequence[ArrayView], lse: ArrayView | None, work_list: Any
@@ -587,30 +528,19 @@ class VarlenAttention(Operation):
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
         tiles = self._max_tiles(config, heads=True)
-        attend = attention_kernel(cuda_types(maps), variant, config).prepare(
-            min(tiles * config.kv_splits, self._sms),
-            config.threads,
-            AttentionArguments(
-                *maps,
-                lse=0 if lse is None else lse,
-                partials=0,
-                schedule=work_list,
-                waves=config.kv_splits,
-                problem=self._problem,
-            ),
-            pdl=True,
+        ctas = min(tiles * config.kv_splits, self._sms)
+        arguments = AttentionArguments(
+            *maps,
+            lse=0 if lse is None else lse,
+            memory=0,
+            schedule=work_list,
+            waves=config.kv_splits,
+            problem=self._problem,
         )
-        attend.release()
+        attend = attend_step(variant, config, ctas, arguments, "schedule")
         if not config.splits_keys:
-            return LaunchSequence((attend, PackedAddresses.to_attend))
-        combine = self._prepare_combine(maps, work_list)
-        return LaunchSequence(
-            (attend, PackedAddresses.to_attend), (combine, PackedAddresses.to_combine)
-        )
-
-    def _prepare_combine(self, maps: Maps, work_list: Any) -> Launch:
-        config, variant = self._config, self._variant(has_lse=self.has_lse)
-        arguments = CombineArguments(
+            return LaunchSequence(attend)
+        combine = CombineArguments(
             out=maps[_OUT],
             lse=0,
             partials=0,
@@ -618,5 +548,6 @@ class VarlenAttention(Operation):
             splits_per_tile=config.kv_splits,
             problem=self._problem,
         )
-        tiles = self._max_tiles(config, heads=True)
-        return prepared_combine(cuda_types(maps), variant, config, tiles, arguments)
+        return LaunchSequence(
+            attend, combine_step(maps, variant, config, tiles, combine, "schedule")
+        )

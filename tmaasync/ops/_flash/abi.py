@@ -1,14 +1,12 @@
-"""What the host shares with the attention kernels: structs, and parameters in their order.
+"""Structs that the host shares with the attention kernels; filled by name, and passed as bytes.
 
 A dtype per struct of the device, with its name and its fields; tests/test_flash_abi.py compares
-both. Structs are filled by name and passed as bytes. The NamedTuples hold the parameters of a
-kernel in the order of its signature; those of addresses hold the first ones, which a bound launch
-is given.
+both.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +27,6 @@ __all__ = [
     "VALUE_SIZES",
     "WORK_ITEM",
     "WORK_LIST",
-    "AttentionAddresses",
-    "AttentionArguments",
-    "CombineAddresses",
-    "CombineArguments",
-    "PackedAttentionAddresses",
-    "PackedCombineAddresses",
-    "TransposeAddresses",
-    "TransposeArguments",
-    "WorkListAddresses",
-    "WorkListArguments",
     "partial_output",
     "record",
 ]
@@ -140,116 +128,3 @@ def record(dtype: npt.DTypeLike, **fields: Any) -> bytes:
     for name, value in fields.items():
         filled[name] = value
     return filled.tobytes()
-
-
-# --- attention.cu -------------------------------------------------------------------------------
-
-
-class AttentionAddresses(NamedTuple):
-    """``partials``: partial outputs; for FP8, descales, and the partial outputs after them."""
-
-    q: int
-    k: int
-    v: int
-    out: int
-    lse: int
-    partials: int
-
-
-class AttentionArguments(NamedTuple):
-    """``schedule``: the spans of each wave. Packed: the work list, and ``waves`` are splits."""
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    lse: Any
-    partials: int
-    schedule: Any
-    waves: int
-    problem: bytes
-
-
-class PackedAttentionAddresses(NamedTuple):
-    q: int
-    k: int
-    v: int
-    out: int
-    lse: int
-    partials: int
-    work_list: int
-
-
-# --- attention_combine.cu -------------------------------------------------------------------------
-
-
-class CombineAddresses(NamedTuple):
-    out: int
-    lse: int
-    partials: int
-
-
-class CombineArguments(NamedTuple):
-    """``schedule``: `SPLIT_SPAN`s. Packed: the work list, with ``splits_per_tile``."""
-
-    out: Any
-    lse: int
-    partials: int
-    schedule: Any
-    splits_per_tile: int
-    problem: bytes
-
-
-class PackedCombineAddresses(NamedTuple):
-    out: int
-    lse: int
-    partials: int
-    work_list: int
-
-
-# --- attention_values.cu ------------------------------------------------------------------------
-
-
-class TransposeAddresses(NamedTuple):
-    v: int
-    transposed: int
-    descales: int
-    scale_q: int
-    scale_k: int
-    scale_v: int
-
-
-class TransposeArguments(NamedTuple):
-    v: Any
-    transposed: Any
-    descales: int
-    scale_q: int
-    scale_k: int
-    scale_v: int
-    scales: bytes
-    sizes: bytes
-
-
-# --- attention_work.cu --------------------------------------------------------------------------
-
-
-class WorkListAddresses(NamedTuple):
-    cu_seqlens_q: int
-    cu_seqlens_k: int
-    work_list: int
-    page_table: int
-
-
-class WorkListArguments(NamedTuple):
-    cu_seqlens_q: Any
-    cu_seqlens_k: Any
-    work_list: Any
-    page_table: Any
-    broken_sequence: Any
-    max_queries: int
-    max_keys: int
-    section_keys: int
-    heads_at_once: int
-    table_step: int
-    pages: int
-    problem: bytes

@@ -13,6 +13,7 @@ from tmaasync.ops._flash.scores import Scores
 __all__ = [
     "GROUP_ROWS",
     "MAX_CONSUMERS",
+    "Batch",
     "Sizes",
     "TileConfig",
     "Variant",
@@ -42,6 +43,14 @@ class Sizes(NamedTuple):
     batch: int
     head_dim: int
     element_bytes: int = 2
+
+
+class Batch(NamedTuple):
+    """How many packed sequences, and how long they may be."""
+
+    size: int
+    max_queries: int
+    max_keys: int
 
 
 @dataclass(frozen=True, slots=True)

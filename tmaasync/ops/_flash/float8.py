@@ -13,19 +13,10 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Allocator, allocator
-from tmaasync.ops._flash.abi import DESCALE, SCALES, VALUE_SIZES, TransposeArguments, record
-from tmaasync.ops._flash.config import TileConfig
+from tmaasync.ops._flash.abi import DESCALE
 from tmaasync.ops._flash.operands import Operands
 from tmaasync.ops._flash.scores import positive_violations
-from tmaasync.ops._flash.tiles import (
-    TRANSPOSE_THREADS,
-    TRANSPOSED_KEYS,
-    cuda_types,
-    transpose_kernel,
-    transpose_tiles,
-)
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
 __all__ = [
@@ -33,7 +24,6 @@ __all__ = [
     "Float8Workspace",
     "Scale",
     "given_scales",
-    "prepared_transpose",
     "scales_of",
 ]
 
@@ -52,6 +42,11 @@ class Scale(NamedTuple):
 
     number: float = 1.0
     steps: tuple[int, int] | None = None
+
+    @property
+    def fields(self) -> tuple[int, int, float]:
+        """Those of `SCALE`."""
+        return (*(self.steps or (0, 0)), self.number)
 
 
 UNSCALED = (Scale(),) * _OPERANDS
@@ -174,30 +169,3 @@ class Float8Workspace(NamedTuple):
         strides = (kv_heads * head_dim * keys, head_dim * keys, keys, 1)
         view = _arrays.view(memory)
         return view._replace(shape=self.shape, strides_bytes=strides, element=v.element)
-
-
-def prepared_transpose(
-    v: ArrayView, transposed: ArrayView, scales: Sequence[Scale], config: TileConfig
-) -> Launch:
-    """Return a launch that transposes V and multiplies the scales of every KV head."""
-    tiles = transpose_tiles(v, transposed, config)
-    batch, keys, kv_heads, _ = v.shape
-    fields = {
-        name: (*(scale.steps or (0, 0)), scale.number)
-        for name, scale in zip("qkv", scales, strict=True)
-    }
-    arguments = TransposeArguments(
-        v=tiles[0],
-        transposed=tiles[1],
-        descales=0,
-        scale_q=0,
-        scale_k=0,
-        scale_v=0,
-        scales=record(SCALES, **fields),
-        sizes=record(VALUE_SIZES, keys=keys, kv_heads=kv_heads),
-    )
-    launch = transpose_kernel(cuda_types(tiles), config).prepare(
-        -(-keys // TRANSPOSED_KEYS) * kv_heads * batch, TRANSPOSE_THREADS, arguments, pdl=True
-    )
-    launch.release()
-    return launch

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["Operands", "check_output", "reachable"]
+__all__ = ["Operands", "Results", "reachable"]
 
 _TYPES = ("bfloat16", "float16")
 _FLOAT8 = "float8_e4m3fn"
@@ -156,18 +160,53 @@ def reachable(view: ArrayView) -> ArrayView:
     return view._replace(strides_bytes=(*strides, view.strides_bytes[-1]))
 
 
-def check_output(name: str, out: ArrayView, operands: Operands) -> None:
-    """Check that an output is one for these operands.
+class Results:
+    """The output, of the caller or new, and the log-sum-exp, new or not wanted.
 
-    Raises:
-        ArgumentError: It cannot be written or reached, has another shape or device, or overlaps an
-            operand.
-        ArrayTypeError: It has another type.
+    Attributes:
+        like: A view of q, whose framework and device new arrays have.
+        out: A view of the output.
+        lse: A view of the log-sum-exp, or None.
+        returned: What the call returns.
     """
-    _arrays.require_writable(out, name)
+
+    def __init__(self, operands: Operands, out: Any, *, return_lse: bool) -> None:
+        """Check the output that the caller gives, and make the others.
+
+        Raises:
+            ArgumentError: It cannot be written or reached, has another shape or device, or overlaps
+                an operand.
+            ArrayTypeError: It has another type.
+        """
+        q = operands.q
+        *batch, rows, heads, _ = q.shape
+        self.like = q
+        self._new = [(q.shape, element(operands.output_types[0]))] if out is None else []
+        if return_lse:
+            self._new.append(((*batch, heads, rows), element(np.float32)))
+        new = [empty(q, *each) for each in self._new]
+        arrays = new if out is None else [out, *new]
+        self.returned = tuple(arrays) if return_lse else arrays[0]
+        self.out = _arrays.view(arrays[0], argument="out")
+        self.lse = _arrays.view(arrays[1]) if return_lse else None
+        _check_output(self.out, operands)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the output, as TMA reaches it."""
+        return Layout.of(reachable(self.out))
+
+    def allocators(self) -> Iterator[Allocator]:
+        """Yield what makes the arrays that the caller does not give."""
+        for shape, element_type in self._new:
+            yield allocator(self.like, shape, element_type)
+
+
+def _check_output(out: ArrayView, operands: Operands) -> None:
+    _arrays.require_writable(out, "out")
     if out.shape != operands.q.shape or out.device != operands.q.device:
         raise ArgumentError(
-            f"{name} has shape {out.shape} on device {out.device}; the output has shape "
+            f"out has shape {out.shape} on device {out.device}; the output has shape "
             f"{operands.q.shape} on device {operands.q.device}. Pass such an array, or none to get "
             "one."
         )
@@ -175,8 +214,7 @@ def check_output(name: str, out: ArrayView, operands: Operands) -> None:
     if out.element.name not in types:
         why = "" if operands.are_float8 else ", as q does"
         raise ArrayTypeError(
-            f"{name} holds {out.element}; it must hold {' or '.join(types)}{why}. Pass such an "
-            "array."
+            f"out holds {out.element}; it must hold {' or '.join(types)}{why}. Pass such an array."
         )
-    ArgumentError.raise_for(reach_violations(name, out))
-    refuse_overlap(name, out, dict(operands.named))
+    ArgumentError.raise_for(reach_violations("out", out))
+    refuse_overlap("out", out, dict(operands.named))

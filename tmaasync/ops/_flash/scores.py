@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["Scores", "positive_violations"]
+__all__ = ["Options", "Scores", "positive_violations"]
 
 # Further than any sequence reaches; added to a position it fits 32 bits.
 _UNLIMITED = 1 << 28
@@ -17,6 +17,16 @@ _UNLIMITED = 1 << 28
 _LEAVE_OUT = "Leave it out for the default"
 _CORNERS = ("top_left", "bottom_right")
 _LOG2_E = math.log2(math.e)
+
+
+class Options(NamedTuple):
+    """What the caller says besides arrays."""
+
+    causal: bool | str
+    scale: float | None
+    window: tuple[int | None, int | None] | None
+    softcap: float | None
+    return_lse: bool
 
 
 class Scores(NamedTuple):

@@ -14,17 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync.kernel import Launch
-from tmaasync.ops._flash.abi import SCHEDULED_SPAN, SPLIT_SPAN, CombineArguments
-from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
+from tmaasync.ops._flash.abi import SCHEDULED_SPAN, SPLIT_SPAN
+from tmaasync.ops._flash.config import Sizes, TileConfig
 from tmaasync.ops._flash.cost_model import coefficients
 from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.tiles import COMBINE_THREADS, combine_kernel
 
 __all__ = [
     "StreamK",
     "packed_kv_splits",
-    "prepared_combine",
     "stream_k_pays",
     "stream_k_schedule",
 ]
@@ -164,17 +161,3 @@ def _shares(spans: int, blocks: int, clusters: int) -> list[list[tuple[int, int,
             found[span].append((cluster, block, upto - span * blocks))
             first = upto
     return found
-
-
-def prepared_combine(
-    types: tuple[str, ...],
-    variant: Variant,
-    config: TileConfig,
-    tiles: int,
-    arguments: CombineArguments,
-) -> Launch:
-    """Return a launch of the combine kernel; types, variant and config are attention.cu's."""
-    kernel = combine_kernel(types, variant, config)
-    launch = kernel.prepare(tiles * config.consumers, COMBINE_THREADS, arguments, pdl=True)
-    launch.release()
-    return launch

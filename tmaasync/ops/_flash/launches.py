@@ -1,0 +1,299 @@
+"""Launches of the attention kernels: what each is given, and which addresses differ by call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
+from tmaasync.ops._flash.abi import (
+    PAGED_WORK_ITEM,
+    SCALES,
+    VALUE_SIZES,
+    WORK_ITEM,
+    WORK_LIST,
+    record,
+)
+from tmaasync.ops._flash.config import TileConfig, Variant
+from tmaasync.ops._flash.tiles import (
+    COMBINE_THREADS,
+    TRANSPOSE_THREADS,
+    TRANSPOSED_KEYS,
+    WORK_LIST_THREADS,
+    Maps,
+    Tiles,
+    attention_kernel,
+    combine_kernel,
+    cuda_types,
+    transpose_kernel,
+    transpose_tiles,
+    work_list_kernel,
+)
+from tmaasync.ops._operation import LaunchSequence
+
+__all__ = [
+    "Addresses",
+    "AttentionArguments",
+    "BrokenSequences",
+    "CombineArguments",
+    "PackedLaunch",
+    "Step",
+    "TransposeArguments",
+    "WorkListArguments",
+    "attend_step",
+    "combine_step",
+    "transpose_step",
+    "work_list_bytes",
+    "work_list_step",
+]
+
+
+class Addresses(NamedTuple):
+    """Addresses that the launches of a call take, by the names of the parameters; 0: none.
+
+    For packed arrays, the addresses of q, k, v and out are those of the maps, which start below
+    their arrays.
+    """
+
+    q: int
+    k: int
+    v: int
+    out: int
+    lse: int
+    values: int
+    memory: int
+    partials: int
+    scale_q: int = 0
+    scale_k: int = 0
+    scale_v: int = 0
+    schedule: int = 0
+    cu_seqlens_q: int = 0
+    cu_seqlens_k: int = 0
+    page_table: int = 0
+
+
+Step = tuple[Launch, Callable[[Any], Sequence[int]]]
+"""A launch of a sequence, and what takes its addresses out of `Addresses`."""
+
+
+def _step(
+    kernel: Kernel,
+    ctas: int,
+    threads: int,
+    arguments: Any,
+    last: str,
+    *,
+    cluster: int | None = None,
+) -> Step:
+    """Prepare a launch that is given addresses for its parameters up to the ``last``."""
+    launch = kernel.prepare(ctas, threads, arguments, cluster=cluster, pdl=True)
+    launch.release()
+    names = arguments._fields
+    return launch, attrgetter(*names[: names.index(last) + 1])
+
+
+# --- attention.cu -------------------------------------------------------------------------------
+
+
+class AttentionArguments(NamedTuple):
+    """The parameters in their order.
+
+    Attributes:
+        values: V; for FP8, V transposed.
+        memory: Partial outputs; for FP8, descales, and the partial outputs after them.
+        schedule: The spans of each wave; for packed arrays, the work list.
+        waves: For packed arrays, the splits of a tile.
+    """
+
+    q: Any
+    k: Any
+    values: Any
+    out: Any
+    lse: Any
+    memory: int
+    schedule: Any
+    waves: int
+    problem: bytes
+
+
+def attend_step(
+    variant: Variant, config: TileConfig, ctas: int, arguments: AttentionArguments, last: str
+) -> Step:
+    kernel = attention_kernel(cuda_types(arguments[:4]), variant, config)
+    cluster = config.cluster if config.cluster > 1 else None
+    return _step(kernel, ctas, config.threads, arguments, last, cluster=cluster)
+
+
+# --- attention_combine.cu -----------------------------------------------------------------------
+
+
+class CombineArguments(NamedTuple):
+    """The parameters in their order.
+
+    Attributes:
+        schedule: `SPLIT_SPAN`s; for packed arrays, the work list.
+        splits_per_tile: For packed arrays.
+    """
+
+    out: Any
+    lse: int
+    partials: int
+    schedule: Any
+    splits_per_tile: int
+    problem: bytes
+
+
+def combine_step(
+    tiles: Tiles | Maps,
+    variant: Variant,
+    config: TileConfig,
+    split_tiles: int,
+    arguments: CombineArguments,
+    last: str,
+) -> Step:
+    """Prepare the kernel that adds up partial outputs; tiles and config are attention.cu's."""
+    kernel = combine_kernel(cuda_types(tiles), variant, config)
+    return _step(kernel, split_tiles * config.consumers, COMBINE_THREADS, arguments, last)
+
+
+# --- attention_values.cu ------------------------------------------------------------------------
+
+
+class TransposeArguments(NamedTuple):
+    """The parameters in their order: ``memory`` is what descales are written to."""
+
+    v: Any
+    values: Any
+    memory: int
+    scale_q: int
+    scale_k: int
+    scale_v: int
+    scales: bytes
+    sizes: bytes
+
+
+def transpose_step(
+    v: ArrayView,
+    transposed: ArrayView,
+    scales: Sequence[tuple[int, int, float]],
+    config: TileConfig,
+) -> Step:
+    """Prepare the kernel that transposes V and multiplies the scales of every KV head.
+
+    Args:
+        v: The values.
+        transposed: What they are written to.
+        scales: `SCALE` of q, k and v.
+        config: That of attention.cu.
+    """
+    tiles = transpose_tiles(v, transposed, config)
+    batch, keys, kv_heads, _ = v.shape
+    arguments = TransposeArguments(
+        *tiles,
+        memory=0,
+        scale_q=0,
+        scale_k=0,
+        scale_v=0,
+        scales=record(SCALES, **dict(zip("qkv", scales, strict=True))),
+        sizes=record(VALUE_SIZES, keys=keys, kv_heads=kv_heads),
+    )
+    ctas = -(-keys // TRANSPOSED_KEYS) * kv_heads * batch
+    kernel = transpose_kernel(cuda_types(tiles), config)
+    return _step(kernel, ctas, TRANSPOSE_THREADS, arguments, "scale_v")
+
+
+# --- attention_work.cu --------------------------------------------------------------------------
+
+
+class WorkListArguments(NamedTuple):
+    """The parameters in their order: ``schedule`` is what the work list is written to."""
+
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    schedule: Any
+    page_table: Any
+    broken_sequence: Any
+    max_queries: int
+    max_keys: int
+    section_keys: int
+    heads_at_once: int
+    table_step: int
+    pages: int
+    problem: bytes
+
+
+def work_list_step(variant: Variant, config: TileConfig, arguments: WorkListArguments) -> Step:
+    kernel = work_list_kernel(variant, config)
+    return _step(kernel, 1, WORK_LIST_THREADS, arguments, "page_table")
+
+
+def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
+    """Return the size of a work list for this many tiles of one head."""
+    item = PAGED_WORK_ITEM if is_paged else WORK_ITEM
+    return WORK_LIST.itemsize + tiles * item.itemsize
+
+
+class BrokenSequences:
+    """What the kernel that makes the work list reports: a sequence that the arrays do not have."""
+
+    def __init__(self, backend: Backend, *, is_paged: bool) -> None:
+        self.flag = backend.host_flag()
+        self._is_paged = is_paged
+
+    def refuse(self, call: str) -> None:
+        """Raise if a sequence was broken, and forget it.
+
+        Raises:
+            ArgumentError: ``call`` was wrong about a sequence.
+        """
+        sequence = int(self.flag[0])
+        if sequence:
+            self.flag[0] = 0
+            paged = " or has pages in page_table that k lacks" if self._is_paged else ""
+            raise ArgumentError(
+                f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence - 1}: "
+                f"it runs backwards, is longer than max_seqlen or leaves its array{paged}, and was "
+                "left out. Pass check=True to learn which."
+            )
+
+
+class PackedLaunch:
+    """A launch that makes a work list, then the launches that work it off.
+
+    On a device a broken sequence is reported by the next call, since nothing waits.
+    """
+
+    def __init__(
+        self, make_list: Step, attend: LaunchSequence, broken: BrokenSequences, *, waits: bool
+    ) -> None:
+        self._make_list = LaunchSequence(make_list)
+        self._attend = attend
+        self._broken = broken
+        self._waits = waits
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        self._broken.refuse("an earlier call")
+        self._make_list.launch_at(addresses, stream)
+        if self._waits:
+            self._broken.refuse("this call")
+        self._attend.launch_at(addresses, stream)
+
+    def attend_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch what works off a list that was made before."""
+        self._broken.refuse("an earlier call")
+        self._attend.launch_at(addresses, stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        make_list = self._make_list.bind(addresses, stream)
+        attend = self._attend.bind(addresses, stream)
+        refuse = self._broken.refuse
+
+        def call() -> None:
+            refuse("an earlier call")
+            make_list()
+            attend()
+
+        return call
