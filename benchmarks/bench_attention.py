@@ -36,8 +36,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tmaasync import _arrays, ops
 from tmaasync.ops._attention import Attention
 from tmaasync.ops._flash.config import TileConfig
-from tmaasync.ops._flash.operands import Operands
-from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.operands import Operands, Scores
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 

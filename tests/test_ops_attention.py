@@ -19,9 +19,8 @@ from tmaasync.ops._flash.launches import (
     CombineArguments,
     TransposeArguments,
 )
-from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.operands import Operands, Scores
 from tmaasync.ops._flash.schedule import lpt_schedule
-from tmaasync.ops._flash.scores import Scores
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import LaunchSequence
 from tmaasync.ops._sequence_lengths import Sums

@@ -19,9 +19,8 @@ from tmaasync.ops import _varlen_attention
 from tmaasync.ops._call_cache import Binding, forget
 from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.launches import Addresses
-from tmaasync.ops._flash.operands import Operands, Results
+from tmaasync.ops._flash.operands import Operands, Results, Scores
 from tmaasync.ops._flash.pages import Pages
-from tmaasync.ops._flash.scores import Scores
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._sequence_lengths import Sums

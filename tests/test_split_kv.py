@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tmaasync.ops._flash.config import Sizes, TileConfig
-from tmaasync.ops._flash.scores import Scores
-from tmaasync.ops._flash.split_kv import (
-    StreamK,
+from tmaasync.ops._flash.operands import Scores
+from tmaasync.ops._flash.schedule import (
+    Schedule,
     packed_kv_splits,
     stream_k_pays,
     stream_k_schedule,
@@ -29,7 +29,7 @@ def scores(
     return Scores.of(128, causal, None, window, None)
 
 
-def counted(schedule: StreamK, spans: int, blocks: int) -> None:
+def counted(schedule: Schedule, spans: int, blocks: int) -> None:
     """Every block of every span is worked on once, and every split has a slot of its own."""
     seen = np.zeros((spans, blocks), int)
     slots: dict[int, list[int]] = {}

@@ -15,7 +15,7 @@ from tmaasync.emulate.run import Policy
 from tmaasync.ops import _attention
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
-from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
 
 ORDERS: list[tuple[Policy, int]] = [

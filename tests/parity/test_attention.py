@@ -17,7 +17,7 @@ from parity.tile_configs import noted
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import Sizes, TileConfig
-from tmaasync.ops._flash.split_kv import stream_k_schedule
+from tmaasync.ops._flash.schedule import stream_k_schedule
 from tmaasync.ops._operation import tile_configs
 
 

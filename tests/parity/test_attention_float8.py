@@ -18,7 +18,7 @@ from tmaasync import ops
 from tmaasync.emulate import scheduled
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
 from tmaasync.ops._flash.cost_model import TileShape, tile_shapes
-from tmaasync.ops._flash.split_kv import stream_k_schedule
+from tmaasync.ops._flash.schedule import stream_k_schedule
 from tmaasync.ops._operation import tile_configs
 
 FLOAT8 = "float8_e4m3fn"

@@ -38,10 +38,8 @@ from tmaasync.ops._flash.launches import (
     combine_step,
     transpose_step,
 )
-from tmaasync.ops._flash.operands import Operands, Results, reachable
-from tmaasync.ops._flash.schedule import lpt_schedule
-from tmaasync.ops._flash.scores import Options, Scores
-from tmaasync.ops._flash.split_kv import StreamK, stream_k_pays, stream_k_schedule
+from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
+from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
 from tmaasync.ops._flash.tiles import attention_tiles
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
@@ -191,15 +189,6 @@ def _attend(
 # --- the operation ------------------------------------------------------------------------------
 
 
-class _Schedule(NamedTuple):
-    """How many clusters run, and what each works on in each wave, at an address; 0: no table."""
-
-    clusters: int
-    waves: int = 0
-    address: int = 0
-    stream_k: StreamK | None = None
-
-
 class Attention(Operation):
     """Attention over padded arrays of given layouts.
 
@@ -306,34 +295,34 @@ class Attention(Operation):
             # The tile is encoded over this one; launches get the address of their own.
             values = self._float8.transposed(self._float8.allocator(v)(), v)
         tiles = attention_tiles(q, k, values, o, config)
-        schedule = self._schedule(config, variant)
-        stream_k = schedule.stream_k
-        has_memory = self._float8 is not None or (stream_k is not None and stream_k.partials > 0)
+        clusters = self.backend.limits.multiprocessors // config.cluster
+        schedule = padded_schedule(self._sizes, self._scores, config, clusters)
         arguments = AttentionArguments(
             *tiles,
             lse=0 if lse is None else lse,
             memory=0,
-            schedule=schedule.address,
-            waves=schedule.waves,
+            schedule=self._upload(schedule.table) if schedule.table.size else 0,
+            waves=len(schedule.table),
             problem=problem(self._sizes, self._scores),
         )
+        has_memory = self._float8 is not None or schedule.partials > 0
         last = "memory" if has_memory else "lse" if self._has_lse else "out"
         ctas = schedule.clusters * config.cluster
         steps = [attend_step(variant, config, ctas, arguments, last)]
         if self._float8 is not None:
             scales = [scale.fields for scale in self._scales]
             steps.insert(0, transpose_step(v, values, scales, config))
-        if stream_k is not None and stream_k.partials:
-            self._partial_bytes = stream_k.partials * config.cluster * config.partial_bytes
+        if schedule.partials:
+            self._partial_bytes = schedule.partials * config.cluster * config.partial_bytes
             combine = CombineArguments(
                 out=tiles[_OUT],
                 lse=0,
                 partials=0,
-                schedule=self._upload(stream_k.splits),
+                schedule=self._upload(schedule.splits),
                 splits_per_tile=0,
                 problem=arguments.problem,
             )
-            split_tiles = len(stream_k.splits) * config.cluster
+            split_tiles = len(schedule.splits) * config.cluster
             steps.append(combine_step(tiles, variant, config, split_tiles, combine, "partials"))
         return LaunchSequence(*steps)
 
@@ -343,18 +332,6 @@ class Attention(Operation):
         clusters = sms // config.cluster
         stream_k = stream_k_pays(self._sizes, config, self._scores, clusters)
         return replace(config, stream_k=stream_k)
-
-    def _schedule(self, config: TileConfig, variant: Variant) -> _Schedule:
-        clusters = self.backend.limits.multiprocessors // config.cluster
-        if config.stream_k:
-            stream_k = stream_k_schedule(self._sizes, config, clusters)
-            waves, clusters = stream_k.table.shape
-            return _Schedule(clusters, waves, self._upload(stream_k.table), stream_k)
-        clusters = min(config.spans(self._sizes), clusters)
-        if not variant.skips_blocks:
-            return _Schedule(clusters)
-        table = lpt_schedule(self._sizes, self._scores, config, clusters)
-        return _Schedule(clusters, len(table), self._upload(table))
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Return the address of a copy that lives as long as the operation."""

@@ -33,11 +33,9 @@ from tmaasync.ops._flash.launches import (
     work_list_bytes,
     work_list_step,
 )
-from tmaasync.ops._flash.operands import Operands, Results, reachable
+from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
-from tmaasync.ops._flash.schedule import section
-from tmaasync.ops._flash.scores import Options, Scores
-from tmaasync.ops._flash.split_kv import packed_kv_splits
+from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
 from tmaasync.modes import Swizzle
 from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
-from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.operands import Scores
 
 __all__ = [
     "GROUP_ROWS",

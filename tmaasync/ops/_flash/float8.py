@@ -15,8 +15,7 @@ from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import Allocator, allocator
 from tmaasync.ops._flash.abi import DESCALE
-from tmaasync.ops._flash.operands import Operands
-from tmaasync.ops._flash.scores import positive_violations
+from tmaasync.ops._flash.operands import Operands, positive_violations
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
 __all__ = [

@@ -1,7 +1,9 @@
-"""The operands and the output of attention, checked."""
+"""The arguments of attention, checked: operands and output, and what the scores go through."""
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,13 +17,20 @@ from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.ops._allocation import Allocator, allocator, empty
 from tmaasync.ops._layouts import Layout, refuse_overlap
 
-__all__ = ["Operands", "Results", "reachable"]
+__all__ = ["Operands", "Options", "Results", "Scores", "positive_violations", "reachable"]
 
 _TYPES = ("bfloat16", "float16")
 _FLOAT8 = "float8_e4m3fn"
 _MAX_STRIDE_BYTES = 1 << 40
 _MAX_HEAD_DIM = 256
 _HEADS, _HEAD_DIM = -2, -1
+
+# Further than any sequence reaches; added to a position it fits 32 bits.
+_UNLIMITED = 1 << 28
+
+_LEAVE_OUT = "Leave it out for the default"
+_CORNERS = ("top_left", "bottom_right")
+_LOG2_E = math.log2(math.e)
 
 
 class Operands(NamedTuple):
@@ -218,3 +227,99 @@ def _check_output(out: ArrayView, operands: Operands) -> None:
         )
     ArgumentError.raise_for(reach_violations("out", out))
     refuse_overlap("out", out, dict(operands.named))
+
+
+# --- scale, mask, softcap -----------------------------------------------------------------------
+
+
+class Options(NamedTuple):
+    """What the caller says besides arrays."""
+
+    causal: bool | str
+    scale: float | None
+    window: tuple[int | None, int | None] | None
+    softcap: float | None
+    return_lse: bool
+
+
+class Scores(NamedTuple):
+    """Scale and mask. A query sees ``left`` keys before its own and ``right`` after it.
+
+    The own key of query i is key i where the mask is aligned top left; else the last query is
+    aligned with the last key. None is no limit.
+    """
+
+    scale: float
+    left: int | None
+    right: int | None
+    is_top_left: bool
+    softcap: float | None
+
+    @classmethod
+    def of(
+        cls,
+        head_dim: int,
+        causal: bool | str,
+        scale: float | None,
+        window: tuple[int | None, int | None] | None,
+        softcap: float | None,
+    ) -> Scores:
+        found = [
+            *_causal_violations(causal),
+            *positive_violations("scale", scale, _LEAVE_OUT),
+            *_window_violations(window),
+            *positive_violations("softcap", softcap, _LEAVE_OUT),
+        ]
+        ArgumentError.raise_for(found)
+        left, right = (_limit(side) for side in window or (None, None))
+        if causal:
+            right = 0 if right is None else min(right, 0)
+        return cls(
+            scale=head_dim**-0.5 if scale is None else float(scale),
+            left=left,
+            right=right,
+            is_top_left=causal == "top_left",
+            softcap=None if softcap is None else float(softcap),
+        )
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Factors of a score before softcap's tanh, and in the exponent of 2."""
+        if self.softcap is None:
+            return 1.0, self.scale * _LOG2_E
+        return self.scale / self.softcap, self.softcap * _LOG2_E
+
+
+def _limit(side: int | None) -> int | None:
+    return None if side is None or side < 0 or side >= _UNLIMITED else side
+
+
+def _causal_violations(causal: object) -> Iterator[Violation]:
+    if not isinstance(causal, bool) and causal not in _CORNERS:
+        rule = f"it is True, False, {' or '.join(map(repr, _CORNERS))}"
+        yield Violation("causal", repr(causal), rule, "True aligns the last positions")
+
+
+def positive_violations(name: str, value: object, remedy: str) -> Iterator[Violation]:
+    """Yield why a value, unless it is None, is no finite number above 0."""
+    if value is None:
+        return
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
+        rule = "it must be a finite number above 0"
+        yield Violation(name, repr(value), rule, remedy)
+
+
+def _window_violations(window: object) -> Iterator[Violation]:
+    if window is None:
+        return
+    is_pair = isinstance(window, tuple | list) and len(window) == 2
+    sides = window if is_pair else ()
+    if not is_pair or any(not _is_side(side) for side in sides):  # type: ignore[attr-defined]
+        rule = "it must be (left, right): how many keys on either side a position sees"
+        remedy = "Pass ints, and None for a side without a limit"
+        yield Violation("window", repr(window), rule, remedy)
+
+
+def _is_side(side: object) -> bool:
+    return side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= -1)

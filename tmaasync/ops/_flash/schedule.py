@@ -1,17 +1,75 @@
-"""Static schedules: the longest tiles first (LPT), in sections whose keys stay in L2."""
+"""Who works on what, when: LPT tile order in sections for L2, stream-K, and split-KV.
+
+Static schedules of padded arrays: the longest tiles first (LPT), in sections whose keys stay in L2.
+
+Where tiles alone do not fill the chip, the keys of a tile are split over CTAs, which is known as
+flash-decoding (Dao et al. 2023). Padded arrays: full waves are data-parallel, and the last wave is
+stream-K (Osama et al. 2023, the hybrid form): its tiles' blocks of keys, one tile after the other,
+go to all clusters in equal shares. Packed arrays: every tile's keys are cut into the same number of
+splits. Either way a combine kernel adds up the partial outputs.
+"""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync.ops._flash.abi import SCHEDULED_SPAN, SPLIT_SPAN
 from tmaasync.ops._flash.config import Sizes, TileConfig
 from tmaasync.ops._flash.cost_model import coefficients
-from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.operands import Scores
 
-__all__ = ["lpt_schedule", "section"]
+__all__ = [
+    "Schedule",
+    "lpt_schedule",
+    "packed_kv_splits",
+    "padded_schedule",
+    "section",
+    "stream_k_pays",
+    "stream_k_schedule",
+]
+
+_NONE = -1
+_Work = tuple[int, tuple[int, int, int]]
+"""A `SCHEDULED_SPAN`."""
+
+
+class Schedule(NamedTuple):
+    """What every cluster works on, and what the combine kernel adds up.
+
+    Attributes:
+        clusters: How many run.
+        table: [waves, clusters] spans, `_NONE` where the cluster has no more. With stream-K these
+            are `SCHEDULED_SPAN`, whose slot is `_NONE` where the span is worked on as a whole. It
+            is empty where clusters take the spans in their order.
+        splits: `SPLIT_SPAN` [split spans].
+    """
+
+    clusters: int
+    table: npt.NDArray[Any] = np.zeros(0, np.int32)
+    splits: npt.NDArray[np.void] = np.zeros(0, SPLIT_SPAN)
+
+    @property
+    def partials(self) -> int:
+        """Partial outputs in all."""
+        return int(self.splits["splits"].sum())
+
+
+def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: int) -> Schedule:
+    """Return the schedule of padded arrays on so many clusters at most."""
+    if config.stream_k:
+        return stream_k_schedule(sizes, config, clusters)
+    clusters = min(config.spans(sizes), clusters)
+    if scores.left is None and scores.right is None:
+        return Schedule(clusters)
+    return Schedule(clusters, lpt_schedule(sizes, scores, config, clusters))
+
+
+# --- the longest first --------------------------------------------------------------------------
 
 
 def lpt_schedule(
@@ -49,9 +107,7 @@ def lpt_schedule(
 def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
     """Return the sections of packed arrays: about how many keys, and how many tiles of heads.
 
-    Args:
-        longest: Sizes, with the queries and keys of the longest sequence.
-        config: How queries are cut.
+    ``longest`` has the queries and keys of the longest sequence.
     """
     heads = longest.heads // config.heads_per_tile
     at_once = min(heads, _heads_per_section(longest, config))
@@ -80,3 +136,104 @@ def _blocks_seen(sizes: Sizes, scores: Scores, config: TileConfig) -> npt.NDArra
         end = np.minimum(end, np.maximum(last + scores.right + 1, 0))
     seen = -(-end // config.block_n) - begin // config.block_n
     return np.asarray(np.maximum(seen, 0))
+
+
+# --- split keys ---------------------------------------------------------------------------------
+
+
+def stream_k_pays(sizes: Sizes, config: TileConfig, scores: Scores, clusters: int) -> bool:
+    """Whether to split: the last wave has few spans, nearly all of which see as many keys.
+
+    That is so where it is the first wave, and seldom where there are several before it.
+    """
+    sees_all = scores.right is None or (
+        not scores.is_top_left and sizes.queries <= config.span_positions
+    )
+    waves, left = divmod(config.spans(sizes), clusters)
+    if left == 0 or not sees_all or scores.left is not None:
+        return False
+    known, blocks = coefficients(), _blocks(sizes, config)
+    whole = blocks + known.tile_blocks
+    time = waves * whole + _least_time(left, blocks, clusters)[0]
+    slower = known.slower_with_full_waves if waves else 1
+    return slower * time < known.least_gain * (waves + 1) * whole
+
+
+def packed_kv_splits(
+    tiles: int, typical: Sizes, config: TileConfig, scores: Scores, ctas: int
+) -> int:
+    """Return into how many splits the keys of each tile of packed sequences are cut; 1: none.
+
+    ``tiles`` counts heads; ``typical`` is a sequence of the mean length.
+    """
+    if tiles >= ctas or scores.left is not None:
+        return 1
+    known, blocks = coefficients(), _blocks(typical, config)
+    time, used = _least_time(tiles, blocks, ctas)
+    return used // tiles if time < known.least_gain * (blocks + known.tile_blocks) else 1
+
+
+def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Schedule:
+    """Return the schedule where every span sees all keys.
+
+    Spans are worked on head by head, each cluster one in a wave. The spans left for the last wave,
+    fewer than clusters, are stream-K. The more splits, the longer it takes to combine them, so not
+    all clusters may get a share.
+    """
+    blocks = _blocks(sizes, config)
+    waves, left = divmod(config.spans(sizes), clusters)
+    used = _least_time(left, blocks, clusters)[1] if left else 0
+    if waves == 0:
+        clusters = used
+    work: list[list[_Work]] = [[] for _ in range(clusters)]
+    for span in range(waves * clusters):
+        work[span % clusters].append((span, (0, blocks, _NONE)))
+    splits, slot = [], 0
+    for span, shares in enumerate(_shares(left, blocks, used), waves * clusters):
+        is_whole = len(shares) == 1
+        for index, (cluster, first, end) in enumerate(shares):
+            work[cluster].append((span, (first, end, _NONE if is_whole else slot + index)))
+        if not is_whole:
+            splits.append((span, slot, len(shares), b""))
+            slot += len(shares)
+    return Schedule(clusters, _table(work), np.array(splits, SPLIT_SPAN))
+
+
+def _table(work: Sequence[Sequence[_Work]]) -> npt.NDArray[np.void]:
+    table = np.full((max(map(len, work)), len(work)), _NONE, SCHEDULED_SPAN)
+    for cluster, own in enumerate(work):
+        for wave, piece in enumerate(own):
+            table[wave, cluster] = piece
+    return table
+
+
+def _blocks(sizes: Sizes, config: TileConfig) -> int:
+    return -(-sizes.keys // config.block_n)
+
+
+def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
+    """Return the least time, in blocks of keys, of spans that clusters share; and how many do.
+
+    The time is that of the largest share, then that of the combine kernel.
+    """
+    known = coefficients()
+
+    def time(used: int) -> tuple[float, int]:
+        share = -(-spans * blocks // used) + 2 * known.tile_blocks
+        return share + known.combine_blocks + known.split_blocks * used / spans, used
+
+    return min(map(time, range(spans, clusters + 1)))
+
+
+def _shares(spans: int, blocks: int, clusters: int) -> list[list[tuple[int, int, int]]]:
+    """Return the splits of each span: which cluster works on it, its first block, and its end."""
+    ends = [spans * blocks * (cluster + 1) // clusters for cluster in range(clusters)]
+    found: list[list[tuple[int, int, int]]] = [[] for _ in range(spans)]
+    first = 0
+    for cluster, end in enumerate(ends):
+        while first < end:
+            span, block = divmod(first, blocks)
+            upto = min(end, (span + 1) * blocks)
+            found[span].append((cluster, block, upto - span * blocks))
+            first = upto
+    return found
