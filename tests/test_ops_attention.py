@@ -20,6 +20,7 @@ from tmaasync.ops._flash.launches import (
     TransposeArguments,
 )
 from tmaasync.ops._flash.operands import Operands, Scores
+from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import lpt_schedule
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import LaunchSequence
@@ -300,7 +301,7 @@ def test_wrong_sums_on_a_device_are_reported_and_leave_the_rest_alone(sums: list
     operands = Operands.of(PACKED, PACKED, PACKED, "[rows, heads, head_dim]")
     scores = Scores.of(64, False, None, None, None)
     layouts = (operands.layouts, Layout.of(view(out)))
-    operation = VarlenAttention(*layouts, Batch(3, 9, 9), scores, has_lse=False)
+    operation = VarlenAttention(*layouts, Batch(3, 9, 9), scores, Pages(), has_lse=False)
     given = np.array(sums, np.int32)
     on_device = Sums("cu_seqlens", given, 3, is_on_device=True)
     right = Sums("cu_seqlens", np.array([0, 5, 9, 12], np.int32), 3, is_on_device=True)

@@ -30,6 +30,7 @@ ROWS, HEADS, HEAD_DIM = 48, 2, 64
 SUMS = np.array([0, 5, 9, 48], np.int32)
 OTHER_SUMS = np.array([0, 20, 20, 40], np.int32)
 SHAPE = (ROWS, HEADS, HEAD_DIM)
+NO_PAGES = Pages()
 
 
 # --- on the emulator ------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ def drawn(seed: int) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
-def operation_of(*, has_lse: bool, pages: Pages | None = None) -> VarlenAttention:
+def operation_of(*, has_lse: bool, pages: Pages = NO_PAGES) -> VarlenAttention:
     """The operation on packed arrays as above."""
     operands = Operands.of(*drawn(0), "[rows, heads, head_dim]")
     scores = Scores.of(HEAD_DIM, True, None, None, None)
@@ -162,7 +163,7 @@ class Calls:
         """Have calls like the last one found."""
         call = self.anew.pop()
         is_paged = call.page_table is not None
-        pages = Pages(size=16, step=16, total=3, table_step=4) if is_paged else None
+        pages = Pages(size=16, step=16, total=3, table_step=4) if is_paged else NO_PAGES
         operation = operation_of(has_lse=call.options.return_lse, pages=pages)
         operation.prepared(lambda: self.launches)
         operands = Operands(*map(_arrays.view, (call.q, call.k, call.v)))

@@ -206,22 +206,16 @@ class Attention(Operation):
         scales: tuple[Scale, ...] = UNSCALED,
     ) -> None:
         super().__init__(out.device)
-        q, k, _ = operands
-        self._sizes = Sizes(
-            queries=q.shape[1],
-            keys=k.shape[1],
-            heads=q.shape[2],
-            heads_per_kv_head=q.shape[2] // k.shape[2],
-            batch=q.shape[0],
-            head_dim=q.shape[3],
-            element_bytes=q.element.itemsize,
-        )
+        q, k, v = operands
+        batch, queries, heads, head_dim = q.shape
+        _, keys, kv_heads, _ = k.shape
+        per_kv_head, item_bytes = heads // kv_heads, q.element.itemsize
+        self._sizes = Sizes(queries, keys, heads, per_kv_head, batch, head_dim, item_bytes)
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self._scores = scores
-        self._has_lse = has_lse
+        self._variant = Variant.of(scores, has_lse=has_lse)
         self._scales = scales
-        is_float8 = q.element.itemsize == 1
-        self._float8 = Float8Workspace.of(operands[2]) if is_float8 else None
+        self._float8 = Float8Workspace.of(v) if item_bytes == 1 else None
         self._partial_bytes = 0
         self._tables: list[Any] = []
 
@@ -276,7 +270,7 @@ class Attention(Operation):
         q, k, v, *more = addresses
         rest = iter(more)
         scales = [0 if scale.steps is None else next(rest) for scale in self._scales]
-        out, lse = next(rest), next(rest) if self._has_lse else 0
+        out, lse = next(rest), next(rest) if self._variant.has_lse else 0
         values, memory = v, next(rest, 0)
         partials = memory
         if self._float8 is not None:
@@ -287,8 +281,7 @@ class Attention(Operation):
     # --- made once ------------------------------------------------------------------------------
 
     def _prepare(self, operands: Operands, out: ArrayView, lse: ArrayView | None) -> Launch:
-        variant = Variant.of(self._scores, has_lse=self._has_lse)
-        config = overridden(self._choose(variant))
+        variant, config = self._variant, overridden(self._choose())
         q, k, v, o = (reachable(view) for view in (*operands, out))
         values = v
         if self._float8 is not None:
@@ -306,7 +299,7 @@ class Attention(Operation):
             problem=problem(self._sizes, self._scores),
         )
         has_memory = self._float8 is not None or schedule.partials > 0
-        last = "memory" if has_memory else "lse" if self._has_lse else "out"
+        last = "memory" if has_memory else "lse" if self._variant.has_lse else "out"
         ctas = schedule.clusters * config.cluster
         steps = [attend_step(variant, config, ctas, arguments, last)]
         if self._float8 is not None:
@@ -326,12 +319,12 @@ class Attention(Operation):
             steps.append(combine_step(tiles, variant, config, split_tiles, combine, "partials"))
         return LaunchSequence(*steps)
 
-    def _choose(self, variant: Variant) -> TileConfig:
+    def _choose(self) -> TileConfig:
         sms = self.backend.limits.multiprocessors
-        config = choose_tile_config(self._sizes, sms, variant)
+        config = choose_tile_config(self._sizes, sms, self._variant)
         clusters = sms // config.cluster
-        stream_k = stream_k_pays(self._sizes, config, self._scores, clusters)
-        return replace(config, stream_k=stream_k)
+        pays = stream_k_pays(self._sizes, config, self._scores, clusters)
+        return replace(config, stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
         """Return the address of a copy that lives as long as the operation."""

@@ -23,7 +23,6 @@ from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.launches import (
     Addresses,
     AttentionArguments,
-    BrokenSequences,
     CombineArguments,
     PackedLaunch,
     Step,
@@ -192,7 +191,7 @@ def _attend(call: _Call, stream: object) -> Any:
             results.layout,
             batch,
             scores,
-            None if table is None else table.pages,
+            Pages() if table is None else table.pages,
             has_lse=options.return_lse,
         )
         pages = None if table is None else table.view
@@ -296,7 +295,7 @@ class _Form(NamedTuple):
         cu_seqlens_k = next(rest) if self.has_own_keys else cu_seqlens_q
         page_table = next(rest) if self.operation.is_paged else 0
         out = next(rest)
-        lse = next(rest) if self.operation.has_lse else 0
+        lse = next(rest) if self.operation.variant.has_lse else 0
         sums = (cu_seqlens_q, cu_seqlens_k)
         return self.operation.bind((q, k, v, out, lse, *sums, page_table, *rest))
 
@@ -323,20 +322,20 @@ class VarlenAttention(Operation):
         out: Layout,
         batch: Batch,
         scores: Scores,
-        pages: Pages | None = None,
+        pages: Pages,
         *,
         has_lse: bool,
     ) -> None:
         super().__init__(out.device)
-        self.is_paged = pages is not None
-        self.has_lse = has_lse
+        self.is_paged = pages.size > 0
         self._batch = batch
         self._q, self._k, _ = operands
         self._spans = tuple(layout.span_bytes for layout in (*operands, out))
         self._scores = scores
         self._pages = pages
+        self.variant = Variant.of(scores, has_lse=has_lse, is_packed=True, page_size=pages.size)
         self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
-        self._broken = BrokenSequences(self.backend, is_paged=self.is_paged)
+        self._broken_sequence = self.backend.host_flag()
         self._kept: _KeptList | None = None
 
     def run(
@@ -434,7 +433,7 @@ class VarlenAttention(Operation):
 
     @functools.cached_property
     def _config(self) -> TileConfig:
-        config = choose_tile_config(self._typical, self._sms, self._variant(has_lse=self.has_lse))
+        config = choose_tile_config(self._typical, self._sms, self.variant)
         tiles = self._max_tiles(config, heads=True)
         splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
         return overridden(replace(config, kv_splits=splits))
@@ -467,17 +466,9 @@ class VarlenAttention(Operation):
         per_kv_head = heads // self._k.shape[-2]
         return Sizes(queries, keys, heads, per_kv_head, self._batch.size, head_dim)
 
-    def _variant(self, *, has_lse: bool) -> Variant:
-        return Variant.of(self._scores, has_lse=has_lse, is_packed=True, page_size=self._page_size)
-
-    @property
-    def _page_size(self) -> int:
-        return 0 if self._pages is None else self._pages.size
-
     @property
     def _problem(self) -> bytes:
-        page_step = 0 if self._pages is None else self._pages.step
-        return problem(self._packed, self._scores, page_step)
+        return problem(self._packed, self._scores, self._pages.step)
 
     def _prepare(
         self,
@@ -488,13 +479,19 @@ class VarlenAttention(Operation):
     ) -> PackedLaunch:
         make_list = self._prepare_list(inputs, work_list)
         attend = self._prepare_attend(arrays, lse, work_list)
-        return PackedLaunch(make_list, attend, self._broken, waits=self.backend.device is None)
+        return PackedLaunch(
+            make_list,
+            attend,
+            self._broken_sequence,
+            is_paged=self.is_paged,
+            waits=self.backend.device is None,
+        )
 
     def _prepare_list(self, inputs: _Inputs, work_list: Any) -> Step:
         cu_seqlens_q, cu_seqlens_k, page_table = inputs
         longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
         section_keys, heads_at_once = section(longest, self._config)
-        flag = self._broken.flag
+        flag = self._broken_sequence
         arguments = WorkListArguments(
             cu_seqlens_q,
             cu_seqlens_k,
@@ -506,22 +503,21 @@ class VarlenAttention(Operation):
             max_keys=self._batch.max_keys,
             section_keys=section_keys,
             heads_at_once=heads_at_once,
-            table_step=0 if self._pages is None else self._pages.table_step,
-            pages=0 if self._pages is None else self._pages.total,
+            table_step=self._pages.table_step,
+            pages=self._pages.total,
             problem=self._problem,
         )
-        # One for all variants: what it makes depends on neither.
-        config = replace(self._config, kv_splits=1)
-        return work_list_step(self._variant(has_lse=False), config, arguments)
+        # One for all: what it makes does not depend on splits.
+        return work_list_step(self.variant, replace(self._config, kv_splits=1), arguments)
 
     def _prepare_attend(
         self, arrays: Sequence[ArrayView], lse: ArrayView | None, work_list: Any
     ) -> LaunchSequence:
-        config, variant = self._config, self._variant(has_lse=self.has_lse)
+        config = self._config
         q, k, v, o = map(reachable, arrays)
         if self.is_paged:
             k, v = rows_of_pages(k), rows_of_pages(v)
-        maps = packed_maps(q, k, v, o, config, self._page_size)
+        maps = packed_maps(q, k, v, o, config, self._pages.size)
         self._below_bytes = tuple(
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
@@ -535,7 +531,7 @@ class VarlenAttention(Operation):
             waves=config.kv_splits,
             problem=self._problem,
         )
-        attend = attend_step(variant, config, ctas, arguments, "schedule")
+        attend = attend_step(self.variant, config, ctas, arguments, "schedule")
         if not config.splits_keys:
             return LaunchSequence(attend)
         combine = CombineArguments(
@@ -547,5 +543,5 @@ class VarlenAttention(Operation):
             problem=self._problem,
         )
         return LaunchSequence(
-            attend, combine_step(maps, variant, config, tiles, combine, "schedule")
+            attend, combine_step(maps, self.variant, config, tiles, combine, "schedule")
         )

@@ -41,13 +41,10 @@ def _aligned(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
     return np.dtype([*fields, ("padding", f"V{padding}")] if padding else fields, align=True)
 
 
-_INTEGERS = (
-    *("batch", "heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
-    "is_bottom_right",
-)
+_INTEGERS = ("batch", "heads", "heads_per_kv_head", "queries", "keys", "left", "right")
 PROBLEM = np.dtype(
     [
-        *((name, "<i4") for name in _INTEGERS),
+        *((name, "<i4") for name in (*_INTEGERS, "is_bottom_right")),
         *((name, "<f4") for name in ("scale", "scale_log2")),
         ("page_step", "<i4"),
     ]

@@ -61,7 +61,6 @@ class Coefficients:
 
 @functools.cache
 def coefficients() -> Coefficients:
-    """Return the numbers of the cost model, read when the first is asked for."""
     entries = tomllib.loads(COEFFICIENTS.read_text())["attention"]
     return Coefficients(**{name: _value(entry) for name, entry in entries.items()})
 
@@ -80,34 +79,32 @@ def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict
     With a paged KV cache only the shapes of fewest loads.
     """
     columns, known = padded_dim(head_dim, element_bytes), coefficients()
-    if element_bytes == 1:  # none spills, and none is packed
-        return _of_dim(known.tile_throughput_8_bits, columns)
+    is_16_bits = element_bytes == 2
+    table = known.tile_throughput_16_bits if is_16_bits else known.tile_throughput_8_bits
+    measured_dim = min(dim for dim, *_ in table if columns <= dim)
     found = {
         (consumers, block_n): throughput
-        for (consumers, block_n), throughput in _of_dim(
-            known.tile_throughput_16_bits, columns
-        ).items()
-        if not ((variant.skips_blocks or variant.has_softcap) and block_n > known.masked_block_n)
-        and not (variant.has_softcap and consumers > known.softcap_consumers)
-        and not (variant.has_softcap and columns * block_n > known.softcap_block_elements)
+        for (dim, consumers, block_n), throughput in table.items()
+        # Of 8 bits none spills, and none is packed.
+        if dim == measured_dim
+        and not (is_16_bits and _spills(columns, consumers, block_n, variant))
     }
-    if not variant.page_size:
-        return found
-    most_rows = max(rows_per_load(variant.page_size, block_n) for _, block_n in found)
-    return {
-        (consumers, block_n): throughput
-        for (consumers, block_n), throughput in found.items()
-        if rows_per_load(variant.page_size, block_n) == most_rows
-    }
+    if variant.page_size:
+        rows = {shape: rows_per_load(variant.page_size, shape[1]) for shape in found}
+        found = {shape: found[shape] for shape in found if rows[shape] == max(rows.values())}
+    return found
 
 
-def _of_dim(table: Mapping[tuple[int, int, int], float], columns: int) -> dict[TileShape, float]:
-    most = min(head_dim for head_dim, *_ in table if columns <= head_dim)
-    return {
-        (consumers, block_n): throughput
-        for (head_dim, consumers, block_n), throughput in table.items()
-        if head_dim == most
-    }
+def _spills(columns: int, consumers: int, block_n: int, variant: Variant) -> bool:
+    """Whether the mask or softcap takes registers that such a tile does not leave."""
+    known = coefficients()
+    if variant.skips_blocks and block_n > known.masked_block_n:
+        return True
+    return variant.has_softcap and (
+        block_n > known.masked_block_n
+        or consumers > known.softcap_consumers
+        or columns * block_n > known.softcap_block_elements
+    )
 
 
 def rows_per_load(page_size: int, block_n: int) -> int:
@@ -122,10 +119,7 @@ def rows_per_load(page_size: int, block_n: int) -> int:
 def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
     """Return the tile config of least time: waves of tiles, times a tile's work over throughput.
 
-    Args:
-        sizes: Of the problem; of packed sequences, of a typical one.
-        sms: How many tiles are worked on at once.
-        variant: What the scores go through.
+    Sizes are those of the problem; of packed sequences, those of a typical one.
     """
     throughput = tile_shapes(sizes.head_dim, variant, sizes.element_bytes)
 
@@ -148,8 +142,11 @@ def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
 def _config_of(shape: TileShape, sizes: Sizes, variant: Variant) -> TileConfig:
     columns = padded_dim(sizes.head_dim, sizes.element_bytes)
     config = TileConfig(columns, *shape, element_bytes=sizes.element_bytes)
-    packs_heads = variant.skips_blocks or sizes.queries < config.rows
-    return replace(config, heads_per_tile=_heads_per_tile(sizes)) if packs_heads else config
+    if not variant.skips_blocks and sizes.queries >= config.rows:
+        return config
+    # GQA packing: as many heads as share keys, in powers of two.
+    heads = sizes.heads_per_kv_head
+    return replace(config, heads_per_tile=min(heads & -heads, GROUP_ROWS))
 
 
 def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) -> bool:
@@ -158,12 +155,6 @@ def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) 
     Each then asks L2 for half as much. But the two wait for each other, so it takes some waves; and
     both visit what either of them sees, so a head must have many tiles, and an odd number of them
     may not cost a wave.
-
-    Args:
-        sizes: Of the problem.
-        alone: The tile config without sharing.
-        variant: What the scores go through.
-        sms: How many tiles are worked on at once.
     """
     if variant.is_packed or variant.has_left or alone.consumers == MAX_CONSUMERS:
         # Three consumers load less for their work, and leave the producer few registers.
@@ -173,17 +164,9 @@ def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) 
     known = coefficients()
     waves = alone.waves(sizes, sms)
     tiles = -(-sizes.queries // alone.positions)
-    enough = known.multicast_tiles
-    if variant.has_right:
-        enough = known.multicast_causal_tiles
+    enough = known.multicast_causal_tiles if variant.has_right else known.multicast_tiles
     return (
         tiles >= enough
         and waves > known.multicast_waves
         and replace(alone, cluster=2).waves(sizes, sms) <= waves
     )
-
-
-def _heads_per_tile(sizes: Sizes) -> int:
-    """Return as many heads as share keys, in powers of two (GQA packing)."""
-    heads = sizes.heads_per_kv_head
-    return min(heads & -heads, GROUP_ROWS)

@@ -52,11 +52,7 @@ UNSCALED = (Scale(),) * _OPERANDS
 
 
 def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]]:
-    """Return the numbers among them, 1 where there is none and None for an array; and the arrays.
-
-    Raises:
-        ArgumentError: They are not three.
-    """
+    """Return the numbers among them, 1 where nothing is and None for an array; and the arrays."""
     if scales is None:
         return (1.0,) * _OPERANDS, ()
     if not isinstance(scales, tuple | list) or len(scales) != _OPERANDS:
@@ -80,12 +76,7 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
 def scales_of(
     numbers: Sequence[float | None], arrays: Sequence[Any], operands: Operands
 ) -> tuple[tuple[Scale, ...], tuple[ArrayView, ...]]:
-    """Check what `given_scales` found; return the scales, and views of the arrays.
-
-    Raises:
-        ArgumentError: Operands are not of 8 bits; a number is not above 0; an array has another
-            shape, type or device.
-    """
+    """Check what `given_scales` found; return the scales, and views of the arrays."""
     if not operands.are_float8:
         raise ArgumentError(
             f"scales are given, and q holds {operands.q.element}; those of float8_e4m3fn are "
@@ -142,13 +133,11 @@ class Float8Workspace(NamedTuple):
 
     @classmethod
     def of(cls, v: Layout) -> Float8Workspace:
-        """Return the workspace for values [batch, keys, kv_heads, head_dim]."""
         batch, keys, kv_heads, head_dim = v.shape
         return cls((batch, kv_heads, head_dim, padded_row_bytes(keys, v.element)))
 
     @property
     def descales_at(self) -> int:
-        """Offset of the descales in bytes."""
         return math.prod(self.shape)
 
     @property
@@ -159,7 +148,6 @@ class Float8Workspace(NamedTuple):
         return self.descales_at + (count + count % 2) * DESCALE.itemsize
 
     def allocator(self, like: ArrayView, partial_bytes: int = 0) -> Allocator:
-        """Return what makes such memory, of the framework of ``like``."""
         return allocator(like, (self.partials_at + partial_bytes,), _BYTE)
 
     def transposed(self, memory: Any, v: ArrayView) -> ArrayView:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from tmaasync._arrays import ArrayView
 from tmaasync.errors import ArgumentError
-from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
+from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._flash.abi import (
     PAGED_WORK_ITEM,
     SCALES,
@@ -20,9 +23,7 @@ from tmaasync.ops._flash.abi import (
 from tmaasync.ops._flash.config import TileConfig, Variant
 from tmaasync.ops._flash.tiles import (
     COMBINE_THREADS,
-    TRANSPOSE_THREADS,
     TRANSPOSED_KEYS,
-    WORK_LIST_THREADS,
     Maps,
     Tiles,
     attention_kernel,
@@ -37,7 +38,6 @@ from tmaasync.ops._operation import LaunchSequence
 __all__ = [
     "Addresses",
     "AttentionArguments",
-    "BrokenSequences",
     "CombineArguments",
     "PackedLaunch",
     "Step",
@@ -49,6 +49,10 @@ __all__ = [
     "work_list_bytes",
     "work_list_step",
 ]
+
+
+_TRANSPOSE_THREADS = 128
+_WORK_LIST_THREADS = 1024
 
 
 class Addresses(NamedTuple):
@@ -183,11 +187,7 @@ def transpose_step(
 ) -> Step:
     """Prepare the kernel that transposes V and multiplies the scales of every KV head.
 
-    Args:
-        v: The values.
-        transposed: What they are written to.
-        scales: `SCALE` of q, k and v.
-        config: That of attention.cu.
+    Scales are `SCALE` of q, k and v; the config is that of attention.cu.
     """
     tiles = transpose_tiles(v, transposed, config)
     batch, keys, kv_heads, _ = v.shape
@@ -202,7 +202,7 @@ def transpose_step(
     )
     ctas = -(-keys // TRANSPOSED_KEYS) * kv_heads * batch
     kernel = transpose_kernel(cuda_types(tiles), config)
-    return _step(kernel, ctas, TRANSPOSE_THREADS, arguments, "scale_v")
+    return _step(kernel, ctas, _TRANSPOSE_THREADS, arguments, "scale_v")
 
 
 # --- attention_work.cu --------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class WorkListArguments(NamedTuple):
 
 def work_list_step(variant: Variant, config: TileConfig, arguments: WorkListArguments) -> Step:
     kernel = work_list_kernel(variant, config)
-    return _step(kernel, 1, WORK_LIST_THREADS, arguments, "page_table")
+    return _step(kernel, 1, _WORK_LIST_THREADS, arguments, "page_table")
 
 
 def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
@@ -236,64 +236,63 @@ def work_list_bytes(tiles: int, *, is_paged: bool) -> int:
     return WORK_LIST.itemsize + tiles * item.itemsize
 
 
-class BrokenSequences:
-    """What the kernel that makes the work list reports: a sequence that the arrays do not have."""
+class PackedLaunch:
+    """A launch that makes a work list, then the launches that work it off.
 
-    def __init__(self, backend: Backend, *, is_paged: bool) -> None:
-        self.flag = backend.host_flag()
+    The first reports a sequence that the arrays do not have in ``broken_sequence``. On a device it
+    is the next call that raises, since nothing waits.
+    """
+
+    def __init__(
+        self,
+        make_list: Step,
+        attend: LaunchSequence,
+        broken_sequence: npt.NDArray[np.int32],
+        *,
+        is_paged: bool,
+        waits: bool,
+    ) -> None:
+        self._make_list = LaunchSequence(make_list)
+        self._attend = attend
+        self._broken_sequence = broken_sequence
         self._is_paged = is_paged
+        self._waits = waits
 
-    def refuse(self, call: str) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        self._refuse("an earlier call")
+        self._make_list.launch_at(addresses, stream)
+        if self._waits:
+            self._refuse("this call")
+        self._attend.launch_at(addresses, stream)
+
+    def attend_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch what works off a list that was made before."""
+        self._refuse("an earlier call")
+        self._attend.launch_at(addresses, stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        make_list = self._make_list.bind(addresses, stream)
+        attend = self._attend.bind(addresses, stream)
+
+        def call() -> None:
+            self._refuse("an earlier call")
+            make_list()
+            attend()
+
+        return call
+
+    def _refuse(self, call: str) -> None:
         """Raise if a sequence was broken, and forget it.
 
         Raises:
             ArgumentError: ``call`` was wrong about a sequence.
         """
-        sequence = int(self.flag[0])
+        sequence = int(self._broken_sequence[0])
         if sequence:
-            self.flag[0] = 0
+            self._broken_sequence[0] = 0
             paged = " or has pages in page_table that k lacks" if self._is_paged else ""
             raise ArgumentError(
                 f"cu_seqlens_q or cu_seqlens_k of {call} is wrong about sequence {sequence - 1}: "
                 f"it runs backwards, is longer than max_seqlen or leaves its array{paged}, and was "
                 "left out. Pass check=True to learn which."
             )
-
-
-class PackedLaunch:
-    """A launch that makes a work list, then the launches that work it off.
-
-    On a device a broken sequence is reported by the next call, since nothing waits.
-    """
-
-    def __init__(
-        self, make_list: Step, attend: LaunchSequence, broken: BrokenSequences, *, waits: bool
-    ) -> None:
-        self._make_list = LaunchSequence(make_list)
-        self._attend = attend
-        self._broken = broken
-        self._waits = waits
-
-    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        self._broken.refuse("an earlier call")
-        self._make_list.launch_at(addresses, stream)
-        if self._waits:
-            self._broken.refuse("this call")
-        self._attend.launch_at(addresses, stream)
-
-    def attend_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch what works off a list that was made before."""
-        self._broken.refuse("an earlier call")
-        self._attend.launch_at(addresses, stream)
-
-    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        make_list = self._make_list.bind(addresses, stream)
-        attend = self._attend.bind(addresses, stream)
-        refuse = self._broken.refuse
-
-        def call() -> None:
-            refuse("an earlier call")
-            make_list()
-            attend()
-
-        return call

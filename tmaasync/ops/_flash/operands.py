@@ -54,18 +54,8 @@ class Operands(NamedTuple):
     ) -> Operands:
         """Check that the operands fit each other, and return their views.
 
-        Args:
-            q: The queries.
-            k: The keys.
-            v: The values.
-            axes: The shape, such as ``[rows, heads, head_dim]``.
-            key_axes: The shape of k and v, if it is another.
-            may_be_float8: Whether they may be float8_e4m3fn.
-            dtype: Their element type, where the arrays cannot say it.
-
-        Raises:
-            ArgumentError: Shapes do not fit; every broken rule.
-            ArrayTypeError: A type that the kernel does not have, or two types.
+        Axes are the shape that they must have, such as ``[rows, heads, head_dim]``; key_axes those
+        of k and v, if they are others.
         """
         given = zip("qkv", (q, k, v), strict=True)
         operands = cls(*(_arrays.view(array, dtype=dtype, argument=name) for name, array in given))
@@ -84,7 +74,6 @@ class Operands(NamedTuple):
 
     @property
     def named(self) -> Sequence[tuple[str, ArrayView]]:
-        """The views with the names of their arguments."""
         return tuple(zip("qkv", self, strict=True))
 
     @property
@@ -98,7 +87,6 @@ class Operands(NamedTuple):
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """Their layouts as TMA reaches them."""
         return tuple(Layout.of(reachable(view)) for view in self)
 
 
@@ -174,19 +162,12 @@ class Results:
 
     Attributes:
         like: A view of q, whose framework and device new arrays have.
-        out: A view of the output.
+        out: A view of the output, checked.
         lse: A view of the log-sum-exp, or None.
         returned: What the call returns.
     """
 
     def __init__(self, operands: Operands, out: Any, *, return_lse: bool) -> None:
-        """Check the output that the caller gives, and make the others.
-
-        Raises:
-            ArgumentError: It cannot be written or reached, has another shape or device, or overlaps
-                an operand.
-            ArrayTypeError: It has another type.
-        """
         q = operands.q
         *batch, rows, heads, _ = q.shape
         self.like = q
@@ -202,7 +183,6 @@ class Results:
 
     @property
     def layout(self) -> Layout:
-        """Of the output, as TMA reaches it."""
         return Layout.of(reachable(self.out))
 
     def allocators(self) -> Iterator[Allocator]:

@@ -21,19 +21,19 @@ _SWIZZLE_ROWS = 8  # after which a swizzle repeats itself
 
 
 class Pages(NamedTuple):
-    """The layout of the pages in the arrays of keys and values, and of the page table."""
+    """The layout of the pages in the arrays of keys and values, and of the page table.
 
-    size: int
-    """Rows of a page."""
+    Attributes:
+        size: Rows of a page; 0 where the keys are not paged.
+        step: Rows from one page to the next: more than ``size`` if something is between them.
+        total: How many pages the arrays have.
+        table_step: Entries of the table from one sequence to the next.
+    """
 
-    step: int
-    """Rows from one page to the next: more than ``size`` if something is between them."""
-
-    total: int
-    """How many pages the arrays have."""
-
-    table_step: int
-    """Entries of the table from one sequence to the next."""
+    size: int = 0
+    step: int = 0
+    total: int = 0
+    table_step: int = 0
 
 
 class PageTable(NamedTuple):
@@ -44,13 +44,6 @@ class PageTable(NamedTuple):
 
     @classmethod
     def of(cls, table: Any, operands: Operands, batch: int) -> PageTable:
-        """Check the caller's table for a batch of this size.
-
-        Raises:
-            ArgumentError: Shape, strides or device do not fit, or the pages of k and v do not lie
-                as the kernel needs them; every broken rule.
-            ArrayTypeError: Not an array, or one of another type than int32.
-        """
         view = _arrays.view(table, argument="page_table")
         if view.element.dtype != np.int32:
             raise ArrayTypeError(
@@ -64,18 +57,9 @@ class PageTable(NamedTuple):
         step = _page_step(reachable(operands.k))
         return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
 
-    @property
-    def max_keys(self) -> int:
-        """Keys of a sequence that the table has entries for."""
-        return self.view.shape[1] * self.pages.size
-
     def check_width(self, max_keys: int) -> None:
-        """Refuse a table that has no entries for sequences as long as that.
-
-        Raises:
-            ArgumentError: There are too few.
-        """
-        if max_keys > self.max_keys:
+        """Refuse a table without entries for sequences of so many keys."""
+        if max_keys > self.view.shape[1] * self.pages.size:
             wanted = -(-max_keys // self.pages.size)
             raise ArgumentError(
                 f"page_table.shape[1] is {self.view.shape[1]}; the longest sequence may have "
@@ -87,16 +71,9 @@ class PageTable(NamedTuple):
 def check_pages(
     table: PageTable, queries: npt.NDArray[np.int32], keys: npt.NDArray[np.int32]
 ) -> None:
-    """Check the entries of the table, which waits for a device.
+    """Check the entries that sequences with queries use, which waits for a device.
 
-    Args:
-        table: The table.
-        queries: The running sums of the queries, in host memory. A sequence without any uses no
-            pages.
-        keys: The running sums of the keys, in host memory.
-
-    Raises:
-        ArgumentError: A sequence uses a page that there is not.
+    Queries and keys are running sums in host memory.
     """
     entries = on_host(table.view.owner, "page_table")
     used = np.where(np.diff(queries) > 0, -(-np.diff(keys) // table.pages.size), 0)

@@ -12,7 +12,6 @@ splits. Either way a combine kernel adds up the partial outputs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,15 +195,11 @@ def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Schedu
         if not is_whole:
             splits.append((span, slot, len(shares), b""))
             slot += len(shares)
-    return Schedule(clusters, _table(work), np.array(splits, SPLIT_SPAN))
-
-
-def _table(work: Sequence[Sequence[_Work]]) -> npt.NDArray[np.void]:
-    table = np.full((max(map(len, work)), len(work)), _NONE, SCHEDULED_SPAN)
+    table = np.full((max(map(len, work)), clusters), _NONE, SCHEDULED_SPAN)
     for cluster, own in enumerate(work):
-        for wave, piece in enumerate(own):
-            table[wave, cluster] = piece
-    return table
+        for wave, scheduled in enumerate(own):
+            table[wave, cluster] = scheduled
+    return Schedule(clusters, table, np.array(splits, SPLIT_SPAN))
 
 
 def _blocks(sizes: Sizes, config: TileConfig) -> int:

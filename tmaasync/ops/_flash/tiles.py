@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import Kernel
@@ -15,8 +16,6 @@ from tmaasync.tile import TMATensorTile, create_tma_tile
 __all__ = [
     "COMBINE_THREADS",
     "TRANSPOSED_KEYS",
-    "TRANSPOSE_THREADS",
-    "WORK_LIST_THREADS",
     "Maps",
     "Tiles",
     "attention_kernel",
@@ -32,12 +31,8 @@ __all__ = [
 COMBINE_THREADS = 1024
 """Threads of a CTA of the combine kernel: a warp for every second row."""
 
-TRANSPOSE_THREADS = 128
-"""Threads of a CTA of the kernel that transposes values, which takes `TRANSPOSED_KEYS` keys."""
-
 TRANSPOSED_KEYS = 128
-
-WORK_LIST_THREADS = 1024
+"""Keys that a CTA transposes the values of."""
 
 _WARP_THREADS = 32
 
@@ -107,15 +102,11 @@ def packed_maps(
     columns = config.swizzle.span_bytes // config.element_bytes
     box = (rows_per_load(page_size, config.block_n), 1, columns)
 
-    def map_of(view: ArrayView, side: tuple[int, ...]) -> RaggedTensorMap:
-        return create_ragged_tensor_map(view, side, swizzle=config.swizzle)
+    def map_of(view: ArrayView, side: tuple[int, ...], **boxes: Any) -> RaggedTensorMap:
+        return create_ragged_tensor_map(view, side, swizzle=config.swizzle, **boxes)
 
-    def keys_of(view: ArrayView) -> RaggedTensorMap:
-        return create_ragged_tensor_map(
-            view, block, swizzle=config.swizzle, box_shape=box, max_length=page_size or None
-        )
-
-    return map_of(q, rows), keys_of(k), keys_of(v), map_of(o, rows)
+    pages = {"box_shape": box, "max_length": page_size or None}
+    return map_of(q, rows), map_of(k, block, **pages), map_of(v, block, **pages), map_of(o, rows)
 
 
 def _sides(config: TileConfig) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
