@@ -32,10 +32,8 @@ from tmaasync.ops._flash.float8 import (
 )
 from tmaasync.ops._flash.launches import (
     Addresses,
-    AttentionArguments,
-    CombineArguments,
-    attend_step,
-    combine_step,
+    Work,
+    attend_steps,
     transpose_step,
 )
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
@@ -281,7 +279,7 @@ class Attention(Operation):
     # --- made once ------------------------------------------------------------------------------
 
     def _prepare(self, operands: Operands, out: ArrayView, lse: ArrayView | None) -> Launch:
-        variant, config = self._variant, overridden(self._choose())
+        config, variant = overridden(self._choose()), self._variant
         q, k, v, o = (reachable(view) for view in (*operands, out))
         values = v
         if self._float8 is not None:
@@ -290,33 +288,18 @@ class Attention(Operation):
         tiles = attention_tiles(q, k, values, o, config)
         clusters = self.backend.limits.multiprocessors // config.cluster
         schedule = padded_schedule(self._sizes, self._scores, config, clusters)
-        arguments = AttentionArguments(
-            *tiles,
-            lse=0 if lse is None else lse,
-            memory=0,
-            schedule=self._upload(schedule.table) if schedule.table.size else 0,
+        work = Work(
+            ctas=schedule.clusters * config.cluster,
+            schedule=self._upload(schedule.table),
             waves=len(schedule.table),
-            problem=problem(self._sizes, self._scores),
+            split_tiles=len(schedule.splits) * config.cluster,
+            splits=self._upload(schedule.splits),
         )
-        has_memory = self._float8 is not None or schedule.partials > 0
-        last = "memory" if has_memory else "lse" if self._variant.has_lse else "out"
-        ctas = schedule.clusters * config.cluster
-        steps = [attend_step(variant, config, ctas, arguments, last)]
+        self._partial_bytes = schedule.partials * config.cluster * config.partial_bytes
+        steps = attend_steps(tiles, variant, config, work, lse, problem(self._sizes, self._scores))
         if self._float8 is not None:
             scales = [scale.fields for scale in self._scales]
             steps.insert(0, transpose_step(v, values, scales, config))
-        if schedule.partials:
-            self._partial_bytes = schedule.partials * config.cluster * config.partial_bytes
-            combine = CombineArguments(
-                out=tiles[_OUT],
-                lse=0,
-                partials=0,
-                schedule=self._upload(schedule.splits),
-                splits_per_tile=0,
-                problem=arguments.problem,
-            )
-            split_tiles = len(schedule.splits) * config.cluster
-            steps.append(combine_step(tiles, variant, config, split_tiles, combine, "partials"))
         return LaunchSequence(*steps)
 
     def _choose(self) -> TileConfig:
@@ -327,7 +310,9 @@ class Attention(Operation):
         return replace(config, stream_k=pays)
 
     def _upload(self, table: npt.NDArray[Any]) -> int:
-        """Return the address of a copy that lives as long as the operation."""
+        """Return the address of a copy that lives as long as the operation; 0 for no table."""
+        if not table.size:
+            return 0
         memory = self.backend.upload(table.tobytes())
         self._tables.append(memory)
         return memory.address

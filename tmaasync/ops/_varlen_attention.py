@@ -22,13 +22,11 @@ from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant, proble
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.launches import (
     Addresses,
-    AttentionArguments,
-    CombineArguments,
     PackedLaunch,
     Step,
+    Work,
     WorkListArguments,
-    attend_step,
-    combine_step,
+    attend_steps,
     work_list_bytes,
     work_list_step,
 )
@@ -522,26 +520,12 @@ class VarlenAttention(Operation):
             view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
         )
         tiles = self._max_tiles(config, heads=True)
-        ctas = min(tiles * config.kv_splits, self._sms)
-        arguments = AttentionArguments(
-            *maps,
-            lse=0 if lse is None else lse,
-            memory=0,
+        work = Work(
+            ctas=min(tiles * config.kv_splits, self._sms),
             schedule=work_list,
             waves=config.kv_splits,
-            problem=self._problem,
+            split_tiles=tiles if config.splits_keys else 0,
+            splits=work_list,
         )
-        attend = attend_step(self.variant, config, ctas, arguments, "schedule")
-        if not config.splits_keys:
-            return LaunchSequence(attend)
-        combine = CombineArguments(
-            out=maps[_OUT],
-            lse=0,
-            partials=0,
-            schedule=work_list,
-            splits_per_tile=config.kv_splits,
-            problem=self._problem,
-        )
-        return LaunchSequence(
-            attend, combine_step(maps, self.variant, config, tiles, combine, "schedule")
-        )
+        steps = attend_steps(maps, self.variant, config, work, lse, self._problem)
+        return LaunchSequence(*steps)

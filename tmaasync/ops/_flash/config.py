@@ -71,7 +71,6 @@ class Variant:
     def of(
         cls, scores: Scores, *, has_lse: bool, is_packed: bool = False, page_size: int = 0
     ) -> Variant:
-        """Return the variant for these scores."""
         return cls(
             is_packed=is_packed,
             has_left=scores.left is not None,
@@ -137,7 +136,6 @@ class TileConfig:
 
     @property
     def positions(self) -> int:
-        """Positions of a tile."""
         return self.rows // self.heads_per_tile
 
     @property
@@ -156,7 +154,6 @@ class TileConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: its consumer warpgroups, and the producer's."""
         return WARPGROUP_THREADS * (1 + self.consumers)
 
     @property

@@ -42,14 +42,13 @@ __all__ = [
     "PackedLaunch",
     "Step",
     "TransposeArguments",
+    "Work",
     "WorkListArguments",
-    "attend_step",
-    "combine_step",
+    "attend_steps",
     "transpose_step",
     "work_list_bytes",
     "work_list_step",
 ]
-
 
 _TRANSPOSE_THREADS = 128
 _WORK_LIST_THREADS = 1024
@@ -99,17 +98,17 @@ def _step(
     return launch, attrgetter(*names[: names.index(last) + 1])
 
 
-# --- attention.cu -------------------------------------------------------------------------------
+# --- attention.cu, attention_combine.cu ---------------------------------------------------------
 
 
 class AttentionArguments(NamedTuple):
-    """The parameters in their order.
+    """The parameters of attention.cu in their order.
 
     Attributes:
         values: V; for FP8, V transposed.
         memory: Partial outputs; for FP8, descales, and the partial outputs after them.
-        schedule: The spans of each wave; for packed arrays, the work list.
-        waves: For packed arrays, the splits of a tile.
+        schedule: As in `Work`.
+        waves: The same.
     """
 
     q: Any
@@ -123,24 +122,8 @@ class AttentionArguments(NamedTuple):
     problem: bytes
 
 
-def attend_step(
-    variant: Variant, config: TileConfig, ctas: int, arguments: AttentionArguments, last: str
-) -> Step:
-    kernel = attention_kernel(cuda_types(arguments[:4]), variant, config)
-    cluster = config.cluster if config.cluster > 1 else None
-    return _step(kernel, ctas, config.threads, arguments, last, cluster=cluster)
-
-
-# --- attention_combine.cu -----------------------------------------------------------------------
-
-
 class CombineArguments(NamedTuple):
-    """The parameters in their order.
-
-    Attributes:
-        schedule: `SPLIT_SPAN`s; for packed arrays, the work list.
-        splits_per_tile: For packed arrays.
-    """
+    """The parameters of attention_combine.cu in their order."""
 
     out: Any
     lse: int
@@ -150,17 +133,65 @@ class CombineArguments(NamedTuple):
     problem: bytes
 
 
-def combine_step(
+class Work(NamedTuple):
+    """What is worked on, and by how many CTAs.
+
+    Attributes:
+        ctas: Those of attention.cu.
+        schedule: The spans of each wave; for packed arrays, the work list.
+        waves: How many; for packed arrays, the splits of a tile.
+        split_tiles: Tiles whose keys are split.
+        splits: `SPLIT_SPAN`s; for packed arrays, the work list.
+    """
+
+    ctas: int
+    schedule: Any
+    waves: int
+    split_tiles: int
+    splits: Any
+
+
+def attend_steps(
     tiles: Tiles | Maps,
     variant: Variant,
     config: TileConfig,
-    split_tiles: int,
-    arguments: CombineArguments,
-    last: str,
-) -> Step:
-    """Prepare the kernel that adds up partial outputs; tiles and config are attention.cu's."""
-    kernel = combine_kernel(cuda_types(tiles), variant, config)
-    return _step(kernel, split_tiles * config.consumers, COMBINE_THREADS, arguments, last)
+    work: Work,
+    lse: ArrayView | None,
+    problem: bytes,
+) -> list[Step]:
+    """Prepare attention.cu, and, where keys are split, the kernel that combines partial outputs."""
+    types, (q, k, v, out) = cuda_types(tiles), tiles
+    attend = AttentionArguments(
+        *(q, k, v, out),
+        lse=0 if lse is None else lse,
+        memory=0,
+        schedule=work.schedule,
+        waves=work.waves,
+        problem=problem,
+    )
+    if variant.is_packed:
+        last = "schedule"
+    elif config.element_bytes == 1 or work.split_tiles:
+        last = "memory"
+    else:
+        last = "out" if lse is None else "lse"
+    kernel = attention_kernel(types, variant, config)
+    cluster = config.cluster if config.cluster > 1 else None
+    steps = [_step(kernel, work.ctas, config.threads, attend, last, cluster=cluster)]
+    if work.split_tiles:
+        combine = CombineArguments(
+            out=out,
+            lse=0,
+            partials=0,
+            schedule=work.splits,
+            splits_per_tile=config.kv_splits if variant.is_packed else 0,
+            problem=problem,
+        )
+        kernel = combine_kernel(types, variant, config)
+        ctas = work.split_tiles * config.consumers
+        last = "schedule" if variant.is_packed else "partials"
+        steps.append(_step(kernel, ctas, COMBINE_THREADS, combine, last))
+    return steps
 
 
 # --- attention_values.cu ------------------------------------------------------------------------
