@@ -14,11 +14,7 @@ from tmaasync.ops._attention import Attention
 from tmaasync.ops._flash.config import Batch, Sizes, TileConfig, Variant
 from tmaasync.ops._flash.cost_model import choose_tile_config
 from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scale
-from tmaasync.ops._flash.launches import (
-    AttentionArguments,
-    CombineArguments,
-    TransposeArguments,
-)
+from tmaasync.ops._flash.launches import AttentionArguments, CombineArguments, TransposeArguments
 from tmaasync.ops._flash.operands import Operands, Scores
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import lpt_schedule

@@ -13,29 +13,12 @@ import numpy.typing as npt
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    Allocator,
-    address_of,
-    allocator,
-    allocator_of_all,
-    in_order,
-)
+from tmaasync.ops._allocation import Allocator, address_of, allocator, allocator_of_all, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.cost_model import choose_tile_config
-from tmaasync.ops._flash.float8 import (
-    UNSCALED,
-    Float8Workspace,
-    Scale,
-    given_scales,
-    scales_of,
-)
-from tmaasync.ops._flash.launches import (
-    Addresses,
-    Work,
-    attend_steps,
-    transpose_step,
-)
+from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scale, given_scales, scales_of
+from tmaasync.ops._flash.launches import Addresses, Work, attend_steps, transpose_step
 from tmaasync.ops._flash.operands import Operands, Options, Results, Scores, reachable
 from tmaasync.ops._flash.schedule import padded_schedule, stream_k_pays
 from tmaasync.ops._flash.tiles import attention_tiles
@@ -47,6 +30,7 @@ __all__ = ["attention"]
 _AXES = "[batch, positions, heads, head_dim]"
 _FLOAT32 = element(np.float32)
 _CALLS = CallCache()
+_RETURN_LSE = 4  # in `Options`
 _OUT, _LSE = 3, 4  # among the arrays of a call, after q, k and v
 
 
@@ -134,10 +118,10 @@ def _scaled_attention(
     inputs = (*qkv, *given)
     arrays = inputs if out is None else (*inputs, out)
     done = _CALLS.run(arrays, key, stream)
-    call = _Call(arrays, key, out, Options(*options[:5]))
     if done is not None:
         results = done[len(inputs) :]
-        return results[:2] if call.options.return_lse else results[0]
+        return results[:2] if options[_RETURN_LSE] else results[0]
+    call = _Call(arrays, key, out, Options(*options[:5]))
     operands = Operands.of(*qkv, _AXES, may_be_float8=True, dtype=dtype)
     if scales is None:
         return _attend(call, operands, stream)

@@ -391,16 +391,12 @@ class VarlenAttention(Operation):
 
     def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
         """Yield what makes the work list, and the memory for partial outputs if there are any."""
-        list_bytes = work_list_bytes(
-            self._max_tiles(self._config, heads=False), is_paged=self.is_paged
-        )
+        config = self._config
+        list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
         yield allocator(like, (list_bytes // _INT32.itemsize,), _INT32)
-        if self._config.splits_keys:
-            tiles = self._max_tiles(self._config, heads=True)
-            floats = (
-                tiles * self._config.kv_splits * self._config.partial_bytes // _FLOAT32.itemsize
-            )
-            yield allocator(like, (floats,), _FLOAT32)
+        if config.splits_keys:
+            splits = self._max_tiles(config, heads=True) * config.kv_splits
+            yield allocator(like, (splits * config.partial_bytes // _FLOAT32.itemsize,), _FLOAT32)
 
     def _addresses(self, views: Sequence[ArrayView | None], *memory: Any) -> Addresses:
         arrays = (0 if view is None else view.address for view in views)

@@ -18,13 +18,7 @@ from tmaasync.ops._flash.abi import DESCALE
 from tmaasync.ops._flash.operands import Operands, positive_violations
 from tmaasync.ops._layouts import Layout, padded_row_bytes
 
-__all__ = [
-    "UNSCALED",
-    "Float8Workspace",
-    "Scale",
-    "given_scales",
-    "scales_of",
-]
+__all__ = ["UNSCALED", "Float8Workspace", "Scale", "given_scales", "scales_of"]
 
 _FLOAT32, _BYTE = element(np.float32), element(np.uint8)
 _OPERANDS = 3
@@ -60,13 +54,17 @@ def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]
             f"scales is {scales!r}; it must be those of q, k and v. Pass three: numbers, arrays of "
             "float32, or None for 1."
         )
-    arrays = tuple(one for one in scales if one is not None and not _is_number(one))
-    numbers = (1.0 if one is None else one if _is_number(one) else None for one in scales)
-    return tuple(numbers), arrays
-
-
-def _is_number(scale: object) -> bool:
-    return isinstance(scale, Real) and not isinstance(scale, bool)
+    numbers: list[Any] = []
+    arrays = []
+    for scale in scales:
+        if scale is None:
+            numbers.append(1.0)
+        elif isinstance(scale, Real) and not isinstance(scale, bool):
+            numbers.append(scale)
+        else:
+            numbers.append(None)
+            arrays.append(scale)
+    return tuple(numbers), tuple(arrays)
 
 
 def scales_of(

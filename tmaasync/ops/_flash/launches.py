@@ -304,9 +304,10 @@ class PackedLaunch:
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
         make_list = self._make_list.bind(addresses, stream)
         attend = self._attend.bind(addresses, stream)
+        refuse = self._refuse
 
         def call() -> None:
-            self._refuse("an earlier call")
+            refuse("an earlier call")
             make_list()
             attend()
 
