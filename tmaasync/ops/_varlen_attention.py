@@ -176,11 +176,9 @@ def _attend(call: _Call, stream: object) -> Any:
     operands = Operands.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
     scores = Scores.of(operands.q.shape[-1], *options[:4])
     sums, batch = _sequences(call, operands)
-    table = PageTable.of(call.page_table, operands, batch.size) if is_paged else None
-    if table is not None:
-        table.check_width(batch.max_keys)
-        if call.check:
-            check_pages(table, *(side.values for side in sums))
+    table = PageTable.of(call.page_table, operands, batch) if is_paged else None
+    if table is not None and call.check:
+        check_pages(table, *(side.values for side in sums))
     results = Results(operands, call.out, return_lse=options.return_lse)
     if not operands.q.is_empty:
         operation = _CALLS.operation(
@@ -471,11 +469,9 @@ class VarlenAttention(Operation):
         inputs: _Inputs,
         work_list: Any,
     ) -> PackedLaunch:
-        make_list = self._prepare_list(inputs, work_list)
-        attend = self._prepare_attend(arrays, lse, work_list)
         return PackedLaunch(
-            make_list,
-            attend,
+            self._prepare_list(inputs, work_list),
+            self._prepare_attend(arrays, lse, work_list),
             self._broken_sequence,
             is_paged=self.is_paged,
             waits=self.backend.device is None,

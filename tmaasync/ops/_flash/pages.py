@@ -12,6 +12,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import on_host
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.ops._flash.config import Batch
 from tmaasync.ops._flash.operands import Operands, reachable
 
 __all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
@@ -43,7 +44,7 @@ class PageTable(NamedTuple):
     pages: Pages
 
     @classmethod
-    def of(cls, table: Any, operands: Operands, batch: int) -> PageTable:
+    def of(cls, table: Any, operands: Operands, batch: Batch) -> PageTable:
         view = _arrays.view(table, argument="page_table")
         if view.element.dtype != np.int32:
             raise ArrayTypeError(
@@ -51,21 +52,18 @@ class PageTable(NamedTuple):
                 "astype."
             )
         ArgumentError.raise_for(
-            [*_table_violations(view, operands.q, batch), *_page_violations(operands)]
+            [*_table_violations(view, operands.q, batch.size), *_page_violations(operands)]
         )
         count, size = operands.k.shape[:2]
         step = _page_step(reachable(operands.k))
-        return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
-
-    def check_width(self, max_keys: int) -> None:
-        """Refuse a table without entries for sequences of so many keys."""
-        if max_keys > self.view.shape[1] * self.pages.size:
-            wanted = -(-max_keys // self.pages.size)
+        entries, wanted = view.shape[1], -(-batch.max_keys // size)
+        if wanted > entries:
             raise ArgumentError(
-                f"page_table.shape[1] is {self.view.shape[1]}; the longest sequence may have "
-                f"{max_keys} keys (max_seqlen_k), which are {wanted} pages of {self.pages.size}. "
-                f"Pass {wanted} entries per sequence, or a smaller max_seqlen_k."
+                f"page_table.shape[1] is {entries}; the longest sequence may have {batch.max_keys} "
+                f"keys (max_seqlen_k), which are {wanted} pages of {size}. Pass {wanted} entries "
+                "per sequence, or a smaller max_seqlen_k."
             )
+        return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
 
 
 def check_pages(

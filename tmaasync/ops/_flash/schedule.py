@@ -12,6 +12,7 @@ splits. Either way a combine kernel adds up the partial outputs.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +69,14 @@ def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: 
     return Schedule(clusters, lpt_schedule(sizes, scores, config, clusters))
 
 
+def _table(work: Sequence[Sequence[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return what each cluster works on: [waves, clusters], `_NONE` where it has no more."""
+    table = np.full((max(map(len, work)), len(work)), _NONE, dtype)
+    for cluster, own in enumerate(work):
+        table[: len(own), cluster] = np.array(own, dtype)
+    return table
+
+
 # --- the longest first --------------------------------------------------------------------------
 
 
@@ -97,10 +106,7 @@ def lpt_schedule(
                 busy, cluster = free[0]
                 heapq.heapreplace(free, (busy + cost, cluster))
                 spans[cluster].append(head * len(costs) + position)
-    order = np.full((max(map(len, spans)), clusters), -1, np.int32)
-    for cluster, own in enumerate(spans):
-        order[: len(own), cluster] = own
-    return order
+    return _table(spans, np.dtype(np.int32))
 
 
 def section(longest: Sizes, config: TileConfig) -> tuple[int, int]:
@@ -195,11 +201,7 @@ def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Schedu
         if not is_whole:
             splits.append((span, slot, len(shares), b""))
             slot += len(shares)
-    table = np.full((max(map(len, work)), clusters), _NONE, SCHEDULED_SPAN)
-    for cluster, own in enumerate(work):
-        for wave, scheduled in enumerate(own):
-            table[wave, cluster] = scheduled
-    return Schedule(clusters, table, np.array(splits, SPLIT_SPAN))
+    return Schedule(clusters, _table(work, SCHEDULED_SPAN), np.array(splits, SPLIT_SPAN))
 
 
 def _blocks(sizes: Sizes, config: TileConfig) -> int:
