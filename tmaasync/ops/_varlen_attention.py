@@ -216,11 +216,7 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
 
 
 def _sequences(call: _Call, operands: Operands) -> tuple[tuple[Sums, Sums], Batch]:
-    """Return the running sums of q and k, and how many sequences they describe, how long.
-
-    Raises:
-        ArgumentError: They are no batch for these arrays.
-    """
+    """Return the running sums of q and k, and how many sequences they describe, how long."""
     for side, length in (("q", call.max_seqlen_q), ("k", call.max_seqlen_k)):
         ArgumentError.raise_for(_length_violations(side, length))
     max_q, max_k, cu_seqlens_k = call.max_seqlen_q, call.max_seqlen_k, call.cu_seqlens_k

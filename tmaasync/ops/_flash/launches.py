@@ -107,8 +107,6 @@ class AttentionArguments(NamedTuple):
     Attributes:
         values: V; for FP8, V transposed.
         memory: Partial outputs; for FP8, descales, and the partial outputs after them.
-        schedule: As in `Work`.
-        waves: The same.
     """
 
     q: Any
@@ -314,11 +312,7 @@ class PackedLaunch:
         return call
 
     def _refuse(self, call: str) -> None:
-        """Raise if a sequence was broken, and forget it.
-
-        Raises:
-            ArgumentError: ``call`` was wrong about a sequence.
-        """
+        """Raise if ``call`` was wrong about a sequence, and forget it."""
         sequence = int(self._broken_sequence[0])
         if sequence:
             self._broken_sequence[0] = 0
