@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,13 +22,14 @@ from race import geometric_mean, race, record, relative_error, speed_text, tera_
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._epilogue import Epilogue
-from tmaasync.ops._plans import PlanCache
-from tmaasync.ops.conv2d import choose_blocking, conv2d_kernel, conv2d_tiles, operation
-from tmaasync.ops.conv2d import kernel as kernels
-from tmaasync.ops.conv2d import plan as plans
-from tmaasync.ops.conv2d.kernel import RATE
+from tmaasync.kernel import backend_of
+from tmaasync.ops._call_cache import forget
+from tmaasync.ops._gemm import tiles as gemm_tiles
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config, coefficients
+from tmaasync.ops._gemm.epilogue import Epilogue
+from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
+from tmaasync.ops._operation import tile_configs
 
 TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
 
@@ -155,8 +156,10 @@ def report(row: dict[str, Any]) -> str:
 def sweep(rounds: int) -> None:
     """Race every tile config of every shape; then the best with other schedules and rings."""
     candidates = [
-        Blocking(consumers, n, cluster, rows=rows)
-        for (consumers, rows, n), cluster in itertools.product(RATE, (1, 2, 4))
+        TileConfig(consumers, n, cluster, rows=rows)
+        for (consumers, rows, n), cluster in itertools.product(
+            coefficients().conv2d.rate, (1, 2, 4)
+        )
     ]
     compile_all(candidates)
     for case in TARGETS:
@@ -164,20 +167,19 @@ def sweep(rounds: int) -> None:
         found = swept(arrays, candidates, rounds)
         others = [
             changed
-            for _, blocking, _ in found[:2]
+            for _, config, _ in found[:2]
             for changed in (
-                *(replace(blocking, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
-                replace(blocking, most_stages=blocking.stages - 1),
+                *(replace(config, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
+                replace(config, max_stages=config.stages - 1),
             )
         ]
         compile_all(others)
         found = sorted(found[:6] + swept(arrays, others, rounds), key=lambda one: -one[0])
-        chosen = choose_blocking(
-            case.n * case.outputs**2, case.k, cupy.cuda.Device().attributes["MultiProcessorCount"]
-        )
+        occupancy = Occupancy.of(backend_of(cupy.cuda.Device().id))
+        chosen = choose_conv2d_config(case.n * case.outputs**2, case.k, occupancy)
         print(f"{case.label}: ops.conv2d takes {chosen}")
-        for _, blocking, line in found[:12]:
-            print(f"  {line}  {blocking}", flush=True)
+        for _, config, line in found[:12]:
+            print(f"  {line}  {config}", flush=True)
 
 
 def sweep_chunks(rounds: int) -> None:
@@ -185,49 +187,38 @@ def sweep_chunks(rounds: int) -> None:
     for channels in (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 160):
         arrays = Arrays(Case(64, channels, 128, 56))
         for chunk in (16, 32, 64):
-            kernels.choose_chunk = lambda _, chunk=chunk: chunk
-            with_blocking(None)
+            gemm_tiles.choose_channels_per_box = lambda _, chunk=chunk: chunk
+            forget()
             print(f"{channels:4d} in {chunk}: {report(measure(arrays, rounds, 0.02))}", flush=True)
 
 
 def swept(
-    arrays: Arrays, blockings: Iterable[Blocking], rounds: int
-) -> list[tuple[float, Blocking, str]]:
+    arrays: Arrays, configs: Iterable[TileConfig], rounds: int
+) -> list[tuple[float, TileConfig, str]]:
     """Return what each tile config reaches, the fastest first."""
     results = []
-    for blocking in blockings:
-        with_blocking(blocking)
-        row = measure(arrays, rounds, seconds_per_slice=0.02)
-        results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking, report(row)))
-    with_blocking(None)
+    for config in configs:
+        with tile_configs(lambda _, one=config: one):
+            row = measure(arrays, rounds, seconds_per_slice=0.02)
+        results.append((row["speed_over_torch"]["tmaasync"]["median"], config, report(row)))
     return sorted(results, key=lambda one: -one[0])
 
 
-_CHOOSE: Callable[..., Blocking] = choose_blocking
-
-
-def with_blocking(blocking: Blocking | None) -> None:
-    """Have ops.conv2d take this tile config, or its own choice again."""
-    plans.choose_blocking = _CHOOSE if blocking is None else lambda *_: blocking
-    plans.plan_for.cache_clear()
-    operation._PLANS = PlanCache()
-
-
-def compile_all(blockings: Iterable[Blocking]) -> None:
+def compile_all(configs: Iterable[TileConfig]) -> None:
     """On every core, into the cache."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(compiled, blockings))
+        list(pool.map(compiled, configs))
 
 
-def compiled(blocking: Blocking) -> object:
+def compiled(config: TileConfig) -> object:
     images, filters = (
         _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
         for shape in ((1, 4, 4, 64), (8, 3, 3, 64))
     )
     out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
-    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), blocking)
-    types = (tile.cuda_type for tile in tiles)
-    return conv2d_kernel(*types, images.element.cuda_type, Epilogue(), blocking).compile()
+    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)
+    types = [tile.cuda_type for tile in tiles]
+    return conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
 
 
 def main() -> None:

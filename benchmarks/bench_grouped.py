@@ -17,11 +17,8 @@ import torch
 from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm import operation as gemm_operation
-from tmaasync.ops.gemm import plan as gemm_plan
-from tmaasync.ops.grouped import operation as grouped_operation
-from tmaasync.ops.grouped import plan as grouped_plan
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._operation import tile_configs
 
 # Groups, rows of each, N, K.
 GROUPED = (
@@ -155,41 +152,32 @@ def grouped_problems() -> Iterator[Grouped]:
 SHAPES = ((2, 256), (2, 192), (2, 128), (1, 256), (1, 128))
 
 
-def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
+def candidates(problem: Grouped | Batched) -> Iterator[TileConfig]:
     """Yield the tile configs that may be the fastest."""
     if problem.row.get("kind") == "few rows":
         for consumers, width in itertools.product((1, 2), (16, 32, 64)):
-            yield Blocking(consumers, width, by_columns=True)
+            yield TileConfig(consumers, width, m_major=True)
         return
     for (consumers, n), cluster, group_m in itertools.product(SHAPES, (1, 2), (4, 8, 16)):
         if cluster == 1 or n % 128 == 0:
-            yield Blocking(consumers, n, cluster, group_m)
+            yield TileConfig(consumers, n, cluster, group_m)
 
 
 def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
     """Print the speeds of the tile configs that may win, and of the one that is chosen."""
     for problem in problems:
-        is_grouped = isinstance(problem, Grouped)
-        module = grouped_plan if is_grouped else gemm_plan
-        name = "choose_blocking" if is_grouped else "default_blocking"
-        chosen = getattr(module, name)
         results = [(speed(problem, rounds), "chosen")]
-        for blocking in candidates(problem):
-            setattr(module, name, lambda *_, one=blocking, **__: one)
-            results.append((speed(problem, rounds), str(blocking)))
-        setattr(module, name, chosen)
+        for config in candidates(problem):
+            with tile_configs(lambda _, one=config: one):
+                results.append((speed(problem, rounds), str(config)))
         print(problem.row["case"])
-        for ratio, blocking in sorted(results, reverse=True)[:8]:
-            print(f"  {ratio:.3f} x torch  {blocking}")
+        for ratio, config in sorted(results, reverse=True)[:8]:
+            print(f"  {ratio:.3f} x torch  {config}")
         print(f"  {results[0][0]:.3f} x torch  {results[0][1]}", flush=True)
 
 
 def speed(problem: Grouped | Batched, rounds: int) -> float:
-    """Over torch, with plans made anew."""
-    grouped_plan.plan_for.cache_clear()
-    gemm_plan.plan_for.cache_clear()
-    grouped_operation._PLANS.__init__()
-    gemm_operation._LAUNCHES.__init__()
+    """Return the speed over torch."""
     row = measure(problem, rounds)
     return float(row["speed_over_torch"]["tmaasync"]["median"])
 

@@ -1,6 +1,6 @@
 """ops.ragged_store and ops.ragged_load against ops.copy of as many bytes. Writes section "ragged".
 
-With ``--sweep`` nothing is written: the rings that a block may keep are raced, best first.
+With ``--sweep`` nothing is written: the pipelines that a block may have are raced, best first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from race import geometric_mean, race, record, speed_text, tera_per_second
 
 from tmaasync import ops
-from tmaasync.ops.copy import Ring
-from tmaasync.ops.ragged import plans
+from tmaasync.ops._copy import CopyPipeline
+from tmaasync.ops._operation import tile_configs
 
 LENGTHS: dict[str, Callable[[int, int], Any]] = {
     "all equal": lambda batch, longest: np.full(batch, longest),
@@ -97,9 +97,9 @@ def measure(batch: Batch, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def sweep(rounds: int) -> None:
-    """Geometric means over the cases, per ring."""
-    rings = [
-        Ring(tile_bytes, stages, ahead, tiles)
+    """Geometric means over the cases, per pipeline."""
+    pipelines = [
+        CopyPipeline(tile_bytes, stages, ahead, tiles)
         for tile_bytes, stages, tiles in itertools.product(
             (8192, 16384, 32768), (1, 2, 3, 4), (1, 2, 4, 8)
         )
@@ -108,18 +108,17 @@ def sweep(rounds: int) -> None:
     ]
     batches = [Batch(*case, "uniform") for case in CASES[:3]]
     results = []
-    for ring in rings:
-        plans.RAGGED_RING = ring
-        plans._plan.cache_clear()
-        ratios = [
-            row["speed_over_ops.copy"]["tmaasync"]["median"]
-            for batch in batches
-            for row in measure(batch, rounds)
-        ]
-        results.append((statistics.geometric_mean(ratios), ring, ratios))
-        print(f"{results[-1][0]:.3f}  {ring}  {ratios}", flush=True)
-    for mean, ring, _ in sorted(results, key=lambda result: -result[0])[:10]:
-        print(f"{mean:.3f} x ops.copy  {ring}")
+    for pipeline in pipelines:
+        with tile_configs(lambda _, one=pipeline: one):
+            ratios = [
+                row["speed_over_ops.copy"]["tmaasync"]["median"]
+                for batch in batches
+                for row in measure(batch, rounds)
+            ]
+        results.append((statistics.geometric_mean(ratios), pipeline, ratios))
+        print(f"{results[-1][0]:.3f}  {pipeline}  {ratios}", flush=True)
+    for mean, pipeline, _ in sorted(results, key=lambda result: -result[0])[:10]:
+        print(f"{mean:.3f} x ops.copy  {pipeline}")
 
 
 def main() -> None:

@@ -20,8 +20,10 @@ from bench_matmul import CACHE_BYTES, LAUNCHES
 from race import captured, geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
-from tmaasync.ops import scaled_gemm
-from tmaasync.ops.scaled_gemm.blocking import FEW_ROWS, RATE
+from tmaasync.kernel import backend_of
+from tmaasync.ops._gemm.config import Occupancy, ScaledTileConfig
+from tmaasync.ops._gemm.cost_model import choose_scaled_config, coefficients
+from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 
 CUBES = (2048, 4096, 8192, 16384)
 SHAPES = ((7168, 16384), (24576, 1536), (7168, 2048), (4096, 7168))
@@ -160,7 +162,7 @@ def block_case(m: int, n: int, k: int) -> tuple[Runs, torch.Tensor]:
 
 def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     label = f"e4m3 {m} x {n} x {k}"
-    is_short = m <= FEW_ROWS
+    is_short = m <= coefficients().scaled.max_skinny_rows
     copies = math.ceil(CACHE_BYTES / (n * k)) if is_short else 1
     sets = [case(m, n, k)[0] for _ in range(copies)]
     runs = able(label, sets[0])
@@ -186,53 +188,53 @@ def report(row: dict[str, Any]) -> str:
 # --- every tile config ----------------------------------------------------------------------------
 
 
-def multiprocessors() -> int:
-    return int(torch.cuda.get_device_properties(0).multi_processor_count)
+def occupancy() -> Occupancy:
+    return Occupancy.of(backend_of(0))
 
 
-def blockings(m: int) -> Iterator[scaled_gemm.ScaledBlocking]:
-    if m > FEW_ROWS:
-        for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
-            yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
+def candidates(m: int) -> Iterator[ScaledTileConfig]:
+    numbers = coefficients().scaled
+    if m > numbers.max_skinny_rows:
+        for shape, cluster, group_m in itertools.product(numbers.rate, (1, 2), (4, 8, 16)):
+            yield ScaledTileConfig(*shape, cluster, group_m)
         return
     for consumers, width in itertools.product((1, 2), (32, 64, 128, 256)):
-        yield scaled_gemm.ScaledBlocking(consumers, width)
+        yield ScaledTileConfig(consumers, width)
 
 
-def name_of(blocking: scaled_gemm.ScaledBlocking) -> str:
-    shape = f"{blocking.block_m} x {blocking.block_n}"
-    return f"{shape}, {blocking.cluster} share B, group {blocking.group_m}"
+def name_of(config: ScaledTileConfig) -> str:
+    shape = f"{config.block_m} x {config.block_n}"
+    return f"{shape}, {config.cluster} share B, group {config.group_m}"
 
 
 def launch_of(
-    blocking: scaled_gemm.ScaledBlocking, operands: tuple[Any, ...], out: Any, depth: int
+    config: ScaledTileConfig, operands: tuple[Any, ...], out: Any, depth: int
 ) -> Callable[[], Any]:
     views = [_arrays.view(array) for array in (*operands, out)]
-    tiles = scaled_gemm.scaled_gemm_tiles(
-        (views[0], views[1], views[2], views[3]), views[4], blocking, b_scales_transposed=True
+    tiles = scaled_gemm_tiles(
+        (views[0], views[1], views[2], views[3]), views[4], config, b_scales_transposed=True
     )
-    kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, True, blocking)
-    (m, n), at_once = out.shape, blocking.clusters_at_once(multiprocessors())
-    clusters = blocking.clusters(m, n)
+    kernel = scaled_gemm_kernel([tile.cuda_type for tile in tiles], True, config)
+    m, n = out.shape
+    active = occupancy().max_active_clusters(config.cluster_size)
+    clusters = config.clusters(m, n)
     return kernel.prepare(
-        min(clusters, at_once) * blocking.cluster,
-        blocking.threads,
+        min(clusters, active) * config.cluster,
+        config.threads,
         (*tiles, m, n, depth),
-        cluster=blocking.cluster if blocking.cluster > 1 else None,
-        pdl=blocking.starts_early(clusters, at_once),
+        cluster=config.cluster if config.cluster > 1 else None,
+        pdl=config.starts_early(clusters, active),
     )
 
 
-def race_blockings(m: int, n: int, k: int, rounds: int) -> None:
+def race_configs(m: int, n: int, k: int, rounds: int) -> None:
     (a, scale_a), (b, scale_b) = by_rows(drawn(m, k)), by_blocks(drawn(n, k))
     out = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
     scales = scale_b[:, : k // 128]
     runs: Runs = {
-        name_of(one): launch_of(one, (a, b, scale_a.T, scales), out, k) for one in blockings(m)
+        name_of(one): launch_of(one, (a, b, scale_a.T, scales), out, k) for one in candidates(m)
     }
-    first = name_of(
-        scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
-    )
+    first = name_of(choose_scaled_config(m, n, occupancy(), column_scales=False))
     row = race(runs, rounds=rounds, reference=first, seconds_per_slice=0.05)
     print(f"{m} x {n} x {k}, chosen: {first}")
     for name, us in sorted(row["us"].items(), key=lambda pair: pair[1])[:8]:
@@ -249,7 +251,7 @@ def main() -> None:
     shapes = [(m, n, k) for m in ROWS for n, k in SHAPES]
     if options.sweep:
         for shape in shapes:
-            race_blockings(*shape, options.rounds)
+            race_configs(*shape, options.rounds)
         return
     sections = {
         "block": ("fp8_blockwise_matmul", block_case, shapes),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from result_files import Section, write_section
 
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm import blocking as model
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, choose_config, coefficients
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_model.py"))
 (RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
@@ -20,18 +20,24 @@ def test_the_constants_are_those_of_the_fit() -> None:
     found = SCRIPT["fitted"](RECORDED)
 
     assert found.error < 0.015
-    assert found.busiest == pytest.approx(model._BUSIEST, abs=0.01)
-    assert found.loads_to_energy == pytest.approx(model._LOADS_TO_ENERGY, abs=0.5)
-    assert found.other_forms == pytest.approx(model._OTHER_FORMS, abs=0.005)
-    assert found.stores_alone == pytest.approx(model._STORES_ALONE, abs=20)
+    numbers = coefficients().gemm
+    assert found.busiest_exponent == pytest.approx(numbers.busiest_exponent, abs=0.01)
+    assert found.loads_to_energy == pytest.approx(numbers.loads_to_energy, abs=0.5)
+    assert found.large_consumers == pytest.approx(numbers.large_consumers, abs=0.005)
+    assert found.exposed_store_depth == pytest.approx(numbers.exposed_store_depth, abs=20)
 
 
-def raced(row: dict[str, Any]) -> dict[Blocking, float]:
+def problem_of(row: dict[str, Any]) -> Problem:
+    types = ("bfloat16", "bfloat16", "nt")
+    return Problem(row["m"], row["n"], row["k"], 1, *types, False, row["k"] % 64 == 0)
+
+
+def raced(row: dict[str, Any]) -> dict[TileConfig, float]:
     """Return the times of a matmul's tile configs, whatever their schedule."""
     return {
-        Blocking(**{name: value for name, value in one.items() if name not in ("us", "group_m")}): (
-            one["us"]
-        )
+        TileConfig(
+            **{name: value for name, value in one.items() if name not in ("us", "group_m")}
+        ): (one["us"])
         for one in sorted(row["tile_configs"], key=lambda one: -one["us"])
     }
 
@@ -40,10 +46,9 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
     missed = []
     for row in RECORDED:
         times = raced(row)
-        chosen = model.choose_blocking(
-            row["m"], row["n"], row["k"], 132, on_lines=row["k"] % 64 == 0
-        )
-        key = Blocking(
+        occupancy = Occupancy.estimated(132)
+        chosen = choose_config(problem_of(row), occupancy)
+        key = TileConfig(
             *(chosen.consumers, chosen.block_n, chosen.cluster),
             rows=chosen.rows,
             ping_pong=chosen.ping_pong,

@@ -20,8 +20,8 @@ from tmaasync.ops._flash.scores import Scores
 from tmaasync.ops._flash.work_list import Batch
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import LaunchSequence
+from tmaasync.ops._sequence_lengths import Sums
 from tmaasync.ops._varlen_attention import VarlenAttention
-from tmaasync.ops.ragged.lengths import Sums
 
 Q = np.zeros((2, 12, 4, 64), np.float16)
 K = np.zeros((2, 20, 2, 64), np.float16)

@@ -23,8 +23,8 @@ from tmaasync.ops._flash.scores import Scores
 from tmaasync.ops._flash.work_list import Batch, PackedAddresses
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
+from tmaasync.ops._sequence_lengths import Sums
 from tmaasync.ops._varlen_attention import VarlenAttention
-from tmaasync.ops.ragged.lengths import Sums
 
 ROWS, HEADS, HEAD_DIM = 48, 2, 64
 SUMS = np.array([0, 5, 9, 48], np.int32)

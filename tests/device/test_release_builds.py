@@ -14,7 +14,7 @@ from parity.planted_hangs import PlantedHangs
 
 from tmaasync import Kernel, _compile
 from tmaasync._sources import include_dir
-from tmaasync.ops.copy import TILED_RING, copy_kernel
+from tmaasync.ops._copy import TILED_PIPELINE, copy_kernel
 
 # What asks the hang watch, and the source location that is handed to it.
 _ASKS = re.compile(
@@ -28,7 +28,7 @@ _LEFT = re.compile(r"is_draining|has_waited|gives_up|kWatchesHangs|WaitPlace&? p
 TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<8, 32>, tmaasync::Box<8, 32>>"
 KERNELS = {
     "gemm": lambda: shipped.gemm_with(shipped.FEW_COLUMNS[1], "bfloat16", "bfloat16", False, False),
-    "copy": lambda: copy_kernel(TILE, TILED_RING),
+    "copy": lambda: copy_kernel(TILE, TILED_PIPELINE),
     "hangs": lambda: PlantedHangs(Emulate(), debug=None).kernel,
 }
 

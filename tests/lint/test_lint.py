@@ -19,13 +19,12 @@ from tmaasync import Kernel, _arrays
 from tmaasync.cli import app
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
-from tmaasync.ops import ragged
-from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._flash import tiles as flash
 from tmaasync.ops._flash.config import TileConfig as FlashConfig
 from tmaasync.ops._flash.config import Variant
-from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
-from tmaasync.ops.scaled_gemm import ScaledBlocking
+from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
@@ -100,28 +99,27 @@ def ragged_with(entry: str) -> Kernel:
     packed, padded = (
         _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
     )
-    ring = ragged.RAGGED_RING
-    map_, tile = ragged.ragged_tiles(packed, padded, ring)
-    return ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring)
+    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE)
+    return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
 SPLIT = FlashConfig(64, 2, 128, stream_k=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
-    "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
-    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
+    "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
+    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
-    "gemm": lambda: shipped.gemm_with(Blocking(2, 128, 2), "bfloat16", "bfloat16", False, True),
+    "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),
     "gemm, few columns": lambda: shipped.gemm_with(
         shipped.FEW_COLUMNS[0], "float16", "float32", True, True
     ),
     "gemm, K split": lambda: shipped.gemm_with(
-        Blocking(1, 64, split=4), "bfloat16", "bfloat16", False, True
+        TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
     ),
-    "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
-    "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
-    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
+    "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
+    "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),
+    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledTileConfig(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
         FlashConfig(64, 2, 128), shipped.EVERYTHING, np.float16
     ),

@@ -16,7 +16,8 @@ from tmaasync.emulate.toolchain import compiler_facts
 from tmaasync.errors import BackendError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops.gemm import Blocking, gemm_kernel
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.tile import create_tma_tile
 
 __all__ = ["JOBS", "PIPELINED", "EmulatedCase", "Job", "OnGPU", "run", "why_not"]
@@ -145,7 +146,7 @@ def _swizzled_job(shape: tuple[int, ...], tile: tuple[int, ...]) -> Job:
 
 # --- products ---------------------------------------------------------------------------------
 
-_BLOCKING = Blocking(consumers=2, block_n=256)
+_TILE_CONFIG = TileConfig(consumers=2, block_n=256)
 
 
 def _operands(m: int, n: int, k: int) -> tuple[_Array, _Array]:
@@ -161,17 +162,17 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
     """One block computes the tiles of C in turn, through a ring of four stages."""
     (m, k), n = a.shape, len(b)
     tiles = [
-        create_tma_tile(a, (_BLOCKING.block_m, 64), swizzle=Swizzle.B128),
-        create_tma_tile(b, (_BLOCKING.block_n, 64), swizzle=Swizzle.B128),
+        create_tma_tile(a, (_TILE_CONFIG.block_m, 64), swizzle=Swizzle.B128),
+        create_tma_tile(b, (_TILE_CONFIG.block_n, 64), swizzle=Swizzle.B128),
         create_tma_tile(c, (64, 64), swizzle=Swizzle.B128),
     ]
-    kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, _BLOCKING)
-    kernel(1, 128 * (1 + _BLOCKING.consumers), (*tiles, m, n, k, 1))
+    kernel = gemm_kernel([tile.cuda_type for tile in tiles], False, True, _TILE_CONFIG)
+    kernel(1, 128 * (1 + _TILE_CONFIG.consumers), (*tiles, m, n, k, 1))
     return c
 
 
 PIPELINED = Job(
-    name=f"matmul {_BLOCKING.stages} stages",
+    name=f"matmul {_TILE_CONFIG.stages} stages",
     size="256x256x256 bf16",
     inputs=lambda: (
         *_operands(256, 256, 256),

@@ -11,7 +11,14 @@ from tmaasync._elements import Element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Layout", "Operand", "is_apart", "padded_row_bytes", "refuse_overlap"]
+__all__ = [
+    "Layout",
+    "Operand",
+    "is_apart",
+    "padded_row_bytes",
+    "refuse_overlap",
+    "with_merged_dims",
+]
 
 
 class Layout(NamedTuple):
@@ -144,6 +151,28 @@ class Operand:
         if k_is_last:
             return cls.of_rows(matrix)
         return replace(cls.of_rows(matrix.transposed), transposed=True)
+
+
+def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
+    """Return the views without dimensions of one element, neighbours merged where all allow it."""
+    shape: list[int] = []
+    strides: list[list[int]] = [[] for _ in views]
+    for dim, extent in enumerate(views[0].shape):
+        if extent == 1:
+            continue
+        steps = [view.strides_bytes[dim] for view in views]
+        if shape and all(s[-1] == step * extent for s, step in zip(strides, steps, strict=True)):
+            shape[-1] *= extent
+            for s, step in zip(strides, steps, strict=True):
+                s[-1] = step
+        else:
+            shape.append(extent)
+            for s, step in zip(strides, steps, strict=True):
+                s.append(step)
+    return tuple(
+        view._replace(shape=tuple(shape), strides_bytes=tuple(s))
+        for view, s in zip(views, strides, strict=True)
+    )
 
 
 def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:

@@ -93,10 +93,20 @@ class LaunchSequence:
 
 
 def shipped_kernel(
-    source: str, types: Mapping[str, str], constants: Mapping[str, bool | int]
+    source: str,
+    types: Mapping[str, str],
+    constants: Mapping[str, bool | int],
+    name: str | None = None,
 ) -> Kernel:
-    """Return the one `Kernel` of a shipped source for these types and constants."""
-    return _kernel(source, None, tuple(types.items()), tuple(constants.items()))
+    """Return the one `Kernel` of a shipped source for these types and constants.
+
+    Args:
+        source: The file.
+        types: What the source calls the types of tiles.
+        constants: Its macros.
+        name: Of the function, where the source has several.
+    """
+    return _kernel(source, name, tuple(types.items()), tuple(constants.items()))
 
 
 @functools.cache

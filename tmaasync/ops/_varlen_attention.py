@@ -50,7 +50,7 @@ from tmaasync.ops._flash.work_list import (
 )
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
-from tmaasync.ops.ragged.lengths import Limits, Sums
+from tmaasync.ops._sequence_lengths import Limits, Sums
 
 __all__ = ["varlen_attention"]
 
