@@ -19,7 +19,7 @@ __all__ = ["cache"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Files of one kind; the facts that lie beside them are counted as bytes alone."""
+    """Files of one kind; the files of their facts count as bytes only."""
 
     files: tuple[Path, ...]
     with_facts: bool = True

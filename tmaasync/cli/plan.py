@@ -62,7 +62,7 @@ def plan(
 
 
 def _matmul(m: int, n: int, k: int, kind: Element, layout: str) -> Matmul:
-    """Return the operation on matrices that nobody has made."""
+    """Return the operation on matrices that do not exist."""
     a, b = _stored((m, k), layout[0], kind), _stored((k, n), layout[1], kind)
     output = element(outputs_of(kind)[0])
     c = _stored((m, n), "n", output).padded()._replace(owns_padding=True)
