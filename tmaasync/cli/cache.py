@@ -45,7 +45,7 @@ def cache(
     folder = cache_dir()
     compiled = {
         "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
-        "libraries of the emulator": _Kept(_files(folder, "*.so")),
+        "libraries of the emulator": _Kept((*_files(folder, "*.so"), *_files(folder, "*.gch"))),
     }
     if clear:
         _clear(tuple(compiled.values()), as_json)
