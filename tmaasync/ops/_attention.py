@@ -270,7 +270,7 @@ class Attention(Operation):
             # The tile is encoded over this one; launches get the address of their own.
             values = self._float8.transposed(self._float8.allocator(v)(), v)
         tiles = attention_tiles(q, k, values, o, config)
-        clusters = self.backend.limits.multiprocessors // config.cluster
+        clusters = self.backend.limits.sms // config.cluster
         schedule = padded_schedule(self._sizes, self._scores, config, clusters)
         work = Work(
             ctas=schedule.clusters * config.cluster,
@@ -287,7 +287,7 @@ class Attention(Operation):
         return LaunchSequence(*steps)
 
     def _choose(self) -> TileConfig:
-        sms = self.backend.limits.multiprocessors
+        sms = self.backend.limits.sms
         config = choose_tile_config(self._sizes, sms, self._variant)
         clusters = sms // config.cluster
         pays = stream_k_pays(self._sizes, config, self._scores, clusters)
