@@ -12,8 +12,8 @@ from emulate.shipped import whole_text
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
-from tmaasync.ops import _attention
 from tmaasync.ops._call_cache import forget
+from tmaasync.ops._flash import launches
 from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
 from tmaasync.ops._flash.operands import Scores
 from tmaasync.ops._flash.tiles import attention_tiles
@@ -166,7 +166,7 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     for order in ORDERS:
         assert outcome(attend, *order) is None
     forget()
-    monkeypatch.setattr(_attention, "attention_kernel", kernel)
+    monkeypatch.setattr(launches, "attention_kernel", kernel)
     assert all(outcome(attend, *order) for order in ORDERS)
     forget()
 
