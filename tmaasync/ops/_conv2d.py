@@ -9,18 +9,11 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    allocator_of_all,
-    contiguous_copy,
-    empty_rows,
-    in_order,
-    rows_allocator,
-)
+from tmaasync.ops._allocation import Output, contiguous_copy, empty_rows, in_order
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.cost_model import choose_conv2d_config
@@ -30,9 +23,11 @@ from tmaasync.ops._gemm.tiles import (
     Conv2dPointers,
     conv2d_kernel,
     conv2d_tiles,
+    prepared_persistent,
 )
 from tmaasync.ops._layouts import (
     Layout,
+    check_output,
     is_apart,
     padded_row_bytes,
     refuse_overlap,
@@ -121,25 +116,19 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
         *window.outputs(views.images.shape[1:3]),
         views.filters.shape[0],
     )
-    if is_new:
-        out = empty_rows(views.images, shape, _output_type(views.images, dtype))
-    target = _arrays.view(out, argument="out")
-    _check_output(target, views, shape, None if dtype is None else element(dtype))
+    pixels = views.images
+    output = Output.of(out, pixels, shape, _OUTPUTS, pixels.element if dtype is None else dtype)
+    check_output(output.view, shape, pixels.device, _OUTPUTS, dtype, what="convolution")
+    refuse_overlap("out", output.view, views.named, may_share_rows=True)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
         Activation.RELU if relu else Activation.NONE,
     )
-    layout = Layout.of(target)._replace(owns_padding=is_new)
-    operation = _CALLS.operation(
-        Conv2d, layout, window, epilogue, *map(Layout.of, views.named.values())
-    )
-    operation.run(views, target, stream)
-    if operation.is_bindable:
-        frameworks = (*views.frameworks, target.framework)
-        allocators = iter([rows_allocator(views.images, target)])
-        new_arrays = allocator_of_all(allocators) if is_new else None
-        _CALLS.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
-    return out
+    operands = views.named.values()
+    operation = _CALLS.operation(Conv2d, output.layout, window, epilogue, *map(Layout.of, operands))
+    operation.run(views, output.view, stream)
+    operation.remember_in(_CALLS, arrays, option, operands, output)
+    return output.array
 
 
 def _frozen(value: Any) -> Any:
@@ -147,13 +136,6 @@ def _frozen(value: Any) -> Any:
     if type(value) is int:  # as a rule; to look for two other types costs four times as much
         return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
-
-
-def _output_type(images: ArrayView, dtype: object) -> Element:
-    held = images.element if dtype is None else element(dtype)
-    if held.name not in _OUTPUTS:
-        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return held
 
 
 # --- what the arrays must be ------------------------------------------------------------------
@@ -184,11 +166,6 @@ class Views(NamedTuple):
         """The views by the names of their arguments."""
         views = {"images": self.images, "filters": self.filters}
         return views if self.bias is None else {**views, "bias": self.bias}
-
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """Frameworks of the arrays."""
-        return tuple(view.framework for view in self.named.values())
 
 
 def _rank_violations(views: Views) -> Iterator[Violation]:
@@ -247,30 +224,6 @@ def _shape_violations(views: Views) -> Iterator[Violation]:
     if bias is not None and bias.shape != filters.shape[:1]:
         rule = f"there are {filters.shape[0]} filters, and each has one"
         yield Violation("bias.shape", bias.shape, rule, f"Pass {filters.shape[:1]}")
-
-
-def _check_output(
-    out: ArrayView, views: Views, shape: tuple[int, ...], wanted: Element | None
-) -> None:
-    """Check that the output is one for these operands.
-
-    Raises:
-        ArgumentError: It cannot be written, has another shape or device, or overlaps an operand.
-        ArrayTypeError: It has another type.
-    """
-    _arrays.require_writable(out, "out")
-    device = views.images.device
-    if out.shape != shape or out.device != device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the convolution has shape {shape} "
-            f"on device {device}. Pass such an array, or none to get one."
-        )
-    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
-            "Leave out dtype= or out=."
-        )
-    refuse_overlap("out", out, views.named, may_share_rows=True)
 
 
 # --- the window -------------------------------------------------------------------------------
@@ -355,12 +308,6 @@ class Conv2d(Operation):
         self._window = window
         self._epilogue = epilogue
         self._owns_padding = out.owns_padding
-        self._needs_staging = False
-
-    @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        return super().is_bindable and not self._needs_staging
 
     def run(self, views: Views, out: ArrayView, stream: object) -> None:
         """Convolve."""
@@ -416,18 +363,10 @@ class Conv2d(Operation):
         bias_type = (views.images if bias is None else bias).element.cuda_type
         types = [tile.cuda_type for tile in tiles]
         kernel = conv2d_kernel(types, bias_type, self._epilogue, config)
-        clusters, active = config.clusters(m, k), occupancy.max_active_clusters(config.cluster)
-        launch = kernel.prepare(
-            min(clusters, active) * config.cluster,
-            config.threads,
-            Conv2dArguments(
-                *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
-            ),
-            cluster=config.cluster if config.cluster > 1 else None,
-            pdl=config.starts_early(clusters, active),
+        arguments = Conv2dArguments(
+            *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
         )
-        launch.release()
-        return launch
+        return prepared_persistent(kernel, arguments, config, config.clusters(m, k), occupancy)
 
 
 def _is_reachable(view: ArrayView) -> bool:

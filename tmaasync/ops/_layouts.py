@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
-from tmaasync._elements import Element
+from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, ArrayTypeError
 
 __all__ = [
     "Layout",
     "Operand",
+    "check_output",
     "is_apart",
     "padded_row_bytes",
     "refuse_overlap",
@@ -118,10 +119,10 @@ def padded_row_bytes(columns: int, element: Element) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """How a kernel reads a matrix: as it is, transposed, or from a staging copy.
+    """How a kernel reads or writes a matrix: as it is, transposed, or through a staging copy.
 
     Attributes:
-        rows: The matrix, or its transpose, or the staging copy, as rows that TMA can load.
+        rows: The matrix, or its transpose, or the staging copy, as rows that TMA can move.
         transposed: Whether ``rows`` are those of the transpose.
         is_staged: Whether ``rows`` are those of a staging copy.
     """
@@ -151,6 +152,12 @@ class Operand:
         if k_is_last:
             return cls.of_rows(matrix)
         return replace(cls.of_rows(matrix.transposed), transposed=True)
+
+    @classmethod
+    def of_output(cls, matrix: Layout) -> Operand:
+        """Return how TMA stores the rows of an output."""
+        rows = matrix.in_stored_rows()
+        return cls(matrix.padded(), is_staged=True) if rows is None else cls(rows)
 
 
 def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
@@ -190,6 +197,38 @@ def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool
         if address < end and start < address + span:
             met += 1
     return met == 1
+
+
+def check_output(
+    out: ArrayView | Layout,
+    shape: tuple[int, ...],
+    device: int | None,
+    types: Collection[str],
+    dtype: object,
+    *,
+    what: str = "product",
+) -> None:
+    """Check that an output is as the operands want it.
+
+    Args:
+        out: The output.
+        shape: Of the result.
+        device: Of the operands.
+        types: Those that the kernel stores.
+        dtype: What the caller asks for; None for any of them.
+        what: The word for the result in errors.
+    """
+    if out.shape != shape or out.device != device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the {what} has shape {shape} on "
+            f"device {device}. Pass such an array, or none to get one."
+        )
+    wanted = None if dtype is None else element(dtype)
+    if out.element.name not in types or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(types)}. "
+            "Leave out dtype= or out=."
+        )
 
 
 def refuse_overlap(

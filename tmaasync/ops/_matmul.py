@@ -11,12 +11,12 @@ from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._allocation import (
-    allocator_of_all,
+    Output,
     contiguous_copy,
     empty_rows,
     in_order,
-    rows_allocator,
-    staged_operand,
+    reached_operand,
+    reached_output,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
@@ -36,10 +36,11 @@ from tmaasync.ops._gemm.tiles import (
     gemm_kernel,
     gemm_tiles,
     output_tile,
+    prepared_persistent,
 )
 from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._gemm.types import Reading, outputs_of, require_pair, takes_any_layout
-from tmaasync.ops._layouts import Layout, Operand, refuse_overlap
+from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
 
 __all__ = ["Matmul", "check_operands", "matmul"]
@@ -172,33 +173,23 @@ def _multiply(  # noqa: PLR0913 - all that is given
         reading = Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     views = epilogue.views()
-    is_new = out is None
-    if is_new:
-        out = _new_output(left, right, dtype)
-    target = _arrays.view(out, argument="out")
-    _arrays.require_writable(target, "out")
-    wanted = None if dtype is None else element(dtype)
-    layout = Layout.of(target)._replace(owns_padding=is_new)
+    output = _output(out, left, right, dtype)
     operation = _CALLS.operation(
         Matmul,
         Layout.of(left),
         Layout.of(right),
-        layout,
-        dtype=wanted,
+        output.layout,
+        dtype=None if dtype is None else element(dtype),
         epilogue=layouts_of(views),
     )
-    _check_addresses(target, left, right, views)
-    operation.run(left, right, target, stream, views, factors)
-    if operation.is_bindable:
-        frameworks = [view.framework for view in (left, right, target, *views.arrays)]
-        new_arrays = allocator_of_all(iter([rows_allocator(left, target)])) if is_new else None
-        given = None if is_new else out
-        cache = _EPILOGUE_CALLS
-        arrays, option = _call_key(a, b, given, dtype, epilogue, reading)
-        if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
-            cache, option = _CALLS, (dtype, is_new)
-        cache.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
-    return out
+    _check_addresses(output.view, left, right, views)
+    operation.run(left, right, output.view, stream, views, factors)
+    cache = _EPILOGUE_CALLS
+    arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
+    if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
+        cache, option = _CALLS, (dtype, out is None)
+    operation.remember_in(cache, arrays, option, (left, right, *views.arrays), output)
+    return output.array
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
@@ -213,16 +204,13 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
 # --- what the arrays must be ------------------------------------------------------------------
 
 
-def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
-    """Return an uninitialised output whose rows TMA can store."""
-    check_operands(Layout.of(a), Layout.of(b))
-    outputs = outputs_of(a.element)
-    held = element(outputs[0] if dtype is None else dtype)
-    if held.name not in outputs:
-        raise ArrayTypeError(
-            f"dtype is {held}; a product of {a.element} can be {', '.join(outputs)}. Pass one."
-        )
-    return empty_rows(a, _output_shape(Layout.of(a), Layout.of(b)), held)
+def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
+    left, right = Layout.of(a), Layout.of(b)
+    check_operands(left, right)
+    types = outputs_of(a.element)
+    wanted = types[0] if dtype is None else dtype
+    what = f"a product of {a.element}"
+    return Output.of(given, a, _output_shape(left, right), types, wanted, what=what)
 
 
 def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
@@ -261,21 +249,6 @@ def check_operands(a: Layout, b: Layout) -> None:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
             "matrices, or one matrix for all."
-        )
-
-
-def _check_output(out: Layout, a: Layout, b: Layout, wanted: Element | None) -> None:
-    shape = _output_shape(a, b)
-    if out.shape != shape or out.device != a.device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
-            f"device {a.device}. Pass such an array, or none to get one."
-        )
-    outputs = outputs_of(a.element)
-    if out.element.name not in outputs or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(outputs)}. "
-            "Leave out dtype= or out=."
         )
 
 
@@ -352,7 +325,7 @@ class Matmul(Operation):
             ArrayTypeError: A type does not.
         """
         check_operands(a, b)
-        _check_output(out, a, b, dtype)
+        check_output(out, _output_shape(a, b), a.device, outputs_of(a.element), dtype)
         if epilogue.form != NO_EPILOGUE.form:
             _check_epilogue(epilogue, a, out)
         super().__init__(out.device)
@@ -370,13 +343,15 @@ class Matmul(Operation):
             a, b, m, n = b.transposed, a.transposed, n, m
         self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
         rows = out.transposed if is_column_major else out
-        self._rows = rows.in_stored_rows() or rows.padded()
-        self._is_staged = rows.in_stored_rows() is None
+        self._out = Operand.of_output(rows)
         # The kernel reads the addend as it stores the output.
         self._addend = None
         if c is not None:
             self._addend = Operand.of_rows(c.transposed if is_column_major else c)
         self._copies_bias = epilogue.bias is not None and not epilogue.bias.is_packed
+        operands = (self._a, self._b, self._out, self._addend)
+        has_staged = any(operand is not None and operand.is_staged for operand in operands)
+        self._needs_staging = has_staged or self._copies_bias
         self._epilogue = epilogue.compiled_for(
             BiasSide.ROWS if orientation.swap_ab else BiasSide.COLUMNS
         )
@@ -394,21 +369,10 @@ class Matmul(Operation):
         )
 
     @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        return super().is_bindable and not self._needs_staging
-
-    @property
     def staged_operands(self) -> tuple[str, ...]:
         """Those of a and b that TMA cannot read where they are."""
         a, b = (self._b, self._a) if self._orientation.swap_ab else (self._a, self._b)
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
-
-    @property
-    def _needs_staging(self) -> bool:
-        operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
-        has_staged = any(operand.is_staged for operand in operands)
-        return has_staged or self._is_staged or self._copies_bias
 
     def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
         """See `Operation`; addresses are those of a, b, the epilogue's arrays and out."""
@@ -464,25 +428,18 @@ class Matmul(Operation):
     ) -> None:
         """Launch on staging copies of what TMA cannot reach; a and b are the kernel's."""
         swap_ab = self._orientation.swap_ab
-        if self._a.is_staged:
-            a = staged_operand(self._a, a, stream, transposes=swap_ab)
-        if self._b.is_staged:
-            b = staged_operand(self._b, b, stream, transposes=swap_ab)
-        if epilogue.c is not None and self._addend is not None and self._addend.is_staged:
+        a = reached_operand(self._a, a, stream, transposes=swap_ab)
+        b = reached_operand(self._b, b, stream, transposes=swap_ab)
+        if epilogue.c is not None and self._addend is not None:
             transposes = self._orientation.is_column_major
-            c = staged_operand(self._addend, epilogue.c, stream, transposes=transposes)
+            c = reached_operand(self._addend, epilogue.c, stream, transposes=transposes)
             epilogue = epilogue._replace(c=c)
-        with in_order(out.framework, out.device, stream):
-            if epilogue.bias is not None and self._copies_bias:
+        if epilogue.bias is not None and self._copies_bias:
+            with in_order(out.framework, out.device, stream):
                 bias = _arrays.view(contiguous_copy(epilogue.bias))
-                epilogue = epilogue._replace(bias=bias)
-            if not self._is_staged:
-                self._start(a, b, out, epilogue, factors, stream)
-                return
-            staged = empty_rows(out, self._rows.shape, out.element)
-            self._start(a, b, _arrays.view(staged), epilogue, factors, stream)
-            owner: Any = out.owner
-            owner[...] = staged.reshape(out.shape)
+            epilogue = epilogue._replace(bias=bias)
+        with reached_output(self._out, out, stream) as target:
+            self._start(a, b, target, epilogue, factors, stream)
 
     def _start(
         self,
@@ -522,7 +479,7 @@ class Matmul(Operation):
     def _fits(self, config: TileConfig) -> bool:
         """Whether the kernel has room for the epilogue."""
         epilogue = self._epilogue
-        return epilogue is None or epilogue.fits(config, self._rows.element.itemsize)
+        return epilogue is None or epilogue.fits(config, self._out.rows.element.itemsize)
 
     def _prepare(
         self,
@@ -537,7 +494,7 @@ class Matmul(Operation):
         config = self.config_on(None if backend.device is None else backend.limits.name, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
         tiles = gemm_tiles(
-            *(self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out)),
+            *(self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out)),
             *(config, *transposed),
         )
         types = [tile.cuda_type for tile in tiles]
@@ -566,18 +523,7 @@ class Matmul(Operation):
                 batches=batches,
             )
         clusters = batches * config.clusters(m, n)
-        active = occupancy.max_active_clusters(config.cluster_size)
-        # With split-K nothing can be loaded for another tile while partial sums are in the stages.
-        resident = clusters if config.split_k > 1 else min(clusters, active)
-        launch = kernel.prepare(
-            resident * config.cluster_size,
-            config.threads,
-            arguments,
-            cluster=config.cluster_size if config.cluster_size > 1 else None,
-            pdl=config.starts_early(clusters, active),
-        )
-        launch.release()
-        return launch
+        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
 
 
 def _with_fewer_dimensions(

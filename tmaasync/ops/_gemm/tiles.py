@@ -10,13 +10,14 @@ from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
-from tmaasync.kernel import Kernel
+from tmaasync.kernel import Kernel, Launch
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     LINE_BYTES,
     SCALE_BLOCK,
     SCALES_PER_LOAD,
+    Occupancy,
     ScaledTileConfig,
     TileConfig,
     output_box,
@@ -56,6 +57,7 @@ __all__ = [
     "kernel_digest",
     "operand_tile",
     "output_tile",
+    "prepared_persistent",
     "scaled_gemm_constants",
     "scaled_gemm_kernel",
     "scaled_gemm_tiles",
@@ -100,6 +102,37 @@ def _l2_promotion(view: ArrayView, *, is_read_once: bool) -> L2Promotion:
     if view.strides_bytes[-2] % LINE_BYTES != 0:
         return L2Promotion.NONE
     return L2Promotion.B128 if is_read_once else L2Promotion.B256
+
+
+def prepared_persistent(
+    kernel: Kernel,
+    arguments: Sequence[Any],
+    config: TileConfig,
+    clusters: int,
+    occupancy: Occupancy,
+) -> Launch:
+    """Return the launch of a persistent kernel: no more clusters than run at once, or are needed.
+
+    Args:
+        kernel: Of such tiles.
+        arguments: Its parameters; the launch keeps none of the arrays alive.
+        config: How the output is cut.
+        clusters: How many cover the output.
+        occupancy: Of the device.
+    """
+    size = config.cluster_size
+    active = occupancy.max_active_clusters(size)
+    # With split-K nothing can be loaded for another tile while partial sums are in the stages.
+    resident = clusters if config.split_k > 1 else min(clusters, active)
+    launch = kernel.prepare(
+        resident * size,
+        config.threads,
+        arguments,
+        cluster=size if size > 1 else None,
+        pdl=config.starts_early(clusters, active),
+    )
+    launch.release()
+    return launch
 
 
 # --- gemm.cu and gemm_epilogue.cu -------------------------------------------------------------
