@@ -195,11 +195,12 @@ class _StreamHandle(NamedTuple):
         return 0, self.value
 
 
-def contiguous_copy(view: ArrayView) -> Any:
-    """Return a copy of the same shape, of a framework that `empty` serves."""
-    part = empty(view, view.shape, view.element)
-    part[...] = _readable(view)
-    return part
+def contiguous_copy(view: ArrayView, stream: int) -> ArrayView:
+    """Return a copy of the same shape, made in the order of a stream."""
+    with in_order(view.framework, view.device, stream):
+        part = empty(view, view.shape, view.element)
+        part[...] = _readable(view)
+    return _arrays.view(part)
 
 
 def _readable(view: ArrayView) -> Any:

@@ -13,23 +13,22 @@ from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import Output, contiguous_copy, empty_rows, in_order
+from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.cost_model import choose_conv2d_config
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.tiles import (
     Conv2dArguments,
-    Conv2dPointers,
     conv2d_kernel,
     conv2d_tiles,
     prepared_persistent,
 )
 from tmaasync.ops._layouts import (
     Layout,
+    Operand,
     check_output,
     is_apart,
-    padded_row_bytes,
     refuse_overlap,
     with_merged_dims,
 )
@@ -307,33 +306,24 @@ class Conv2d(Operation):
         self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
         self._window = window
         self._epilogue = epilogue
-        self._owns_padding = out.owns_padding
+        self._out = _pixel_rows(out)
+        self._needs_staging = self._out.is_staged or not all(map(_is_reachable, operands))
 
     def run(self, views: Views, out: ArrayView, stream: object) -> None:
-        """Convolve."""
         if out.is_empty:
             return
         handle = self.ordered((*views.named.values(), out), stream)
-        rows = _rows_of(out, owns_padding=self._owns_padding)
-        if rows is not None and all(map(_is_reachable, views.named.values())):
-            self._start(views, rows, handle)
-            return
-        self._needs_staging = True
-        with in_order(out.framework, out.device, handle):
-            staged_views = Views(
-                _reached(views.images),
-                _reached(views.filters),
-                None if views.bias is None else _reached(views.bias),
-            )
-            if rows is not None:
-                self._start(staged_views, rows, handle)
-                return
-            staged = empty_rows(out, out.shape, out.element)
-            staged_rows = _rows_of(_arrays.view(staged), owns_padding=True)
-            if staged_rows is not None:
-                self._start(staged_views, staged_rows, handle)
-            owner: Any = out.owner
-            owner[...] = staged
+        reached = Views(
+            _reached(views.images, handle),
+            _reached(views.filters, handle),
+            None if views.bias is None else _reached(views.bias, handle),
+        )
+        with reached_output(self._out, out, handle) as target:
+            rows = self._out.rows.over(target)
+            launch = self.prepared(lambda: self._prepare(reached, rows))
+            bias = () if reached.bias is None else (reached.bias.address,)
+            addresses = (reached.images.address, reached.filters.address, rows.address, *bias)
+            launch.launch_at(addresses, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """See `Operation`; addresses are those of images, filters, a bias if any, and out."""
@@ -342,17 +332,6 @@ class Conv2d(Operation):
         if self._launch is None or not is_apart(_OUT, pointers, self._spans):
             return None
         return self._launch, pointers
-
-    def _start(self, views: Views, out: ArrayView, stream: int) -> None:
-        """Launch on what TMA can reach; ``out`` is [pixels, K]."""
-        launch = self.prepared(lambda: self._prepare(views, out))
-        pointers = Conv2dPointers(
-            images=views.images.address,
-            filters=views.filters.address,
-            out=out.address,
-            bias=0 if views.bias is None else views.bias.address,
-        )
-        launch.launch_at(pointers if views.bias is not None else pointers[:-1], stream)
 
     def _prepare(self, views: Views, out: ArrayView) -> Launch:
         m, k = out.shape
@@ -369,41 +348,28 @@ class Conv2d(Operation):
         return prepared_persistent(kernel, arguments, config, config.clusters(m, k), occupancy)
 
 
-def _is_reachable(view: ArrayView) -> bool:
+def _is_reachable(operand: Layout) -> bool:
     """Whether the kernel can read an operand without a staging copy."""
-    *outer, last = view.strides_bytes
-    is_dense = last == view.element.itemsize or view.shape[-1] == 1
-    is_aligned = view.address % TMA_ALIGNMENT == 0
-    return (
-        is_dense
-        and is_aligned
-        and all(0 <= stride < _MAX_STRIDE_BYTES and stride % TMA_ALIGNMENT == 0 for stride in outer)
-    )
+    *outer, last = operand.strides_bytes
+    is_dense = last == operand.element.itemsize or operand.shape[-1] == 1
+    has_steps = all(0 <= one < _MAX_STRIDE_BYTES and one % TMA_ALIGNMENT == 0 for one in outer)
+    return is_dense and operand.is_aligned and has_steps
 
 
-def _reached(view: ArrayView) -> ArrayView:
-    """Return the operand, or a staging copy that the kernel can read."""
-    return view if _is_reachable(view) else _arrays.view(contiguous_copy(view))
+def _reached(view: ArrayView, stream: int) -> ArrayView:
+    return view if _is_reachable(Layout.of(view)) else contiguous_copy(view, stream)
 
 
-def _rows_of(out: ArrayView, *, owns_padding: bool) -> ArrayView | None:
-    """Return the output as a matrix with a row per pixel, if TMA can store that.
-
-    It stores whole sectors of 16 bytes, so that rows that end within one need padding after them
-    that nobody else has.
-    """
-    columns, item_bytes = out.shape[3], out.element.itemsize
-    row_bytes = padded_row_bytes(columns, out.element)
+def _pixel_rows(out: Layout) -> Operand:
+    """Return how TMA stores the output: as a matrix with a row for each pixel."""
     (pixels,) = with_merged_dims(
         out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3])
     )
-    if len(pixels.shape) > 1 or (columns > 1 and out.strides_bytes[3] != item_bytes):
-        return None
-    pitch = pixels.strides_bytes[0] if pixels.shape else row_bytes
-    ends_aligned = columns * item_bytes % TMA_ALIGNMENT == 0
-    if pitch < row_bytes or pitch % TMA_ALIGNMENT or out.address % TMA_ALIGNMENT:
-        return None
-    if not (ends_aligned or owns_padding):
-        return None
-    shape = (math.prod(out.shape[:3]), columns)
-    return out._replace(shape=shape, strides_bytes=(pitch, item_bytes))
+    row_bytes = pixels.strides_bytes[0] if pixels.shape else 0  # of one row it does not count
+    rows = out._replace(
+        shape=(math.prod(out.shape[:3]), out.shape[3]),
+        strides_bytes=(row_bytes, out.strides_bytes[3]),
+    )
+    if len(pixels.shape) > 1:
+        return Operand(rows.padded(), is_staged=True)
+    return Operand.of_output(rows)

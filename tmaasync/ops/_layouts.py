@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
 from tmaasync._elements import Element, element
@@ -160,7 +160,10 @@ class Operand:
         return cls(matrix.padded(), is_staged=True) if rows is None else cls(rows)
 
 
-def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
+_Strided = TypeVar("_Strided", ArrayView, Layout)
+
+
+def with_merged_dims(*views: _Strided) -> tuple[_Strided, ...]:
     """Return the views without dimensions of one element, neighbours merged where all allow it."""
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -39,13 +39,11 @@ from tmaasync.ops._gemm.tiles import (
     prepared_persistent,
 )
 from tmaasync.ops._gemm.tuned import tuned_config
-from tmaasync.ops._gemm.types import Reading, outputs_of, require_pair, takes_any_layout
 from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Matmul", "check_operands", "matmul"]
+__all__ = ["Matmul", "check_operands", "matmul", "outputs_of"]
 
-_AS_THEY_ARE = Reading()
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
 # Apart from the plain ones: a cache guesses by the second array, and weights may serve in both.
@@ -131,7 +129,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         epilogue: EpilogueArguments[Any] = EpilogueArguments(
             factors[0] != 1, activation_of(activation), c, bias, scale_a, scale_b
         )
-        reading = Reading.given(a_dtype, b_dtype, precision)
+        reading = _Reading.given(a_dtype, b_dtype, precision)
         arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
         done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
         if done is None:
@@ -145,7 +143,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
 
 
 def _call_key(
-    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
+    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: _Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
     """Return the arrays, the output last, and the option of a call with an epilogue."""
     arrays = (a, b, *epilogue.arrays)
@@ -160,7 +158,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     dtype: object,
     epilogue: EpilogueArguments[Any],
     factors: tuple[float, float],
-    reading: Reading,
+    reading: _Reading,
     stream: object,
 ) -> Any:
     """Multiply arrays unlike those of any call before."""
@@ -170,7 +168,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
         # There is nothing to add up, which zeros do too.
         a = _zeros(left, (*left.shape[:-1], 8), stream)
         b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
-        reading = Reading(left.element, right.element)
+        reading = _Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     views = epilogue.views()
     output = _output(out, left, right, dtype)
@@ -199,6 +197,89 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
         array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
         array[...] = 0
         return array
+
+
+# --- types ------------------------------------------------------------------------------------
+
+_SIXTEEN_BITS = {"bfloat16", "float16"}
+_FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
+_INTEGERS = {"int8", "uint8"}
+_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
+_OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+def _takes_any_layout(of: Element) -> bool:
+    """Whether either side of an operand of this type may be contiguous; else it must be K."""
+    return of.name in _SIXTEEN_BITS
+
+
+def outputs_of(of: Element) -> tuple[str, ...]:
+    """Return the types that the output may have, by that of A, the default first."""
+    if of.name in _INTEGERS:
+        return ("int32",)
+    if of.name == "tfloat32":
+        return ("float32", "bfloat16", "float16")
+    return ("float16", "bfloat16", "float32") if of.name == "float16" else _FLOATS
+
+
+def _require_pair(a: Element, b: Element) -> None:
+    """Check that the tensor cores multiply two operands.
+
+    Raises:
+        ArrayTypeError: One has a type that they do not multiply.
+        ArgumentError: The types do not go together.
+    """
+    for name, of in (("a", a), ("b", b)):
+        if of.name == "float32":
+            raise ArrayTypeError(
+                f"{name} holds float32; the tensor cores round that to tf32, 10 bits of fraction. "
+                'Ask for it with precision="tf32", or convert it with astype.'
+            )
+        if of.name not in {*_OPERANDS, "tfloat32"}:
+            raise ArrayTypeError(
+                f"{name} holds {of}; the kernel multiplies {', '.join(_OPERANDS)}, and float32 "
+                'with precision="tf32". Convert it with astype.'
+            )
+    if a is not b and not any({a.name, b.name} <= family for family in _FAMILIES):
+        raise ArgumentError(
+            f"b holds {b} and a {a}; the tensor cores multiply two of one type, two float8, or two "
+            "8-bit integers. Convert one of them."
+        )
+
+
+class _Reading(NamedTuple):
+    """The types that the caller gives for the operands; None for those of the arrays."""
+
+    a: Element | None = None
+    b: Element | None = None
+    precision: str | None = None
+
+    @classmethod
+    def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> _Reading:
+        """Check the arguments.
+
+        Raises:
+            ArrayTypeError: There is no such type.
+            ArgumentError: There is no such precision.
+        """
+        if precision not in (None, "tf32"):
+            raise ArgumentError(
+                f'precision is {precision!r}; it can be "tf32", of float32 operands. '
+                "Leave it out for any others."
+            )
+        a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
+        b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
+        return cls(a, b, precision)
+
+    def of(self, view: ArrayView) -> ArrayView:
+        """Return the operand as it is multiplied: float32 as tf32."""
+        if self.precision is None or view.element.name != "float32":
+            return view
+        return view._replace(element=element("tfloat32"))
+
+
+_AS_THEY_ARE = _Reading()
 
 
 # --- what the arrays must be ------------------------------------------------------------------
@@ -234,7 +315,7 @@ def check_operands(a: Layout, b: Layout) -> None:
                 f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
                 "Reshape it, so that all others make up one batch."
             )
-    require_pair(a.element, b.element)
+    _require_pair(a.element, b.element)
     if a.device != b.device:
         raise ArgumentError(
             f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
@@ -435,9 +516,7 @@ class Matmul(Operation):
             c = reached_operand(self._addend, epilogue.c, stream, transposes=transposes)
             epilogue = epilogue._replace(c=c)
         if epilogue.bias is not None and self._copies_bias:
-            with in_order(out.framework, out.device, stream):
-                bias = _arrays.view(contiguous_copy(epilogue.bias))
-            epilogue = epilogue._replace(bias=bias)
+            epilogue = epilogue._replace(bias=contiguous_copy(epilogue.bias, stream))
         with reached_output(self._out, out, stream) as target:
             self._start(a, b, target, epilogue, factors, stream)
 
@@ -552,6 +631,6 @@ def _need_no_staging(rows: Layout | None, target: Layout | None) -> bool:
 
 def _operand(matrix: Layout, *, k_is_last: bool) -> Operand:
     """Return how the tensor cores read it: in any layout, or in rows along K."""
-    if takes_any_layout(matrix.element):
+    if _takes_any_layout(matrix.element):
         return Operand.of(matrix)
     return Operand.of_k_rows(matrix, k_is_last=k_is_last)

@@ -35,7 +35,6 @@ from tmaasync.tile import (
 
 __all__ = [
     "Conv2dArguments",
-    "Conv2dPointers",
     "Conv2dTiles",
     "GemmArguments",
     "GemmEpilogueArguments",
@@ -421,15 +420,6 @@ class Conv2dTiles(NamedTuple):
     patches: TMATensorTileIm2col
     filters: TMATensorTile
     out: TMATensorTile
-
-
-class Conv2dPointers(NamedTuple):
-    """The parameters of conv2d.cu that change from call to call."""
-
-    images: int
-    filters: int
-    out: int
-    bias: int
 
 
 class Conv2dArguments(NamedTuple):
