@@ -28,6 +28,7 @@ from tmaasync.ops._layouts import (
     Layout,
     Operand,
     check_output,
+    check_type,
     is_apart,
     refuse_overlap,
     with_merged_dims,
@@ -182,11 +183,7 @@ def _rank_violations(views: Views) -> Iterator[Violation]:
 def _check_types(views: Views) -> None:
     images, filters, bias = views
     for name, view in (("images", images), ("filters", filters)):
-        if view.element.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
-                "Convert it with astype."
-            )
+        check_type(name, view.element, _OPERANDS)
     if filters.element is not images.element:
         raise ArrayTypeError(
             f"filters holds {filters.element} and images {images.element}; the tensor cores take "

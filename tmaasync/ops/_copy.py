@@ -18,7 +18,7 @@ from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
+from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -67,21 +67,14 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
         target = empty(view, view.shape, view.element)
     target_view = _arrays.view(target, argument="target")
     _arrays.require_writable(target_view, "target")
-    _check_apart(view, target_view)
+    remedy = "Copy through a third array"
+    refuse_overlap("target", target_view, {"source": view}, remedy=remedy)
     operation = _CALLS.operation(Copy, Layout.of(view), Layout.of(target_view))
     operation.run(view, target_view, stream)
     if operation.is_bindable:
         frameworks = (view.framework, target_view.framework)
         _CALLS.remember((source, target), None, operation, frameworks, view.device)
     return target
-
-
-def _check_apart(source: ArrayView, target: ArrayView) -> None:
-    if _arrays.may_overlap(source, target):
-        raise ArgumentError(
-            f"target overlaps source (at {target.address:#x} and {source.address:#x}); the order "
-            "of tiles is not defined. Copy through a third array."
-        )
 
 
 # --- the operation ----------------------------------------------------------------------------

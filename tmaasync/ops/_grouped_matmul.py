@@ -10,7 +10,7 @@ import numpy as np
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._ragged.batch import on_host
-from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
@@ -23,7 +23,14 @@ from tmaasync.ops._gemm.tiles import (
     grouped_tiles,
     prepared_persistent,
 )
-from tmaasync.ops._layouts import Layout, Operand, check_output, is_apart, refuse_overlap
+from tmaasync.ops._layouts import (
+    Layout,
+    Operand,
+    check_output,
+    check_type,
+    is_apart,
+    refuse_overlap,
+)
 from tmaasync.ops._operation import Operation, overridden
 
 __all__ = ["GroupedMatmul", "Offsets", "grouped_matmul"]
@@ -110,11 +117,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
                 f"{name} has shape {view.shape}; it must be {axes}: the groups' rows one after the "
                 "other in a, one matrix for each in b. Reshape it."
             )
-        if view.element.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
-                "Convert it with astype."
-            )
+        check_type(name, view.element, _OPERANDS)
     if a.element is not b.element or a.device != b.device:
         raise ArgumentError(
             f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "

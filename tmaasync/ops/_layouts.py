@@ -15,6 +15,7 @@ __all__ = [
     "Layout",
     "Operand",
     "check_output",
+    "check_type",
     "is_apart",
     "padded_row_bytes",
     "refuse_overlap",
@@ -234,8 +235,23 @@ def check_output(
         )
 
 
+def check_type(
+    name: str, held: Element, types: Collection[str], remedy: str = "Convert it with astype"
+) -> None:
+    """Check that the tensor cores multiply such an operand."""
+    if held.name not in types:
+        raise ArrayTypeError(
+            f"{name} holds {held}; the kernel multiplies {' and '.join(types)}. {remedy}."
+        )
+
+
 def refuse_overlap(
-    name: str, out: ArrayView, given: Mapping[str, ArrayView], *, may_share_rows: bool = False
+    name: str,
+    out: ArrayView,
+    given: Mapping[str, ArrayView],
+    *,
+    may_share_rows: bool = False,
+    remedy: str = "Pass an array of its own",
 ) -> None:
     """Check that no input shares memory with an output.
 
@@ -244,16 +260,14 @@ def refuse_overlap(
         out: The output.
         given: The inputs by the names of their arguments.
         may_share_rows: Whether disjoint columns of the same rows are allowed.
-
-    Raises:
-        ArgumentError: One does.
+        remedy: What the error tells the caller to do.
     """
     for other, view in given.items():
         if not may_overlap(out, view) or (may_share_rows and _lie_side_by_side(out, view)):
             continue
         raise ArgumentError(
             f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order of "
-            "tiles is not defined. Pass an array of its own."
+            f"tiles is not defined. {remedy}."
         )
 
 

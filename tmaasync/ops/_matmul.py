@@ -32,7 +32,7 @@ from tmaasync.ops._gemm.epilogue import (
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
-    GemmPointers,
+    GemmMatrices,
     gemm_kernel,
     gemm_tiles,
     output_tile,
@@ -487,59 +487,31 @@ class Matmul(Operation):
         epilogue: EpilogueArguments[ArrayView] = NO_EPILOGUE,
         factors: tuple[float, ...] = _NO_FACTORS,
     ) -> None:
-        """Multiply."""
         if out.is_empty:
             return
         handle = self.ordered((a, b, out, *epilogue.arrays), stream)
-        if self._orientation.swap_ab:
+        orientation = self._orientation
+        if orientation.swap_ab:
             a, b = b, a
-        if not self._needs_staging:
-            self._start(a, b, out, epilogue, factors, handle)
-            return
-        self._run_staged(a, b, out, epilogue, factors, handle)
-
-    def _run_staged(
-        self,
-        a: ArrayView,
-        b: ArrayView,
-        out: ArrayView,
-        epilogue: EpilogueArguments[ArrayView],
-        factors: tuple[float, ...],
-        stream: int,
-    ) -> None:
-        """Launch on staging copies of what TMA cannot reach; a and b are the kernel's."""
-        swap_ab = self._orientation.swap_ab
-        a = reached_operand(self._a, a, stream, transposes=swap_ab)
-        b = reached_operand(self._b, b, stream, transposes=swap_ab)
-        if epilogue.c is not None and self._addend is not None:
-            transposes = self._orientation.is_column_major
-            c = reached_operand(self._addend, epilogue.c, stream, transposes=transposes)
-            epilogue = epilogue._replace(c=c)
-        if epilogue.bias is not None and self._copies_bias:
-            epilogue = epilogue._replace(bias=contiguous_copy(epilogue.bias, stream))
-        with reached_output(self._out, out, stream) as target:
-            self._start(a, b, target, epilogue, factors, stream)
-
-    def _start(
-        self,
-        a: ArrayView,
-        b: ArrayView,
-        out: ArrayView,
-        epilogue: EpilogueArguments[ArrayView],
-        factors: tuple[float, ...],
-        stream: int,
-    ) -> None:
-        """Launch on what TMA can reach; a and b are the kernel's."""
-        launch = self.prepared(lambda: self._prepare(a, b, out, epilogue))
-        given = [view.address for view in epilogue.arrays]
-        pointers = self._pointers(a.address, b.address, out.address, given, factors)
-        launch.launch_at(pointers, stream)
+        a = reached_operand(self._a, a, handle, transposes=orientation.swap_ab)
+        b = reached_operand(self._b, b, handle, transposes=orientation.swap_ab)
+        c, bias = epilogue.c, epilogue.bias
+        if c is not None and self._addend is not None:
+            c = reached_operand(self._addend, c, handle, transposes=orientation.is_column_major)
+        if bias is not None and self._copies_bias:
+            bias = contiguous_copy(bias, handle)
+        epilogue = epilogue._replace(c=c, bias=bias)
+        with reached_output(self._out, out, handle) as target:
+            launch = self.prepared(lambda: self._prepare(a, b, target, epilogue))
+            given = [view.address for view in epilogue.arrays]
+            pointers = self._pointers(a.address, b.address, target.address, given, factors)
+            launch.launch_at(pointers, handle)
 
     def _pointers(
         self, a: int, b: int, out: int, given: Sequence[int], factors: tuple[float, ...]
     ) -> Sequence[int]:
         """Return the kernel's first parameters; a and b are the kernel's."""
-        pointers = GemmPointers(a, b, out)
+        pointers = GemmMatrices(a, b, out)
         if self._epilogue is None:
             return pointers
         return *pointers, *self._arguments.pointers(out, given, *factors)

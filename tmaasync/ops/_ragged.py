@@ -22,7 +22,7 @@ from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import address_of, empty
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
-from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
+from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import Operation, overridden, shipped_kernel
 from tmaasync.ops._sequence_lengths import Limits, Sums
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
@@ -273,11 +273,7 @@ def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> N
                 f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass such an array, or "
                 "none to get one."
             )
-    if _arrays.may_overlap(out, given):
-        raise ArgumentError(
-            f"out overlaps the other array (at {out.address:#x} and {given.address:#x}); the order "
-            "of tiles is not defined. Pass an array of its own."
-        )
+    refuse_overlap("out", out, {"the other array": given})
 
 
 # --- the operation ----------------------------------------------------------------------------
@@ -566,7 +562,6 @@ def _named(name: str) -> Iterator[None]:
 # --- the kernel -------------------------------------------------------------------------------
 
 
-@functools.cache
 def ragged_kernel(entry: str, packed_type: str, padded_type: str, pipeline: CopyPipeline) -> Kernel:
     """Return the kernel of a direction for types of map and tile."""
     return shipped_kernel(

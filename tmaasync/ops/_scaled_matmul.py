@@ -16,12 +16,19 @@ from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import (
     ScaledArguments,
-    ScaledPointers,
+    ScaledMatrices,
     prepared_persistent,
     scaled_gemm_kernel,
     scaled_gemm_tiles,
 )
-from tmaasync.ops._layouts import Layout, Operand, check_output, is_apart, refuse_overlap
+from tmaasync.ops._layouts import (
+    Layout,
+    Operand,
+    check_output,
+    check_type,
+    is_apart,
+    refuse_overlap,
+)
 from tmaasync.ops._operation import Operation, overridden
 
 __all__ = ["ScaledMatmul", "scaled_matmul"]
@@ -168,12 +175,10 @@ def _rank_violations(operands: Operands) -> Iterator[Violation]:
 
 def _check_types(operands: Operands) -> None:
     for name in ("a", "b"):
-        held = operands.named[name].element
-        if held.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {held}; the kernel multiplies {' and '.join(_OPERANDS)}. Convert it "
-                f'with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn".'
-            )
+        remedy = (
+            f'Convert it with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn"'
+        )
+        check_type(name, operands.named[name].element, _OPERANDS, remedy)
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element
         if held.name != "float32":
@@ -249,13 +254,13 @@ class ScaledMatmul(Operation):
         with reached_output(self._out, out, handle) as target:
             views = (*reached, self._out.rows.over(target))
             launch = self.prepared(lambda: self._prepare(*views))
-            launch.launch_at(ScaledPointers(*(view.address for view in views)), handle)
+            launch.launch_at(ScaledMatrices(*(view.address for view in views)), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """See `Operation`; addresses are those of the operands and out."""
         if self._launch is None or not is_apart(-1, addresses, self._spans):
             return None
-        return self._launch, ScaledPointers(*addresses)
+        return self._launch, ScaledMatrices(*addresses)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, scale_a: ArrayView, scale_b: ArrayView, c: ArrayView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
@@ -38,14 +38,12 @@ __all__ = [
     "Conv2dTiles",
     "GemmArguments",
     "GemmEpilogueArguments",
-    "GemmPointers",
-    "GemmTiles",
+    "GemmMatrices",
     "GroupedArguments",
     "GroupedPointers",
     "GroupedTiles",
     "ScaledArguments",
-    "ScaledPointers",
-    "ScaledTiles",
+    "ScaledMatrices",
     "conv2d_kernel",
     "conv2d_tiles",
     "gemm_constants",
@@ -62,6 +60,7 @@ __all__ = [
     "scaled_gemm_tiles",
 ]
 
+_T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
 
 
@@ -137,20 +136,12 @@ def prepared_persistent(
 # --- gemm.cu and gemm_epilogue.cu -------------------------------------------------------------
 
 
-class GemmTiles(NamedTuple):
-    """The tiles of gemm.cu."""
+class GemmMatrices(NamedTuple, Generic[_T]):
+    """The matrices of gemm.cu: their tiles, or their addresses."""
 
-    a: TMATensorTile
-    b: TMATensorTile
-    c: TMATensorTile
-
-
-class GemmPointers(NamedTuple):
-    """The parameters of gemm.cu that change from call to call."""
-
-    a: int
-    b: int
-    c: int
+    a: _T
+    b: _T
+    c: _T
 
 
 class GemmArguments(NamedTuple):
@@ -190,7 +181,7 @@ def gemm_tiles(
     config: TileConfig,
     a_transposed: bool,
     b_transposed: bool,
-) -> GemmTiles:
+) -> GemmMatrices[TMATensorTile]:
     """Return the tiles over matrices whose rows TMA can read."""
     rows, columns = config.block_m, config.block_n
     # b is [K, N]: K is contiguous where it was transposed.
@@ -201,7 +192,7 @@ def gemm_tiles(
     b_tile = operand_tile(
         b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
     )
-    return GemmTiles(a_tile, b_tile, output_tile(c, config))
+    return GemmMatrices(a_tile, b_tile, output_tile(c, config))
 
 
 def gemm_kernel(
@@ -310,24 +301,14 @@ def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig)
 # --- scaled_gemm.cu ---------------------------------------------------------------------------
 
 
-class ScaledTiles(NamedTuple):
-    """The tiles of scaled_gemm.cu."""
+class ScaledMatrices(NamedTuple, Generic[_T]):
+    """The matrices of scaled_gemm.cu: their tiles, or their addresses."""
 
-    a: TMATensorTile
-    b: TMATensorTile
-    a_scales: TMATensorTile
-    b_scales: TMATensorTile
-    c: TMATensorTile
-
-
-class ScaledPointers(NamedTuple):
-    """The parameters of scaled_gemm.cu that change from call to call."""
-
-    a: int
-    b: int
-    a_scales: int
-    b_scales: int
-    c: int
+    a: _T
+    b: _T
+    a_scales: _T
+    b_scales: _T
+    c: _T
 
 
 class ScaledArguments(NamedTuple):
@@ -349,7 +330,7 @@ def scaled_gemm_tiles(
     config: ScaledTileConfig,
     *,
     b_scales_transposed: bool,
-) -> ScaledTiles:
+) -> ScaledMatrices[TMATensorTile]:
     """Return the tiles over matrices whose rows TMA can read.
 
     Args:
@@ -361,7 +342,7 @@ def scaled_gemm_tiles(
     """
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
-    return ScaledTiles(
+    return ScaledMatrices(
         _scaled_operand_tile(a, rows, 1, is_read_once=b.shape[0] <= columns),
         _scaled_operand_tile(b, columns, config.cluster, is_read_once=a.shape[0] <= rows),
         create_tma_tile(a_scales, (1, config.block_m)),
