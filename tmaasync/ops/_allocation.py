@@ -191,7 +191,6 @@ class _StreamHandle(NamedTuple):
     value: int
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Return version and handle."""
         return 0, self.value
 
 
@@ -217,11 +216,7 @@ def reached_operand(
 ) -> ArrayView:
     """Return what an operand is read from: the array, or a staging copy in the stream's order.
 
-    Args:
-        operand: How the kernel reads the matrix.
-        view: The caller's array.
-        stream: The handle of the stream.
-        transposes: Whether ``operand`` was made for the transpose of the view.
+    ``transposes`` says whether the operand was made for the transpose of the array.
     """
     if not operand.is_staged:
         return view
@@ -245,11 +240,7 @@ def reached_output(
 ) -> Iterator[ArrayView]:
     """Give what a kernel writes: the output, or a staging copy that is copied there at the end.
 
-    Args:
-        operand: How the kernel writes the matrix.
-        out: The caller's array.
-        stream: The handle of the stream.
-        keeps_rest: Whether what the kernel does not write stays as it is.
+    ``keeps_rest`` says whether the kernel leaves some of it as it is.
     """
     if not operand.is_staged:
         yield out

@@ -92,7 +92,6 @@ class CallCache:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._guesses: dict[int, _Guess] = {}
         self._entries: dict[object, _Entry] = {}
         self._bound: dict[tuple[Any, ...], BoundCall | None] = {}
@@ -100,7 +99,6 @@ class CallCache:
         _CACHES.add(self)
 
     def clear(self) -> None:
-        """Forget every call and operation."""
         self._guesses.clear()
         self._entries.clear()
         self._bound.clear()
@@ -166,13 +164,7 @@ class CallCache:
     def operation(
         self, make: Callable[..., _Operation], *layouts: Hashable, **options: Hashable
     ) -> _Operation:
-        """Return the operation that was made for these layouts before, or ``make`` it.
-
-        Args:
-            make: The operation's class.
-            layouts: Its arguments: `Layout`s of arrays and what else decides it.
-            options: Its arguments by name.
-        """
+        """Return the operation that was made for these layouts before, or ``make`` it."""
         key = (make, layouts, *options.items())
         found: _Operation | None = self._operations.get(key)
         if found is None:

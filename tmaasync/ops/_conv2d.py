@@ -132,7 +132,6 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
 
 
 def _frozen(value: Any) -> Any:
-    """Return the argument as a key."""
     if type(value) is int:  # as a rule; to look for two other types costs four times as much
         return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
@@ -142,8 +141,6 @@ def _frozen(value: Any) -> Any:
 
 
 class Views(NamedTuple):
-    """The operands."""
-
     images: ArrayView
     filters: ArrayView
     bias: ArrayView | None
@@ -163,7 +160,6 @@ class Views(NamedTuple):
 
     @property
     def named(self) -> dict[str, ArrayView]:
-        """The views by the names of their arguments."""
         views = {"images": self.images, "filters": self.filters}
         return views if self.bias is None else {**views, "bias": self.bias}
 
@@ -230,11 +226,7 @@ _SIDES = ("height", "width")
 
 
 def window_over(views: Views, stride: PerSide, padding: Padding, dilation: PerSide) -> Window:
-    """Return what the filters see, checked in the words of a convolution.
-
-    Raises:
-        ArgumentError: Every rule that stride, padding, dilation or the filters' taps break.
-    """
+    """Return what the filters see, checked in the words of a convolution."""
     taps = views.filters.shape[1:3]
     try:
         window = window_of(2, taps, stride, dilation, padding)

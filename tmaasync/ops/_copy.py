@@ -83,22 +83,13 @@ _MUST_EQUAL = ("shape", "element", "device")
 
 
 class CopyArguments(NamedTuple):
-    """The parameters of copy.cu."""
-
     read: TMATensorTile | BulkTile
     write: TMATensorTile | BulkTile
     tile_grid: bytes
 
 
 class Copy(Operation):
-    """A copy between arrays."""
-
     def __init__(self, source: Layout, target: Layout) -> None:
-        """Decide how to copy.
-
-        Raises:
-            ArgumentError: The target is not like the source.
-        """
         for what in _MUST_EQUAL:
             expected, got = getattr(source, what), getattr(target, what)
             if expected != got:
@@ -113,7 +104,6 @@ class Copy(Operation):
         self._spans = (source.span_bytes, target.span_bytes)
 
     def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
-        """Copy."""
         if self._size_bytes == 0:
             return
         launch = self.prepared(lambda: self._prepare(source, target))
@@ -160,13 +150,11 @@ class _LaunchWithTail:
         self._tail_bytes = tail_bytes
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """See `Launch`."""
         if self._launch is not None:
             self._launch.launch_at(addresses, stream)
         self._copy_tail(addresses, stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        """See `Launch`."""
         tail = functools.partial(self._copy_tail, tuple(addresses), stream)
         if self._launch is None:
             return tail
@@ -220,7 +208,6 @@ def _check_sectors(target: ArrayView) -> None:
 
 
 def copy_kernel(cuda_type: str, pipeline: CopyPipeline) -> Kernel:
-    """Return the kernel for a type of tile."""
     return shipped_kernel(
         "copy.cu",
         {"Tile": cuda_type},

@@ -138,11 +138,7 @@ class Offsets(NamedTuple):
 
     @classmethod
     def of(cls, values: Any, groups: int, total_rows: int, device: int | None) -> Offsets:
-        """Look at what the caller gave, for so many groups of arrays with so many rows.
-
-        Raises:
-            ArgumentError: They describe no such groups.
-        """
+        """Look at what the caller gave, for so many groups of arrays with so many rows."""
         view = (
             None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
         )
@@ -218,7 +214,6 @@ class GroupedMatmul(Operation):
     """A grouped GEMM; the offsets' values are not part of it."""
 
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
-        """Decide how the kernel reads and writes arrays of these layouts."""
         super().__init__(out.device)
         # Groups start at any row, and TMA's coordinates at 16 bytes: K has to be contiguous.
         self._a = Operand.of_rows(a)

@@ -42,7 +42,6 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, view: ArrayView) -> Layout:
-        """Return the layout of an array."""
         return cls(*view[1:5], view.address % TMA_ALIGNMENT == 0)
 
     def over(self, view: ArrayView) -> ArrayView:
@@ -62,7 +61,6 @@ class Layout(NamedTuple):
 
     @property
     def transposed(self) -> Layout:
-        """The same memory with rows and columns exchanged."""
         (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
         return self._replace(
             shape=(*outer, columns, rows), strides_bytes=(*steps, item_bytes, row_bytes)
@@ -187,13 +185,7 @@ def with_merged_dims(*views: _Strided) -> tuple[_Strided, ...]:
 
 
 def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:
-    """Whether one of the arrays, which is not empty, overlaps none of the others.
-
-    Args:
-        index: Which array.
-        addresses: Where the arrays start; those without a span do not count.
-        spans: Bytes of each array.
-    """
+    """Whether one of the arrays, which is not empty, overlaps none of the others with a span."""
     start = addresses[index]
     end = start + spans[index]
     met = 0  # itself, too
@@ -212,16 +204,7 @@ def check_output(
     *,
     what: str = "product",
 ) -> None:
-    """Check that an output is as the operands want it.
-
-    Args:
-        out: The output.
-        shape: Of the result.
-        device: Of the operands.
-        types: Those that the kernel stores.
-        dtype: What the caller asks for; None for any of them.
-        what: The word for the result in errors.
-    """
+    """Check that an output is as the operands want it."""
     if out.shape != shape or out.device != device:
         raise ArgumentError(
             f"out has shape {out.shape} on device {out.device}; the {what} has shape {shape} on "

@@ -224,12 +224,6 @@ def outputs_of(of: Element) -> tuple[str, ...]:
 
 
 def _require_pair(a: Element, b: Element) -> None:
-    """Check that the tensor cores multiply two operands.
-
-    Raises:
-        ArrayTypeError: One has a type that they do not multiply.
-        ArgumentError: The types do not go together.
-    """
     for name, of in (("a", a), ("b", b)):
         if of.name == "float32":
             raise ArrayTypeError(
@@ -257,12 +251,6 @@ class _Reading(NamedTuple):
 
     @classmethod
     def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> _Reading:
-        """Check the arguments.
-
-        Raises:
-            ArrayTypeError: There is no such type.
-            ArgumentError: There is no such precision.
-        """
         if precision not in (None, "tf32"):
             raise ArgumentError(
                 f'precision is {precision!r}; it can be "tf32", of float32 operands. '
@@ -303,12 +291,6 @@ def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
 
 
 def check_operands(a: Layout, b: Layout) -> None:
-    """Check that two matrices, or batches of them, can be multiplied.
-
-    Raises:
-        ArgumentError: They cannot.
-        ArrayTypeError: One has a type that the tensor cores do not multiply.
-    """
     for name, matrix in (("a", a), ("b", b)):
         if len(matrix.shape) not in {2, 3}:
             raise ArgumentError(
@@ -381,8 +363,6 @@ _ADDEND = 2  # among the arrays of a call, if there is one: a, b, those of the e
 
 
 class Matmul(Operation):
-    """A GEMM and its epilogue."""
-
     def __init__(
         self,
         a: Layout,
@@ -400,10 +380,6 @@ class Matmul(Operation):
             out: [M, N] or [B, M, N].
             dtype: What the caller wants the output to hold.
             epilogue: Layouts of its arrays.
-
-        Raises:
-            ArgumentError: They do not fit each other.
-            ArrayTypeError: A type does not.
         """
         check_operands(a, b)
         check_output(out, _output_shape(a, b), a.device, outputs_of(a.element), dtype)
@@ -528,7 +504,6 @@ class Matmul(Operation):
         return overridden(default_config(self.problem, occupancy, self._fits, depth))
 
     def _fits(self, config: TileConfig) -> bool:
-        """Whether the kernel has room for the epilogue."""
         epilogue = self._epilogue
         return epilogue is None or epilogue.fits(config, self._out.rows.element.itemsize)
 

@@ -27,7 +27,6 @@ class Operation:
     """
 
     def __init__(self, device: int | None) -> None:
-        """Nothing is compiled or encoded before the first ``run``."""
         self.backend = backend_of(device)
         self._lock = threading.Lock()
         self._launch: Launch | None = None
@@ -51,7 +50,6 @@ class Operation:
         raise NotImplementedError
 
     def prepared(self, prepare: Callable[[], Launch]) -> Launch:
-        """Return the launch, prepared if this is the first call."""
         with self._lock:
             if self._launch is None:
                 self._launch = prepare()
@@ -114,14 +112,7 @@ def shipped_kernel(
     constants: Mapping[str, bool | int],
     name: str | None = None,
 ) -> Kernel:
-    """Return the one `Kernel` of a shipped source for these types and constants.
-
-    Args:
-        source: The file.
-        types: What the source calls the types of tiles.
-        constants: Its macros.
-        name: Of the function, where the source has several.
-    """
+    """Return the one `Kernel` of a shipped source, or of its function, for these macros."""
     return _kernel(source, name, tuple(types.items()), tuple(constants.items()))
 
 

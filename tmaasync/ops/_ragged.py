@@ -229,11 +229,6 @@ class _Call(NamedTuple):
         return cls((packed, padded, values), (entry, max_length))
 
     def was_made_again(self, stream: object) -> bool:
-        """Make the call like an earlier one; return whether there was one.
-
-        Raises:
-            ArgumentError: Lengths in host memory are no batch for these arrays.
-        """
         if len(self.arrays) > 2 and stream is not None:
             # On a stream of the caller's choice CuPy orders the sums after the work that made them.
             return False
@@ -280,8 +275,6 @@ def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> N
 
 
 class RaggedArguments(NamedTuple):
-    """The parameters of ragged.cu."""
-
     packed: RaggedTensorMap
     padded: TMATensorTile
     cu_seqlens: ArrayView
@@ -349,11 +342,7 @@ class RaggedCopy(Operation):
         return RaggedPointers(packed - self._below_bytes, padded, cu_seqlens)
 
     def _checked_sums(self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes) -> Sums:
-        """Return lengths in host memory, checked where they differ from the last ones.
-
-        Raises:
-            ArgumentError: They are no batch for these arrays.
-        """
+        """Return lengths in host memory, checked where they differ from the last ones."""
         key = (name, dtype, shape, data)
         last = self._checked
         if last is not None and last[0] == key:
@@ -414,7 +403,6 @@ class _LaunchWithUpload:
         self._sums = sums
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """See `Launch`."""
         array = self._operation.on_device(self._sums, stream)
         self._launch.launch_at((*addresses[:-1], address_of(array)), stream)
 
@@ -451,14 +439,7 @@ def ragged_tiles(
     pipeline: CopyPipeline,
     names: tuple[str, str] = ("packed", "padded"),
 ) -> tuple[RaggedTensorMap, TMATensorTile]:
-    """Return the map and the tile that the kernel takes.
-
-    Args:
-        packed: (total_rows, ...).
-        padded: (batch, max_length, ...), with the same rows.
-        pipeline: Whose tiles they are.
-        names: What to call the two in an error.
-    """
+    """Return the map and the tile that the kernel takes, of arrays of these names in errors."""
     packed, padded = _in_words(packed, padded, names)
     left = pipeline.tile_bytes // _WORD.itemsize
     # In steps of two, so that a new max_length does not need a new kernel.
@@ -563,7 +544,6 @@ def _named(name: str) -> Iterator[None]:
 
 
 def ragged_kernel(entry: str, packed_type: str, padded_type: str, pipeline: CopyPipeline) -> Kernel:
-    """Return the kernel of a direction for types of map and tile."""
     return shipped_kernel(
         "ragged.cu",
         {"Packed": packed_type, "Padded": padded_type},

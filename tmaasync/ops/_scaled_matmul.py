@@ -117,8 +117,6 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
 
 
 class Operands(NamedTuple):
-    """The matrices and their scales, checked."""
-
     a: ArrayView
     b: ArrayView
     scale_a: ArrayView
@@ -144,12 +142,10 @@ class Operands(NamedTuple):
 
     @property
     def named(self) -> dict[str, ArrayView]:
-        """The views by the names of their arguments."""
         return self._asdict()
 
     @property
     def k_blocks(self) -> int:
-        """Scales along K."""
         return -(-self.a.shape[1] // SCALE_BLOCK)
 
     @property
@@ -212,8 +208,6 @@ _TRANSPOSES = (False, True, True, False)
 
 
 class ScaledMatmul(Operation):
-    """A block-scaled GEMM."""
-
     def __init__(
         self,
         a: Layout,
@@ -224,7 +218,6 @@ class ScaledMatmul(Operation):
         *,
         column_scales: bool,
     ) -> None:
-        """Decide how the kernel reads and writes arrays of these layouts."""
         super().__init__(out.device)
         self._operands = (
             Operand.of_rows(a),

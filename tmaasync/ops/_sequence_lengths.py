@@ -55,9 +55,6 @@ class Sums(NamedTuple):
             limits: What the arrays allow.
             check: Whether to read lengths on a device, too.
             names: Of the caller's arguments, for error messages.
-
-        Raises:
-            ArgumentError: Both or neither are given, or they describe no such batch.
         """
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
@@ -110,7 +107,6 @@ class Sums(NamedTuple):
 
 
 def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:
-    """Check all but the values."""
     found = []
     if view.device != device:
         place = "the host" if device is None else f"cuda:{device}"

@@ -160,7 +160,6 @@ COEFFICIENTS = Path(__file__).with_name("h200.toml")
 
 @functools.cache
 def coefficients() -> Coefficients:
-    """Return the numbers of the cost models, read when the first is asked for."""
     return Coefficients.read(COEFFICIENTS)
 
 
@@ -188,17 +187,14 @@ class Problem(NamedTuple):
 
     @property
     def a_is_k_major(self) -> bool:
-        """Whether K is contiguous in A."""
         return self.layout[0] == "n"
 
     @property
     def b_is_k_major(self) -> bool:
-        """Whether K is contiguous in B."""
         return self.layout[1] == "t"
 
     @property
     def k_blocks(self) -> int:
-        """Stages' worth of K."""
         itemsize = element(self.operands.split("/")[0]).itemsize
         return -(-self.k * itemsize // BLOCK_K_BYTES)
 
@@ -433,7 +429,6 @@ def _exposed_stores(config: TileConfig, waves: int) -> int:
 
 
 def loads_per_multiply_add(config: TileConfig) -> float:
-    """Return the elements that a CTA loads for a multiply-add."""
     return 1 / config.block_m + 1 / config.block_n
 
 
@@ -580,7 +575,6 @@ _BEST_SPLIT_K = 6
 
 
 def is_legal(config: TileConfig, problem: Problem) -> bool:
-    """Whether the kernel computes the GEMM in this tile config."""
     consumers, rows, block_n = config.consumers, config.rows, config.block_n
     cluster, k_major = config.cluster, problem.b_is_k_major
     plain = TileConfig(
@@ -715,14 +709,7 @@ def _of_least_time(rates: Mapping[_Config, float], m: int, n: int, occupancy: Oc
 def choose_scaled_config(
     m: int, n: int, occupancy: Occupancy, *, column_scales: bool
 ) -> ScaledTileConfig:
-    """Return the tile config of least time of a block-scaled GEMM.
-
-    Args:
-        m: Rows of the output.
-        n: Columns of the output.
-        occupancy: Of the device.
-        column_scales: Whether every column of B has scales, not every 128 columns.
-    """
+    """Return the tile config of least time of a block-scaled GEMM."""
     numbers = coefficients().scaled
 
     def skinny_time(shape: tuple[int, int]) -> float:
@@ -741,15 +728,10 @@ def choose_scaled_config(
 
 
 def choose_conv2d_config(m: int, k: int, occupancy: Occupancy) -> TileConfig:
-    """Return the tile config of least time of a convolution.
+    """Return the tile config of least time for ``m`` output pixels and ``k`` filters.
 
     Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
     1280 filters take tiles of 160 columns.
-
-    Args:
-        m: Output pixels of all images.
-        k: Filters.
-        occupancy: Of the device.
     """
     rates = {
         TileConfig(consumers, block_n, rows=rows): rate

@@ -109,15 +109,7 @@ def prepared_persistent(
     clusters: int,
     occupancy: Occupancy,
 ) -> Launch:
-    """Return the launch of a persistent kernel: no more clusters than run at once, or are needed.
-
-    Args:
-        kernel: Of such tiles.
-        arguments: Its parameters; the launch keeps none of the arrays alive.
-        config: How the output is cut.
-        clusters: How many cover the output.
-        occupancy: Of the device.
-    """
+    """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
     size = config.cluster_size
     active = occupancy.max_active_clusters(size)
     # With split-K nothing can be loaded for another tile while partial sums are in the stages.
@@ -145,8 +137,6 @@ class GemmMatrices(NamedTuple, Generic[_T]):
 
 
 class GemmArguments(NamedTuple):
-    """The parameters of gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     c: TMATensorTile
@@ -214,7 +204,6 @@ def gemm_kernel(
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -> dict[str, int]:
-    """Return the constants of the kernel."""
     return {
         **config.constants,
         "A_IS_K_MAJOR": not a_transposed,
@@ -251,8 +240,6 @@ class GroupedPointers(NamedTuple):
 
 
 class GroupedArguments(NamedTuple):
-    """The parameters of grouped_gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     c: RaggedTensorMap
@@ -287,7 +274,6 @@ def grouped_tiles(
 
 
 def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig) -> Kernel:
-    """Return the kernel for the types of its tiles."""
     rows, matrices, out = types
     if config.m_major:
         named = {"ATile": matrices, "BTile": rows, "CTile": out}
@@ -312,8 +298,6 @@ class ScaledMatrices(NamedTuple, Generic[_T]):
 
 
 class ScaledArguments(NamedTuple):
-    """The parameters of scaled_gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     a_scales: TMATensorTile
@@ -372,7 +356,6 @@ def _b_scale_shape(config: ScaledTileConfig, transposed: bool) -> tuple[int, int
 def scaled_gemm_kernel(
     types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig
 ) -> Kernel:
-    """Return the kernel for the types of its tiles."""
     names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
     return shipped_kernel(
         "scaled_gemm.cu",
@@ -382,7 +365,6 @@ def scaled_gemm_kernel(
 
 
 def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -> dict[str, int]:
-    """Return the constants of the kernel."""
     return {
         **config.constants,
         "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,
