@@ -117,10 +117,10 @@ class Copy(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        if not self._tail_bytes:
-            return self._prepare_kernel(source, target)
         body_bytes = self._size_bytes - self._tail_bytes
         launch = self._prepare_kernel(source, target) if body_bytes else None
+        if launch is not None and not self._tail_bytes:
+            return launch
         return _LaunchWithTail(launch, self.backend, body_bytes, self._tail_bytes)
 
     def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
@@ -194,17 +194,13 @@ def _check_sectors(target: ArrayView) -> None:
     row_bytes = target.shape[-1] * target.element.itemsize
     over = -row_bytes % TMA_ALIGNMENT
     if over:
-        raise TensorMapError(
-            (
-                Violation(
-                    f"target.shape[{len(target.shape) - 1}]",
-                    target.shape[-1],
-                    f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the "
-                    f"{over} bytes after each row would be overwritten",
-                    "Copy rows of a multiple of 16 bytes, or into a contiguous target",
-                ),
-            )
+        name = f"target.shape[{len(target.shape) - 1}]"
+        rule = (
+            f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the {over} "
+            "bytes after each row would be overwritten"
         )
+        remedy = "Copy rows of a multiple of 16 bytes, or into a contiguous target"
+        raise TensorMapError((Violation(name, target.shape[-1], rule, remedy),))
 
 
 def copy_kernel(cuda_type: str, pipeline: CopyPipeline) -> Kernel:

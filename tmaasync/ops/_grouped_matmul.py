@@ -32,6 +32,7 @@ from tmaasync.ops._layouts import (
     refuse_overlap,
 )
 from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._sequence_lengths import is_int32_in_place
 
 __all__ = ["GroupedMatmul", "Offsets", "grouped_matmul"]
 
@@ -154,10 +155,7 @@ class Offsets(NamedTuple):
     @property
     def is_in_place(self) -> bool:
         """Whether the kernel can read the caller's array."""
-        if not self.is_on_device:
-            return False
-        view = _arrays.view(self.values)
-        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+        return self.is_on_device and is_int32_in_place(self.values)
 
     def on(self, device: int | None, stream: int) -> Any:
         """Return 32-bit integers on the operands' device, in the order of the stream."""

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -80,8 +80,8 @@ def ragged_store(
     array([ 0., 12., 16.], dtype=float32)
     """
     if out is not None and not check:
-        call = _Call.of("ragged_store", out, padded, lengths, cu_seqlens, None)
-        if call is not None and call.was_made_again(stream):
+        option = ("ragged_store", None)
+        if _was_made_again((out, padded), option, lengths, cu_seqlens, stream):
             return out
     view = _arrays.view(padded, argument="padded")
     _check_rank("padded", view, 3)
@@ -147,8 +147,8 @@ def ragged_load(
            [1., 1.]], dtype=float32)
     """
     if out is not None and not check:
-        call = _Call.of("ragged_load", packed, out, lengths, cu_seqlens, max_length)
-        if call is not None and call.was_made_again(stream):
+        option = ("ragged_load", max_length)
+        if _was_made_again((packed, out), option, lengths, cu_seqlens, stream):
             return out
     asked = max_length
     view = _arrays.view(packed, argument="packed")
@@ -189,50 +189,35 @@ def _run(
     frameworks = operation.run(packed, padded, sums, stream)
     if sums.is_on_device and not sums.is_direct:
         return
-    call = _Call(
-        (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else [])),
-        (entry, max_length),
-    )
-    _CALLS.remember(call.arrays, call.option, operation, frameworks, packed.device)
+    arrays = (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else []))
+    _CALLS.remember(arrays, (entry, max_length), operation, frameworks, packed.device)
 
 
-class _Call(NamedTuple):
-    """A call as the cache finds it: running sums on the device, or anything in host memory."""
+def _was_made_again(
+    arrays: tuple[Any, Any],
+    option: tuple[str, object],
+    lengths: object,
+    cu_seqlens: object,
+    stream: object,
+) -> bool:
+    """Make a call like an earlier one, if there was one; what is wrong is for the first call.
 
-    arrays: tuple[Any, ...]
-    option: tuple[object, ...]
-    numbers: tuple[Hashable, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        entry: str,
-        packed: object,
-        padded: object,
-        lengths: object,
-        cu_seqlens: object,
-        max_length: object,
-    ) -> _Call | None:
-        """Return None if no call like it is remembered; what is wrong is for the first call."""
-        is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
-        if not is_plain or (lengths is None) == (cu_seqlens is None):
-            return None
-        name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
-        if type(values) in _HOST_TYPES:
-            array = on_host(values, name)
-            if array.dtype.kind not in "iu":
-                return None
-            numbers = (name, array.dtype, array.shape, array.tobytes())
-            return cls((packed, padded), (entry, max_length), numbers)
-        if name == "lengths":
-            return None
-        return cls((packed, padded, values), (entry, max_length))
-
-    def was_made_again(self, stream: object) -> bool:
-        if len(self.arrays) > 2 and stream is not None:
-            # On a stream of the caller's choice CuPy orders the sums after the work that made them.
-            return False
-        return _CALLS.run(self.arrays, self.option, stream, self.numbers) is not None
+    It is found by running sums on the device, or by anything in host memory.
+    """
+    _, max_length = option
+    is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
+    if not is_plain or (lengths is None) == (cu_seqlens is None):
+        return False
+    name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
+    if type(values) in _HOST_TYPES:
+        array = on_host(values, name)
+        numbers = (name, array.dtype, array.shape, array.tobytes())
+        is_integer = array.dtype.kind in "iu"
+        return is_integer and _CALLS.run(arrays, option, stream, numbers) is not None
+    if name == "lengths" or stream is not None:
+        # On a stream of the caller's choice CuPy orders the sums after the work that made them.
+        return False
+    return _CALLS.run((*arrays, values), option, stream) is not None
 
 
 _HOST_TYPES = (list, tuple, np.ndarray)

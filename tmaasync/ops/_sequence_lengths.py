@@ -12,7 +12,7 @@ from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_sums, one_of
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import in_order
 
-__all__ = ["Limits", "Sums"]
+__all__ = ["Limits", "Sums", "is_int32_in_place"]
 
 
 _USUAL_NAMES = BatchNames()
@@ -74,10 +74,7 @@ class Sums(NamedTuple):
     @property
     def is_direct(self) -> bool:
         """Whether the kernel can read the caller's array."""
-        if not self.is_on_device or self.name != "cu_seqlens":
-            return False
-        view = _arrays.view(self.values)
-        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+        return self.is_on_device and self.name == "cu_seqlens" and is_int32_in_place(self.values)
 
     def known(self, fact: str, argument: str, what: str) -> int:
         """Return the total or the longest, if that needs no wait for a device."""
@@ -104,6 +101,12 @@ class Sums(NamedTuple):
             sums = cupy.zeros(self.batch + 1, cupy.int32)
             sums[1:] = cupy.cumsum(values, dtype=cupy.int32)
             return sums
+
+
+def is_int32_in_place(values: Any) -> bool:
+    """Whether a kernel can read an array of sums as it is."""
+    view = _arrays.view(values)
+    return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
 
 
 def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:

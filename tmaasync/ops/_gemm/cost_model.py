@@ -9,9 +9,9 @@ import functools
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from tmaasync._elements import element
 from tmaasync.ops._gemm.config import (
@@ -127,23 +127,11 @@ class Coefficients:
         """Return what a file says; each section has the entries of its class and no others."""
         sections = tomllib.loads(path.read_text())
         return cls(
-            *(
-                _SECTIONS[field.name](
-                    **{name: _value(entry) for name, entry in sections[field.name].items()}
-                )
-                for field in fields(cls)
-            )
+            **{
+                name: section(**{key: _value(entry) for key, entry in sections[name].items()})
+                for name, section in get_type_hints(cls).items()
+            }
         )
-
-
-_SECTIONS: dict[str, Callable[..., Any]] = {
-    "gemm": GemmCoefficients,
-    "split_k": SplitKCoefficients,
-    "epilogue": EpilogueCoefficients,
-    "scaled": ScaledCoefficients,
-    "conv2d": Conv2dCoefficients,
-    "multicast": MulticastCoefficients,
-}
 
 
 def _value(entry: Mapping[str, Any]) -> Any:

@@ -327,21 +327,13 @@ def scaled_gemm_tiles(
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
     return ScaledMatrices(
-        _scaled_operand_tile(a, rows, 1, is_read_once=b.shape[0] <= columns),
-        _scaled_operand_tile(b, columns, config.cluster, is_read_once=a.shape[0] <= rows),
+        operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[0] <= columns),
+        operand_tile(
+            b, columns, k_major=True, parts=config.cluster, is_read_once=a.shape[0] <= rows
+        ),
         create_tma_tile(a_scales, (1, config.block_m)),
         create_tma_tile(b_scales, _b_scale_shape(config, b_scales_transposed)),
         output_tile(c, config),
-    )
-
-
-def _scaled_operand_tile(
-    view: ArrayView, side: int, parts: int, *, is_read_once: bool
-) -> TMATensorTile:
-    """Return the tile of ``side`` of M or N by 128 of K; a box for each CTA that multicasts."""
-    box, promotion = (side // parts, SCALE_BLOCK), _l2_promotion(view, is_read_once=is_read_once)
-    return create_tma_tile(
-        view, (side, SCALE_BLOCK), swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion
     )
 
 
