@@ -459,9 +459,12 @@ def choose_skinny_config(
     return min(filter(fits, found), key=rows)
 
 
+def _skinny_widths(b_is_k_major: bool) -> tuple[int, ...]:
+    return SKINNY_WIDTHS if b_is_k_major else (_LINE_COLUMNS,)
+
+
 def _skinny_tiles(n: int, *, b_is_k_major: bool) -> list[TileConfig]:
-    widths = SKINNY_WIDTHS if b_is_k_major else (_LINE_COLUMNS,)
-    block_n = next(width for width in widths if width >= n)
+    block_n = next(width for width in _skinny_widths(b_is_k_major) if width >= n)
     # Of two that load as much, the larger tiles load B less often.
     return [TileConfig(consumers, block_n, m_major=True) for consumers in (2, 1)]
 
@@ -563,38 +566,24 @@ _BEST_SPLIT_K = 6
 
 
 def is_legal(config: TileConfig, problem: Problem) -> bool:
-    consumers, rows, block_n = config.consumers, config.rows, config.block_n
-    cluster, k_major = config.cluster, problem.b_is_k_major
-    plain = TileConfig(
-        *(consumers, block_n, cluster, config.group_m, rows),
-        m_major=problem.m_major,
-        split_k=config.split_k,
-        ping_pong=config.ping_pong,
-        side_by_side=config.side_by_side,
-    )
-    if config != plain or not 1 <= config.group_m <= _MAX_GROUP:
+    has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)
+    if config.m_major != problem.m_major or not has_all_stages:
+        return False
+    if not 1 <= config.group_m <= _MAX_GROUP:
         return False
     if not _has_legal_split_k(config):
         return False
+    is_alone = config.cluster == 1 and not config.side_by_side
+    k_major = problem.b_is_k_major
     if problem.m_major:
-        return _is_skinny(config, problem)
-    is_alone = cluster == 1 and not config.side_by_side
-    is_shared = is_alone or _can_multicast(config, problem)
-    kind = (consumers, rows, config.ping_pong)
+        widths = [width for width in _skinny_widths(k_major) if width >= problem.n]
+        is_usual = config.consumers in (1, 2) and _is_usual(config) and not config.ping_pong
+        return is_alone and is_usual and config.block_n in widths
+    kind = (config.consumers, config.rows, config.ping_pong)
     layouts = {(one.consumers, one.rows, one.ping_pong): one.widest for one in CONSUMER_LAYOUTS}
-    is_wide = block_n in _legal_widths(layouts.get(kind, 0), b_is_k_major=k_major)
-    return is_wide and cluster in _CLUSTERS and is_shared
-
-
-def _is_skinny(config: TileConfig, problem: Problem) -> bool:
-    widths = SKINNY_WIDTHS if problem.b_is_k_major else SKINNY_WIDTHS[-1:]
-    found = [
-        TileConfig(consumers, width, 1, config.group_m, m_major=True, split_k=config.split_k)
-        for consumers in (1, 2)
-        for width in widths
-        if width >= problem.n
-    ]
-    return config in found
+    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), b_is_k_major=k_major)
+    is_shared = is_alone or _can_multicast(config, problem)
+    return is_wide and config.cluster in _CLUSTERS and is_shared
 
 
 def _can_multicast(config: TileConfig, problem: Problem) -> bool:
@@ -614,28 +603,22 @@ def _has_legal_split_k(config: TileConfig) -> bool:
 
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     """Return the best tiles, alone and in pairs, in groups of several sizes, and with split-K."""
-    whole = _skinny_candidates() if problem.m_major else _whole_candidates(problem, occupancy)
+    if problem.m_major:
+        whole = [
+            tile for width in SKINNY_WIDTHS for tile in _skinny_tiles(width, b_is_k_major=True)
+        ]
+    else:
+        whole = list(_whole_candidates(problem, occupancy))
     found = (*whole, *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K])
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
 
-def _skinny_candidates() -> Iterator[TileConfig]:
-    for block_n in SKINNY_WIDTHS:
-        yield from (TileConfig(consumers, block_n, m_major=True) for consumers in (2, 1))
-
-
-def _clustered(tile: TileConfig) -> Iterator[TileConfig]:
-    """Yield the tile alone, and in pairs; side by side where that shares more."""
-    for cluster in _CLUSTERS:
-        yield replace(tile, cluster=cluster, side_by_side=False)
-    if tile.block_m > tile.block_n:
-        yield paired_along_n(tile)
-
-
 def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
-    best = ranked_configs(problem, occupancy)
-    for tile in best[:_BEST]:
-        for config in _clustered(tile):
+    for tile in ranked_configs(problem, occupancy)[:_BEST]:
+        clustered = [replace(tile, cluster=size, side_by_side=False) for size in _CLUSTERS]
+        if tile.block_m > tile.block_n:
+            clustered.append(paired_along_n(tile))
+        for config in clustered:
             rows = -(-problem.m // config.cluster_rows)
             for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
                 # Groups that hold all rows have the same rasterisation order.
