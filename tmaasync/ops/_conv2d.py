@@ -282,14 +282,7 @@ class Conv2d(Operation):
     """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
 
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
-        """Keep what decides the kernel.
-
-        Args:
-            out: [N, P, Q, K].
-            window: The patches that the filters see.
-            epilogue: Bias and activation.
-            operands: Images, filters, and the bias if there is one.
-        """
+        """Keep what decides the kernel; operands are images, filters, and a bias if any."""
         super().__init__(out.device)
         spans = [layout.span_bytes for layout in operands]
         self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])

@@ -19,7 +19,7 @@ from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
-from tmaasync.ops._operation import Operation, shipped_kernel
+from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
 __all__ = ["BULK_PIPELINE", "TILED_PIPELINE", "Copy", "CopyPipeline", "copy", "copy_kernel"]
@@ -118,10 +118,12 @@ class Copy(Operation):
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
         body_bytes = self._size_bytes - self._tail_bytes
-        launch = self._prepare_kernel(source, target) if body_bytes else None
-        if launch is not None and not self._tail_bytes:
-            return launch
-        return _LaunchWithTail(launch, self.backend, body_bytes, self._tail_bytes)
+        launches: list[Launch] = []
+        if body_bytes:
+            launches.append(self._prepare_kernel(source, target))
+        if self._tail_bytes:
+            launches.append(_TailCopy(self.backend, body_bytes, self._tail_bytes))
+        return LaunchSequence(*((launch, tuple) for launch in launches))
 
     def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
         make = _bulk_tiles if self._in_bulk else _tensor_tiles
@@ -135,40 +137,20 @@ class Copy(Operation):
         return launch
 
 
-class _LaunchWithTail:
-    """A launch, if there is anything for it, and a copy of the last bytes by the driver.
+@dataclass(frozen=True, slots=True)
+class _TailCopy:
+    """A copy of the last bytes by the driver: fewer than 16, which TMA cannot store alone."""
 
-    They are fewer than 16, which TMA cannot store without writing beyond them.
-    """
-
-    def __init__(
-        self, launch: Launch | None, backend: Backend, body_bytes: int, tail_bytes: int
-    ) -> None:
-        self._launch = launch
-        self._backend = backend
-        self._body_bytes = body_bytes
-        self._tail_bytes = tail_bytes
+    backend: Backend
+    body_bytes: int
+    tail_bytes: int
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        if self._launch is not None:
-            self._launch.launch_at(addresses, stream)
-        self._copy_tail(addresses, stream)
+        source, target = (address + self.body_bytes for address in addresses)
+        self.backend.copy_bytes(target, source, self.tail_bytes, stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        tail = functools.partial(self._copy_tail, tuple(addresses), stream)
-        if self._launch is None:
-            return tail
-        body = self._launch.bind(addresses, stream)
-
-        def call() -> None:
-            body()
-            tail()
-
-        return call
-
-    def _copy_tail(self, addresses: Sequence[int], stream: int) -> None:
-        source, target = (address + self._body_bytes for address in addresses)
-        self._backend.copy_bytes(target, source, self._tail_bytes, stream)
+        return functools.partial(self.launch_at, tuple(addresses), stream)
 
 
 # --- tiles and the kernel ---------------------------------------------------------------------

@@ -236,14 +236,9 @@ def refuse_overlap(
     may_share_rows: bool = False,
     remedy: str = "Pass an array of its own",
 ) -> None:
-    """Check that no input shares memory with an output.
+    """Check that an output shares memory with none of the inputs, by the names of their arguments.
 
-    Args:
-        name: The argument of the output.
-        out: The output.
-        given: The inputs by the names of their arguments.
-        may_share_rows: Whether disjoint columns of the same rows are allowed.
-        remedy: What the error tells the caller to do.
+    Disjoint columns of the same rows are allowed if it ``may_share_rows``.
     """
     for other, view in given.items():
         if not may_overlap(out, view) or (may_share_rows and _lie_side_by_side(out, view)):

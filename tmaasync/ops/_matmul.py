@@ -372,15 +372,7 @@ class Matmul(Operation):
         dtype: Element | None = None,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:
-        """Check the layouts, and decide how the kernel reads and writes them.
-
-        Args:
-            a: [M, K] or [B, M, K].
-            b: [K, N] or [B, K, N].
-            out: [M, N] or [B, M, N].
-            dtype: What the caller wants the output to hold.
-            epilogue: Layouts of its arrays.
-        """
+        """Check the layouts, and decide how the kernel reads and writes them."""
         check_operands(a, b)
         check_output(out, _output_shape(a, b), a.device, outputs_of(a.element), dtype)
         if epilogue.form != NO_EPILOGUE.form:
@@ -441,11 +433,7 @@ class Matmul(Operation):
         return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
 
     def overlaps(self, addresses: Sequence[int]) -> bool:
-        """Whether the output overlaps what is read, unless it is the addend itself.
-
-        Args:
-            addresses: As for `bind`.
-        """
+        """Whether the output overlaps what is read, unless it is the addend itself."""
         *starts, out = addresses
         end = out + self._out_span
         for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):

@@ -200,11 +200,7 @@ def default_config(
 ) -> TileConfig:
     """Return the cost models' choice for gemm.cu; K is split where that is faster.
 
-    Args:
-        problem: What is computed.
-        occupancy: Of the device.
-        fits: Of which tile configs it is the best.
-        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
+    Takes the arguments of `choose_config`.
     """
     if problem.m_major:
         whole = choose_skinny_config(problem, occupancy, fits)
