@@ -185,18 +185,12 @@ class CallCache:
         new_arrays: Callable[[], tuple[Any, ...]] | None = None,
         has_workspace: bool = False,
     ) -> None:
-        """Have the operation found for arrays like these.
+        """Have the operation found for arrays like these, which `run` gets.
 
-        Args:
-            arrays: As `run` gets them.
-            option: The same.
-            operation: What binds the launch.
-            frameworks: Whose current stream is to be used.
-            device: Where the arrays lie.
-            new_arrays: Makes the arrays that the caller does not give.
-            has_workspace: Whether one of these is given back when the call returns: to the current
-                stream's memory, so that it can serve no launch on another stream, which the caller
-                names.
+        The launch goes to the current stream of these frameworks. ``new_arrays`` makes those that
+        the caller does not give. A workspace among them is given back when the call returns: to the
+        current stream's memory, so that it can serve no launch on another stream, which the caller
+        names.
         """
         seen = _key(arrays, option)
         if seen is None or device is None:

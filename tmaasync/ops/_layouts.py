@@ -251,12 +251,12 @@ def refuse_overlap(
 
 def _lie_side_by_side(out: ArrayView, view: ArrayView) -> bool:
     """Whether both are parts of equally long rows, and of disjoint columns."""
-    return any(pitch > 0 and _fit_in_rows(out, view, pitch) for pitch in out.strides_bytes)
-
-
-def _fit_in_rows(out: ArrayView, view: ArrayView, pitch: int) -> bool:
-    gap = (view.address - out.address) % pitch
-    return _bytes_of_row(out, pitch) <= gap and gap + _bytes_of_row(view, pitch) <= pitch
+    for pitch in out.strides_bytes:
+        if pitch > 0:
+            gap = (view.address - out.address) % pitch
+            if _bytes_of_row(out, pitch) <= gap <= pitch - _bytes_of_row(view, pitch):
+                return True
+    return False
 
 
 def _bytes_of_row(view: ArrayView, pitch: int) -> int:

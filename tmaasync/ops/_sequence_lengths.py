@@ -46,16 +46,7 @@ class Sums(NamedTuple):
         check: bool,
         names: BatchNames = _USUAL_NAMES,
     ) -> Sums:
-        """Check what the caller gave, as far as that needs no wait unless ``check``.
-
-        Args:
-            lengths: Rows of each sequence, or None.
-            cu_seqlens: Their running sums, or None.
-            device: That of the arrays.
-            limits: What the arrays allow.
-            check: Whether to read lengths on a device, too.
-            names: Of the caller's arguments, for error messages.
-        """
+        """Check what the caller gave, as far as that needs no wait unless ``check``."""
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
         view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=argument)

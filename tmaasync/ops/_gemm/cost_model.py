@@ -235,6 +235,7 @@ CONSUMER_LAYOUTS = (
 SKINNY_WIDTHS = (8, 16, 32, 64)
 """How wide the tiles of a skinny GEMM may be."""
 
+_NARROWEST = 2  # of the tiles of a skinny GEMM: with one consumer and with two
 _LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
 _GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
@@ -244,26 +245,26 @@ _USUAL_ROWS = 64
 _MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
 
 
-def _legal_widths(widest: int, *, b_is_k_major: bool) -> range:
+def _legal_widths(widest: int, problem: Problem) -> range:
     """Return the columns that a tile can have; where N is contiguous in B, whole lines of 64."""
-    step = _WIDTH_STEP if b_is_k_major else _LINE_COLUMNS
+    step = _WIDTH_STEP if problem.b_is_k_major else _LINE_COLUMNS
     return range(step, widest + 1, step)
 
 
-def _can_multicast_b(block_n: int, *, b_is_k_major: bool) -> bool:
+def _can_multicast_b(config: TileConfig, problem: Problem) -> bool:
     """Whether two CTAs can each load half of the columns: whole boxes of B for each."""
-    return block_n % (_WIDTH_STEP if b_is_k_major else 2 * _LINE_COLUMNS) == 0
+    return config.block_n % (_WIDTH_STEP if problem.b_is_k_major else 2 * _LINE_COLUMNS) == 0
 
 
-def _can_multicast_a(block_m: int, *, a_is_k_major: bool) -> bool:
+def _can_multicast_a(config: TileConfig, problem: Problem) -> bool:
     """Whether two CTAs can each load half of the rows: whole boxes of A for each."""
-    return a_is_k_major or block_m % (2 * _LINE_COLUMNS) == 0
+    return problem.a_is_k_major or config.block_m % (2 * _LINE_COLUMNS) == 0
 
 
-def _tiles(m: int, *, b_is_k_major: bool) -> Iterator[TileConfig]:
+def _tiles(problem: Problem) -> Iterator[TileConfig]:
     """Yield all that the kernel has for so many rows of output, the usual ones first."""
-    for form in CONSUMER_LAYOUTS if m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
-        for width in _legal_widths(form.widest, b_is_k_major=b_is_k_major):
+    for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
+        for width in _legal_widths(form.widest, problem):
             yield TileConfig(
                 *(form.consumers, width, 1, _GROUP_TILES, form.rows), ping_pong=form.ping_pong
             )
@@ -282,7 +283,7 @@ def paired_along_n(config: TileConfig) -> TileConfig:
 def _gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
     """Whether multicasting A shares the longer side of the tiles, and can be done."""
     is_tall = config.block_m > config.block_n and not config.ping_pong
-    return is_tall and _can_multicast_a(config.block_m, a_is_k_major=problem.a_is_k_major)
+    return is_tall and _can_multicast_a(config, problem)
 
 
 def _is_usual(config: TileConfig) -> bool:
@@ -331,8 +332,7 @@ def choose_config(
         active = occupancy.max_active_clusters(pair.cluster_size)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(waves) * active:
             return pair
-    shares = waves > numbers.waves_to_share_b
-    shares = shares and _can_multicast_b(best.block_n, b_is_k_major=problem.b_is_k_major)
+    shares = waves > numbers.waves_to_share_b and _can_multicast_b(best, problem)
     pair = paired_along_m(best)
     return pair if shares and fits(pair) else best
 
@@ -356,14 +356,11 @@ def ranked_configs(
         even = count * m * n * k / occupancy.sms
         return max(alone, _power_limited_time(config, k, waves, even, epilogue_depth))
 
-    k_major = problem.b_is_k_major
-    alone = list(_tiles(m, b_is_k_major=k_major))
+    alone = list(_tiles(problem))
     if on_lines or count > 1:
         return sorted(alone, key=time)
     along_n = [paired_along_n(one) for one in alone if _gains_side_by_side(one, problem)]
-    along_m = [
-        paired_along_m(one) for one in alone if _can_multicast_b(one.block_n, b_is_k_major=k_major)
-    ]
+    along_m = [paired_along_m(one) for one in alone if _can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
 
 
@@ -451,18 +448,19 @@ def choose_skinny_config(
         clusters = problem.batches * config.clusters(problem.m, problem.n)
         return -(-clusters // occupancy.sms) * config.block_m
 
-    found = _skinny_tiles(problem.n, b_is_k_major=problem.b_is_k_major)
-    return min(filter(fits, found), key=rows)
+    return min(filter(fits, _skinny_tiles(problem)[:_NARROWEST]), key=rows)
 
 
-def _skinny_widths(b_is_k_major: bool) -> tuple[int, ...]:
-    return SKINNY_WIDTHS if b_is_k_major else (_LINE_COLUMNS,)
-
-
-def _skinny_tiles(n: int, *, b_is_k_major: bool) -> list[TileConfig]:
-    block_n = next(width for width in _skinny_widths(b_is_k_major) if width >= n)
-    # Of two that load as much, the larger tiles load B less often.
-    return [TileConfig(consumers, block_n, m_major=True) for consumers in (2, 1)]
+def _skinny_tiles(problem: Problem) -> list[TileConfig]:
+    """Return all tiles as wide as the output, the narrowest first."""
+    widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
+    return [
+        # Of two that load as much, the larger tiles load B less often.
+        TileConfig(consumers, width, m_major=True)
+        for width in widths
+        if width >= problem.n
+        for consumers in (2, 1)
+    ]
 
 
 # --- split-K: few tiles of a long K -----------------------------------------------------------
@@ -498,13 +496,12 @@ def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
 
 
 def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
-    m, n, k_major = problem.m, problem.n, problem.b_is_k_major
-    is_skinny = problem.m_major
-    found = _skinny_tiles(n, b_is_k_major=k_major) if is_skinny else _tiles(m, b_is_k_major=k_major)
+    if problem.m_major:
+        found = _skinny_tiles(problem)[:_NARROWEST]
+    else:
+        found = list(filter(_was_raced_split, _tiles(problem)))
     for tile in found:
-        if not (is_skinny or _was_raced_split(tile)):
-            continue
-        clusters = problem.batches * tile.clusters(m, n)
+        clusters = problem.batches * tile.clusters(problem.m, problem.n)
         for split_k in SPLITS:
             if clusters * split_k > occupancy.sms or problem.k_blocks < _MIN_K_BLOCKS * split_k:
                 break
@@ -569,15 +566,15 @@ def is_legal(config: TileConfig, problem: Problem) -> bool:
         return False
     if not _has_legal_split_k(config):
         return False
-    is_alone = config.cluster == 1 and not config.side_by_side
-    k_major = problem.b_is_k_major
     if problem.m_major:
-        widths = [width for width in _skinny_widths(k_major) if width >= problem.n]
-        is_usual = config.consumers in (1, 2) and _is_usual(config) and not config.ping_pong
-        return is_alone and is_usual and config.block_n in widths
+        return config in [
+            replace(tile, group_m=config.group_m, split_k=config.split_k)
+            for tile in _skinny_tiles(problem)
+        ]
     kind = (config.consumers, config.rows, config.ping_pong)
     layouts = {(one.consumers, one.rows, one.ping_pong): one.widest for one in CONSUMER_LAYOUTS}
-    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), b_is_k_major=k_major)
+    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), problem)
+    is_alone = config.cluster == 1 and not config.side_by_side
     is_shared = is_alone or _can_multicast(config, problem)
     return is_wide and config.cluster in _CLUSTERS and is_shared
 
@@ -585,9 +582,9 @@ def is_legal(config: TileConfig, problem: Problem) -> bool:
 def _can_multicast(config: TileConfig, problem: Problem) -> bool:
     """Whether a cluster's CTAs can each load a part of what they share."""
     if config.side_by_side:
-        shares = _can_multicast_a(config.block_m, a_is_k_major=problem.a_is_k_major)
+        shares = _can_multicast_a(config, problem)
         return shares and config.cluster > 1 and config.split_k == 1
-    return _can_multicast_b(config.block_n, b_is_k_major=problem.b_is_k_major)
+    return _can_multicast_b(config, problem)
 
 
 def _has_legal_split_k(config: TileConfig) -> bool:
@@ -599,12 +596,7 @@ def _has_legal_split_k(config: TileConfig) -> bool:
 
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     """Return the best tiles, alone and in pairs, in groups of several sizes, and with split-K."""
-    if problem.m_major:
-        whole = [
-            tile for width in SKINNY_WIDTHS for tile in _skinny_tiles(width, b_is_k_major=True)
-        ]
-    else:
-        whole = list(_whole_candidates(problem, occupancy))
+    whole = _skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
     found = (*whole, *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K])
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
@@ -631,11 +623,8 @@ def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
     """Return the tile config for groups of which only all their rows together are known.
 
     Up to `SKINNY_LIMIT` rows a group on average AB are swapped, with tiles as wide as a group of
-    twice the average, since few groups have more.
-
-    Args:
-        rows: All groups as one GEMM, whose ``batches`` are the groups.
-        occupancy: Of the device.
+    twice the average, since few groups have more. ``rows`` are all groups as one GEMM, whose
+    ``batches`` are the groups.
     """
     average = -(-rows.m // rows.batches)
     if average <= SKINNY_LIMIT:

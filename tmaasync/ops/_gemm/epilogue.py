@@ -26,7 +26,6 @@ __all__ = [
     "BiasSide",
     "Epilogue",
     "EpilogueArguments",
-    "EpiloguePointers",
     "activation_of",
     "epilogue_numbers",
     "layouts_of",

@@ -35,13 +35,11 @@ from tmaasync.tile import (
 
 __all__ = [
     "Conv2dArguments",
-    "Conv2dTiles",
     "GemmArguments",
     "GemmEpilogueArguments",
     "GemmMatrices",
     "GroupedArguments",
     "GroupedPointers",
-    "GroupedTiles",
     "ScaledArguments",
     "ScaledMatrices",
     "conv2d_kernel",
@@ -52,7 +50,6 @@ __all__ = [
     "grouped_kernel",
     "grouped_tiles",
     "kernel_digest",
-    "operand_tile",
     "output_tile",
     "prepared_persistent",
     "scaled_gemm_constants",
