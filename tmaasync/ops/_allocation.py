@@ -146,7 +146,8 @@ class Output(NamedTuple):
         """What makes it again, if it was made."""
         if self.like is None:
             return None
-        return allocator_of_all(iter([rows_allocator(self.like, self.view)]))
+        make = rows_allocator(self.like, self.view)
+        return lambda: (make(),)
 
 
 # --- in the order of a stream -----------------------------------------------------------------

@@ -7,7 +7,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -379,22 +379,22 @@ class RaggedCopy(Operation):
         return launch
 
 
+@dataclass(frozen=True, slots=True)
 class _LaunchWithUpload:
     """A launch with running sums that are uploaded in the order of its stream."""
 
-    def __init__(self, operation: RaggedCopy, launch: Launch, sums: Sums) -> None:
-        self._operation = operation
-        self._launch = launch
-        self._sums = sums
+    operation: RaggedCopy
+    launch: Launch
+    sums: Sums
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        array = self._operation.on_device(self._sums, stream)
-        self._launch.launch_at((*addresses[:-1], address_of(array)), stream)
+        array = self.operation.on_device(self.sums, stream)
+        self.launch.launch_at((*addresses[:-1], address_of(array)), stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
         """See `Launch`; the call keeps the running sums alive."""
-        array = self._operation.on_device(self._sums, stream)
-        call = self._launch.bind((*addresses[:-1], address_of(array)), stream)
+        array = self.operation.on_device(self.sums, stream)
+        call = self.launch.bind((*addresses[:-1], address_of(array)), stream)
         return functools.partial(_call_with, call, array)
 
 
