@@ -3,24 +3,38 @@
 PYTHON ?= python3
 EXTRAS ?= cuda13,test,dev
 JOBS ?= auto
+GPU_JOBS ?= 12
 
 VENV := .venv
 BIN := $(VENV)/bin
+TEST_PYTHON ?= $(BIN)/python
 INSTALLED := $(VENV)/.installed
 
 MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_products.py convolutions.py copies.py \
 	epilogues.py grouped_matmul.py paged_attention.py product_types.py products.py ragged.py \
 	ragged_heads.py scaled_products.py split_products.py)
 
-.PHONY: demo test check docs format clean venv memcheck
+.PHONY: demo test test-gpu check docs format clean venv memcheck
 
 demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
 
+# Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
 
-# Where there is a GPU. Lookups of driver functions that this driver lacks are no errors of ours.
+# Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
+# CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
+# one after the other. JAX would take three quarters of the GPU's memory when it is first used, and
+# NumPy's threads would wait busily: there is a worker for nearly every core. Where that Python has
+# pytest-benchmark, its warning about workers would be an error.
+test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
+	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
+	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
+		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20
+
+# Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)
 	TMAASYNC_REQUIRE_GPU=1 compute-sanitizer --tool memcheck --report-api-errors no --target-processes all \
 		--error-exitcode 9 $(BIN)/python -m pytest -q -m gpu -n 8 $(MEMCHECKED)

@@ -31,8 +31,8 @@ def reader(keys: torch.Tensor, stages: int, **options: Any) -> Callable[[], None
     tile = create_tma_tile(keys, (1, ROWS, 1, COLUMNS), swizzle=Swizzle.B128, **options)
     kernel = Kernel(_SOURCE, "tiles", types={"Tile": tile}, constants={"STAGES": stages})
     entries, positions, heads, _ = keys.shape
-    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    grid = min(entries * heads, multiprocessors)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    grid = min(entries * heads, sms)
     return lambda: kernel(grid, THREADS, (tile, positions, heads, entries))
 
 

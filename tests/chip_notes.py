@@ -19,7 +19,7 @@ _WAITS = ("wait", "store_wait_read", "store_wait", "mma_wait", "named_wait", "cl
 
 @dataclass
 class Chip:
-    """A launch whose multiprocessors count cycles of ``cycle_ns`` from ``starts`` on.
+    """A launch whose SMs count cycles of ``cycle_ns`` from ``starts`` on.
 
     Times are given in nanoseconds of the chip's clock, which ticks in steps of ``step_ns``. Block i
     runs on processor i.

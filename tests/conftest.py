@@ -6,9 +6,10 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+import device_memory
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -52,6 +53,58 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("TMAASYNC_REQUIRE_GPU") == "1":
         pytest.fail(f"TMAASYNC_REQUIRE_GPU=1, but {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+_LARGEST_SHOWN = 10
+_POOLED = "pooled device bytes"
+_sampler: device_memory.PeakSampler | None = None
+_pooled: dict[str, int] = {}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Watch the memory of a GPU that is promised, in the process that starts the workers."""
+    global _sampler
+    if os.environ.get("TMAASYNC_REQUIRE_GPU") == "1" and not hasattr(session.config, "workerinput"):
+        _sampler = device_memory.PeakSampler()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Leave no memory of the GPU in pools, and note how much there was."""
+    yield
+    if _is_on_gpu(item) and _missing(needs_hopper=False) is None:
+        pooled = device_memory.pooled_bytes()
+        item.user_properties.append((_POOLED, pooled))
+        if pooled > device_memory.KEPT_BYTES:
+            device_memory.free_pools()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect what the tests of all workers held."""
+    for name, value in report.user_properties:
+        if report.when == "teardown" and name == _POOLED:
+            _pooled[report.nodeid] = int(str(value))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the most memory of the GPU in use, and the tests that held most."""
+    if _sampler is None:
+        return
+    _sampler.stop()
+    gib = float(1 << 30)
+    terminalreporter.section("memory of the GPU")
+    if _sampler.total_bytes:
+        peak, total = _sampler.peak_bytes / gib, _sampler.total_bytes / gib
+        terminalreporter.line(f"at most {peak:.1f} GiB of {total:.1f} GiB, of all processes")
+    else:
+        terminalreporter.line("NVML does not say how much was used")
+    largest = sorted(_pooled.items(), key=lambda one: -one[1])[:_LARGEST_SHOWN]
+    for name, held_bytes in largest:
+        terminalreporter.line(f"{held_bytes / gib:6.2f} GiB {name}")
+
+
+def _is_on_gpu(item: pytest.Item) -> bool:
+    return any(mark.name in {"gpu", "hopper", "cluster"} for mark in item.iter_markers())
 
 
 @functools.cache

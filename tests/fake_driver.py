@@ -84,7 +84,7 @@ class Driver:
             "CLOCK_RATE": self._clock_khz,
             "COMPUTE_CAPABILITY_MAJOR": major,
             "COMPUTE_CAPABILITY_MINOR": minor,
-            "MULTIPROCESSOR_COUNT": self._limits.multiprocessors,
+            "MULTIPROCESSOR_COUNT": self._limits.sms,
             "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": self._limits.shared_bytes,
             "MAX_THREADS_PER_BLOCK": self._limits.threads_per_block,
         }[which.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]

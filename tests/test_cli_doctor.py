@@ -22,7 +22,7 @@ def device(capability: tuple[int, int] = (9, 0)) -> DeviceLimits:
     return DeviceLimits(
         name="NVIDIA Fake",
         compute_capability=capability,
-        multiprocessors=132,
+        sms=132,
         shared_bytes=227 * 1024,
         threads_per_block=1024,
     )
@@ -75,7 +75,7 @@ def test_with_a_hopper_gpu_everything_works(whole: Machine) -> None:
 
     assert lacks(document) == {}
     assert part(document, "device 0")["found"] == (
-        "NVIDIA Fake, sm_90, 132 multiprocessors, 227 KiB of shared memory a block"
+        "NVIDIA Fake, sm_90, 132 SMs, 227 KiB of shared memory a block"
     )
     assert part(document, "driver")["found"] == "for CUDA 13.0"
     assert part(document, "CuPy")["found"] == "cupy-cuda13x 14.2"

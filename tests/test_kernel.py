@@ -142,7 +142,7 @@ def test_a_gpu_older_than_sm_90_is_refused_by_name(use_driver: Callable[[object]
     old = DeviceLimits(
         name="NVIDIA A100",
         compute_capability=(8, 0),
-        multiprocessors=108,
+        sms=108,
         shared_bytes=166912,
         threads_per_block=1024,
     )

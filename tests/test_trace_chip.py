@@ -144,7 +144,7 @@ def test_lanes_know_producer_and_consumer() -> None:
 # --- clocks -----------------------------------------------------------------------------------
 
 
-def test_blocks_share_a_clock_though_multiprocessors_begin_to_count_apart() -> None:
+def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
     starts = (7, 2**63 - 10**6, 2**32 - 150)  # the last wraps its low half on the way
     chip = Chip(blocks=3, starts=starts, room=256)
     for block in range(3):

@@ -145,7 +145,7 @@ class RaggedTensorMap(RaggedMap):
         if view[1:5] != self._view[1:5]:
             rule = f"the map was made for {self._view}"
             remedy = "Make a map of its own for it with create_ragged_tensor_map"
-            raise TensorMapError((Violation("array", view, rule, remedy),))
+            raise TensorMapError.of([Violation("array", view, rule, remedy)])
         placed = _with_cursor(view, self.max_length, self.ragged_dim)
         tile = self._tile.rebind(placed)
         return RaggedTensorMap(view, tile, self.max_length, self.ragged_dim)

@@ -118,7 +118,7 @@ class TMATensorTile(MapTile):
         """
         view = _arrays.view(array, dtype=self.element)
         if view[1:5] != self._form.view[1:5]:
-            raise TensorMapError(tuple(rebind_violations(self._form.view, view)))
+            raise TensorMapError.of(rebind_violations(self._form.view, view))
         return _tile_at(self._form, view)
 
 

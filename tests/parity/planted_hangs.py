@@ -138,7 +138,7 @@ HANGS = {
     "MORE_BYTES": Hang("full[1]", "full", 1, 0, 512, _MORE),
     "FEWER_BYTES": Hang("full[1]", "full", 1, 0, -8, "copies delivered 8 bytes more than"),
     "NO_ARRIVAL": Hang("full[1]", "full", 1, 1, 0, _NOBODY),
-    "NO_EXPECT": Hang("full[1]", "full", 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that nobody"),
+    "NO_EXPECT": Hang("full[1]", "full", 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that no thread"),
     "OTHER_STAGE": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
     "NO_LOAD": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
     "DEAD_PRODUCER": Hang("full[1]", "full", 1, 1, 0, _NOBODY),

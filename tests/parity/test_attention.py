@@ -51,7 +51,7 @@ def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_sms(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """An emulated device with so many SMs."""
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=count))
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, sms=count))
 
 
 def normal(*shape: int, dtype: str = "float16", seed: int = 0) -> Array:

@@ -27,7 +27,7 @@ def test_the_addend_passes_through_the_stages_without_a_race(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So few CTAs that stages are used again and again, by operands and by the addend."""
-    few = replace(emulate.LIMITS, multiprocessors=2)
+    few = replace(emulate.LIMITS, sms=2)
     monkeypatch.setattr(emulate, "LIMITS", few)
 
     with (

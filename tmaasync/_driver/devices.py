@@ -27,7 +27,7 @@ class DeviceLimits:
 
     name: str
     compute_capability: tuple[int, int]
-    multiprocessors: int
+    sms: int
     shared_bytes: int
     threads_per_block: int
 
@@ -51,7 +51,7 @@ def _limits(driver: Any, device: int) -> DeviceLimits:
     return DeviceLimits(
         name=name,
         compute_capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
-        multiprocessors=read("MULTIPROCESSOR_COUNT"),
+        sms=read("MULTIPROCESSOR_COUNT"),
         shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         threads_per_block=read("MAX_THREADS_PER_BLOCK"),
     )

@@ -18,7 +18,6 @@ __all__ = [
     "checked_sums",
     "on_host",
     "one_of",
-    "refuse",
     "running_sums",
 ]
 
@@ -99,11 +98,6 @@ def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
             "the lengths, or their running sums as cu_seqlens."
         )
     return ("cu_seqlens", cu_seqlens) if lengths is None else ("lengths", lengths)
-
-
-def refuse(violations: list[Violation]) -> None:
-    """Raise ArgumentError if any rule is broken."""
-    ArgumentError.raise_for(violations)
 
 
 # --- reading ----------------------------------------------------------------------------------

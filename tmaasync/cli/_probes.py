@@ -135,8 +135,8 @@ def _devices(machine: Machine) -> Iterator[Part]:
 def _device(name: str, limits: DeviceLimits) -> Part:
     capability = limits.compute_capability
     found = (
-        f"{limits.name}, sm_{capability[0]}{capability[1]}, {limits.multiprocessors} "
-        f"multiprocessors, {limits.shared_bytes // 1024} KiB of shared memory a block"
+        f"{limits.name}, sm_{capability[0]}{capability[1]}, {limits.sms} SMs, "
+        f"{limits.shared_bytes // 1024} KiB of shared memory a block"
     )
     if capability == _HOPPER:
         return Part(name=name, works=True, found=found)

@@ -19,7 +19,7 @@ __all__ = ["cache"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Files of one kind; the facts that lie beside them are counted as bytes alone."""
+    """Files of one kind; the files of their facts count as bytes only."""
 
     files: tuple[Path, ...]
     with_facts: bool = True
@@ -45,7 +45,7 @@ def cache(
     folder = cache_dir()
     compiled = {
         "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
-        "libraries of the emulator": _Kept(_files(folder, "*.so")),
+        "libraries of the emulator": _Kept((*_files(folder, "*.so"), *_files(folder, "*.gch"))),
     }
     if clear:
         _clear(tuple(compiled.values()), as_json)

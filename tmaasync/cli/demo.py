@@ -26,7 +26,7 @@ _OUTPUT = Path("tmaasync-demo")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DemoParts:
-    """What the demo runs; by default device 0, and this machine's emulator and compiler.
+    """The parts of the demo; by default device 0, and this machine's emulator and compiler.
 
     Attributes:
         why_no_gpu: The reason why there is no GPU to use; None where there is one.
@@ -154,7 +154,7 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
 
 
 def _emulate(jobs: Sequence[Job], on_gpu: OnGPU | None) -> list[EmulatedCase]:
-    """Run the emulated cases behind a progress bar, which shows on a terminal only."""
+    """Run the emulated cases with a progress bar, which shows on a terminal only."""
     cases = track(
         _demo_emulated.run(jobs, on_gpu),
         description="running the kernels on the CPU",

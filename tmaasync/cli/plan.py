@@ -34,7 +34,7 @@ def plan(
     layout: Annotated[
         str, typer.Option(help="For A and B: n as written, t stored transposed; nt is A @ B.T.")
     ] = "nt",
-    multiprocessors: Annotated[int, typer.Option(help="Of the GPU.")] = _H200_SMS,
+    sms: Annotated[int, typer.Option(help="SMs of the GPU.")] = _H200_SMS,
     as_json: AsJson = False,
 ) -> None:
     """Show the tiles, stages, shared memory and waves that ops.matmul chooses for a GEMM.
@@ -46,24 +46,22 @@ def plan(
         raise ArgumentError(
             f"a side is {max(m, n, k)}; the kernel counts to {_MAX_SIDE}. Split the product."
         )
-    if multiprocessors < 2:  # a pair of CTAs takes two
-        raise ArgumentError(
-            f"multiprocessors is {multiprocessors}; it must be 2 or more. An H200 has 132."
-        )
+    if sms < 2:  # a pair of CTAs takes two
+        raise ArgumentError(f"sms is {sms}; it must be 2 or more. An H200 has 132.")
     kind = element(dtype)
     operation = _matmul(m, n, k, kind, layout)
-    facts = _facts(operation, kind, Occupancy.estimated(multiprocessors))
+    facts = _facts(operation, kind, Occupancy.estimated(sms))
     if as_json:
         print_json({"m": m, "n": n, "k": k, "dtype": kind.name, "layout": layout, **facts})
         return
-    shown = table(f"{m} x {n} x {k}, {kind} {layout}, {multiprocessors} SMs", ("", ""))
+    shown = table(f"{m} x {n} x {k}, {kind} {layout}, {sms} SMs", ("", ""))
     for name, text in _lines(facts).items():
         shown.add_row(name, text)
     Console(highlight=False).print(shown)
 
 
 def _matmul(m: int, n: int, k: int, kind: Element, layout: str) -> Matmul:
-    """Return the operation on matrices that nobody has made."""
+    """Return the operation on matrices that do not exist."""
     a, b = _stored((m, k), layout[0], kind), _stored((k, n), layout[1], kind)
     output = element(outputs_of(kind)[0])
     c = _stored((m, n), "n", output).padded()._replace(owns_padding=True)
@@ -106,7 +104,7 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
         "shared_bytes": config.shared_bytes(output.itemsize),
         "blocks": clusters * size,
         "blocks_at_once": min(clusters, active) * size,
-        "multiprocessors": occupancy.sms,
+        "sms": occupancy.sms,
         "rounds": waves,
         "last_round": (clusters - (waves - 1) * active) * size,
         "occupancy": config.threads / _MOST_THREADS,

@@ -132,11 +132,11 @@ def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> No
 def _show(console: Console, as_json: bool) -> None:
     winners, ignored = tuned.kept()
     if as_json:
-        told = {
+        facts = {
             gpu: [{"problem": winner.problem._asdict(), **_facts(winner)} for winner in of_gpu]
             for gpu, of_gpu in winners.items()
         }
-        print_json({"gpus": told, "ignored": ignored})
+        print_json({"gpus": facts, "ignored": ignored})
         return
     for gpu, of_gpu in winners.items():
         shown = _winners(gpu, "as the kernel sees it")
@@ -192,8 +192,8 @@ def _config_name(config: TileConfig) -> str:
 
 
 def _facts(winner: Winner) -> dict[str, Any]:
-    told = dataclasses.asdict(winner)
-    config = told.pop("config")
-    del told["problem"]
+    facts = dataclasses.asdict(winner)
+    config = facts.pop("config")
+    del facts["problem"]
     chosen = {name: config[name] for name in tuned.CHOSEN}
-    return {"tile_config": chosen, **told, "gain": winner.gain}
+    return {"tile_config": chosen, **facts, "gain": winner.gain}

@@ -37,7 +37,7 @@ __all__ = [
 LIMITS = DeviceLimits(
     name="the emulator",
     compute_capability=(9, 0),
-    multiprocessors=132,
+    sms=132,
     shared_bytes=MAX_SHARED_BYTES,
     threads_per_block=MAX_BLOCK_THREADS,
 )
@@ -51,7 +51,7 @@ def max_active_clusters(size: int) -> int:
 
     An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
     """
-    return _ACTIVE_CLUSTERS.get(size, LIMITS.multiprocessors // size)
+    return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
 
 
 Policy = Literal["round_robin", "random", "adversarial"]

@@ -105,10 +105,15 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
 
 
 def _sanitizer(is_clang: bool) -> tuple[str, ...]:
+    """Options that turn accesses into calls.
+
+    Around calls there is little to optimise: -O1 compiles attention in 1.17 s instead of 1.65 s.
+    """
     settings = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
     if is_clang:
         return ("-fsanitize=thread", *(f"-mllvm=-{setting}" for setting in settings))
-    return ("-fsanitize=thread", *(f"--param={setting}" for setting in settings))
+    fast = ("-O1", "-finline-small-functions")
+    return (*fast, "-fsanitize=thread", *(f"--param={setting}" for setting in settings))
 
 
 def can_precompile() -> bool:
@@ -117,7 +122,7 @@ def can_precompile() -> bool:
 
 
 def precompile(options: Sequence[str], prefix: str) -> bytes:
-    """Compile the text that `make_library` may begin with, for the same options without -I and -D.
+    """Compile what texts may begin with, for `make_library` with the same options but for macros.
 
     Raises:
         RefusedError: The compiler's words.
@@ -164,12 +169,15 @@ def make_library(
             Path(folder, name).write_text(content)
         if prefix is not None:
             Path(folder, _PREFIX).write_text(prefix.text)
-            Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled)
+            Path(folder, f"{_PREFIX}.gch").symlink_to(prefix.precompiled.absolute())
             options = (*options, "-include", _PREFIX)
         _run([compiler, *options, "-c", str(source), "-o", str(compiled)], folder)
         link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-rpath,$ORIGIN", "-pthread"]
         if soname is not None:
             link.append(f"-Wl,-soname,{soname}")
+        if libraries and not _is_clang():
+            # The C++ library comes with them; to read its names is most of the linker's work.
+            link += ["-nodefaultlibs", "-lm", "-lc", "-lgcc"]
         _run([compiler, str(compiled), *map(str, libraries), *link, "-o", str(library)], folder)
         return library.read_bytes()
 

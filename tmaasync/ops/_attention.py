@@ -416,14 +416,14 @@ class Attention(Operation):
         return LaunchSequence(*steps)
 
     def _choose(self, variant: Variant) -> TileConfig:
-        sms = self.backend.limits.multiprocessors
+        sms = self.backend.limits.sms
         config = choose_tile_config(self._sizes, sms, variant)
         clusters = sms // config.cluster
         stream_k = stream_k_pays(self._sizes, config, self._scores, clusters)
         return replace(config, stream_k=stream_k)
 
     def _schedule(self, config: TileConfig, variant: Variant) -> _Schedule:
-        clusters = self.backend.limits.multiprocessors // config.cluster
+        clusters = self.backend.limits.sms // config.cluster
         if config.stream_k:
             stream_k = stream_k_schedule(self._sizes, config, clusters)
             waves, clusters = stream_k.table.shape

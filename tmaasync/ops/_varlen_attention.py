@@ -503,7 +503,7 @@ class VarlenAttention(Operation):
 
     @property
     def _sms(self) -> int:
-        return self.backend.limits.multiprocessors
+        return self.backend.limits.sms
 
     @property
     def _typical(self) -> Sizes:

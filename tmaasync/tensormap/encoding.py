@@ -268,4 +268,4 @@ def _refused(value: str, rule: str) -> TensorMapError:
         "Pass the 128 bytes of a CUtensorMap as the driver wrote them; maps of other architectures "
         "(im2col-wide, gather, packed types) cannot be read"
     )
-    return TensorMapError((Violation("data", value, rule, remedy),))
+    return TensorMapError.of([Violation("data", value, rule, remedy)])

@@ -70,14 +70,14 @@ class Occupancy:
 
     @classmethod
     def of(cls, backend: Backend) -> Occupancy:
-        return cls(backend.limits.multiprocessors, backend.max_active_clusters)
+        return cls(backend.limits.sms, backend.max_active_clusters)
 
     @classmethod
     def estimated(cls, sms: int) -> Occupancy:
         """Return that of a device that is not there, with GPCs like an H200's."""
 
         def max_active_clusters(size: int) -> int:
-            full = emulate.LIMITS.multiprocessors // size
+            full = emulate.LIMITS.sms // size
             return sms // size * emulate.max_active_clusters(size) // full
 
         return cls(sms, max_active_clusters)
