@@ -6,18 +6,20 @@ import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import _arrays, _torch_internals
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element
-from tmaasync.ops._layouts import Operand, padded_row_bytes
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArrayTypeError
+from tmaasync.ops._layouts import Layout, Operand, padded_row_bytes
 
 __all__ = [
     "Allocator",
+    "Output",
     "address_of",
     "allocator",
     "allocator_of_all",
@@ -25,8 +27,9 @@ __all__ = [
     "empty",
     "empty_rows",
     "in_order",
+    "reached_operand",
+    "reached_output",
     "rows_allocator",
-    "staged_operand",
 ]
 
 Allocator = Callable[[], Any]
@@ -97,6 +100,56 @@ def address_of(array: Any) -> int:
     return _arrays.view(array).address if of_torch is None else int(of_torch())
 
 
+class Output(NamedTuple):
+    """The output of a call: the caller's array, or a new one whose rows TMA can store.
+
+    Attributes:
+        array: As the caller gets it.
+        view: Of it.
+        like: What a new one is made like; None for the caller's.
+    """
+
+    array: Any
+    view: ArrayView
+    like: ArrayView | None
+
+    @classmethod
+    def of(
+        cls,
+        given: Any,
+        like: ArrayView,
+        shape: tuple[int, ...],
+        types: Collection[str],
+        dtype: object,
+        *,
+        what: str = "the output",
+    ) -> Output:
+        """Look at the caller's array, or make one: of ``dtype``, which must be one of ``types``."""
+        array = given
+        if given is None:
+            held = element(dtype)
+            if held.name not in types:
+                raise ArrayTypeError(
+                    f"dtype is {held}; {what} can be {', '.join(types)}. Pass one."
+                )
+            array = empty_rows(like, shape, held)
+        view = _arrays.view(array, argument="out")
+        _arrays.require_writable(view, "out")
+        return cls(array, view, like if given is None else None)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.view)._replace(owns_padding=self.like is not None)
+
+    @property
+    def new_arrays(self) -> Callable[[], tuple[Any, ...]] | None:
+        """What makes it again, if it was made."""
+        if self.like is None:
+            return None
+        make = rows_allocator(self.like, self.view)
+        return lambda: (make(),)
+
+
 # --- in the order of a stream -----------------------------------------------------------------
 
 
@@ -139,15 +192,15 @@ class _StreamHandle(NamedTuple):
     value: int
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Return version and handle."""
         return 0, self.value
 
 
-def contiguous_copy(view: ArrayView) -> Any:
-    """Return a copy of the same shape, of a framework that `empty` serves."""
-    part = empty(view, view.shape, view.element)
-    part[...] = _readable(view)
-    return part
+def contiguous_copy(view: ArrayView, stream: int) -> ArrayView:
+    """Return a copy of the same shape, made in the order of a stream."""
+    with in_order(view.framework, view.device, stream):
+        part = empty(view, view.shape, view.element)
+        part[...] = _readable(view)
+    return _arrays.view(part)
 
 
 def _readable(view: ArrayView) -> Any:
@@ -159,17 +212,15 @@ def _readable(view: ArrayView) -> Any:
     return cupy.from_dlpack(owner) if hasattr(owner, "__dlpack__") else cupy.asarray(owner)
 
 
-def staged_operand(
+def reached_operand(
     operand: Operand, view: ArrayView, stream: int, *, transposes: bool = False
 ) -> ArrayView:
-    """Return the staging copy that an operand is read from, made in the order of a stream.
+    """Return what an operand is read from: the array, or a staging copy in the stream's order.
 
-    Args:
-        operand: How the kernel reads the matrix.
-        view: The caller's array.
-        stream: The handle of the stream.
-        transposes: Whether ``operand`` was made for the transpose of the view.
+    ``transposes`` says whether the operand was made for the transpose of the array.
     """
+    if not operand.is_staged:
+        return view
     owner: Any = view.owner
     is_swapped = transposes != operand.transposed
     *outer, rows, columns = operand.rows.shape
@@ -182,3 +233,23 @@ def staged_operand(
         part = empty_rows(view, operand.rows.shape, _arrays.view(owner).element)
         part[...] = owner.swapaxes(-1, -2) if is_swapped else owner
     return _arrays.view(part, dtype=view.element)
+
+
+@contextlib.contextmanager
+def reached_output(
+    operand: Operand, out: ArrayView, stream: int, *, keeps_rest: bool = False
+) -> Iterator[ArrayView]:
+    """Give what a kernel writes: the output, or a staging copy that is copied there at the end.
+
+    ``keeps_rest`` says whether the kernel leaves some of it as it is.
+    """
+    if not operand.is_staged:
+        yield out
+        return
+    owner: Any = out.owner
+    with in_order(out.framework, out.device, stream):
+        staged = empty_rows(out, operand.rows.shape, out.element)
+        if keeps_rest:
+            staged[...] = owner
+        yield _arrays.view(staged)
+        owner[...] = staged.reshape(out.shape)

@@ -92,7 +92,6 @@ class CallCache:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._guesses: dict[int, _Guess] = {}
         self._entries: dict[object, _Entry] = {}
         self._bound: dict[tuple[Any, ...], BoundCall | None] = {}
@@ -100,7 +99,6 @@ class CallCache:
         _CACHES.add(self)
 
     def clear(self) -> None:
-        """Forget every call and operation."""
         self._guesses.clear()
         self._entries.clear()
         self._bound.clear()
@@ -166,13 +164,7 @@ class CallCache:
     def operation(
         self, make: Callable[..., _Operation], *layouts: Hashable, **options: Hashable
     ) -> _Operation:
-        """Return the operation that was made for these layouts before, or ``make`` it.
-
-        Args:
-            make: The operation's class.
-            layouts: Its arguments: `Layout`s of arrays and what else decides it.
-            options: Its arguments by name.
-        """
+        """Return the operation that was made for these layouts before, or ``make`` it."""
         key = (make, layouts, *options.items())
         found: _Operation | None = self._operations.get(key)
         if found is None:
@@ -193,18 +185,12 @@ class CallCache:
         new_arrays: Callable[[], tuple[Any, ...]] | None = None,
         has_workspace: bool = False,
     ) -> None:
-        """Have the operation found for arrays like these.
+        """Have the operation found for arrays like these, which `run` gets.
 
-        Args:
-            arrays: As `run` gets them.
-            option: The same.
-            operation: What binds the launch.
-            frameworks: Whose current stream is to be used.
-            device: Where the arrays lie.
-            new_arrays: Makes the arrays that the caller does not give.
-            has_workspace: Whether one of these is given back when the call returns: to the current
-                stream's memory, so that it can serve no launch on another stream, which the caller
-                names.
+        The launch goes to the current stream of these frameworks. ``new_arrays`` makes those that
+        the caller does not give. A workspace among them is given back when the call returns: to the
+        current stream's memory, so that it can serve no launch on another stream, which the caller
+        names.
         """
         seen = _key(arrays, option)
         if seen is None or device is None:

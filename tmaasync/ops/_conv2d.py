@@ -9,32 +9,27 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    allocator_of_all,
-    contiguous_copy,
-    empty_rows,
-    in_order,
-    rows_allocator,
-)
+from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.cost_model import choose_conv2d_config
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
 from tmaasync.ops._gemm.tiles import (
     Conv2dArguments,
-    Conv2dPointers,
     conv2d_kernel,
     conv2d_tiles,
+    prepared_persistent,
 )
 from tmaasync.ops._layouts import (
     Layout,
+    Operand,
+    check_output,
+    check_type,
     is_apart,
-    padded_row_bytes,
     refuse_overlap,
     with_merged_dims,
 )
@@ -121,47 +116,31 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
         *window.outputs(views.images.shape[1:3]),
         views.filters.shape[0],
     )
-    if is_new:
-        out = empty_rows(views.images, shape, _output_type(views.images, dtype))
-    target = _arrays.view(out, argument="out")
-    _check_output(target, views, shape, None if dtype is None else element(dtype))
+    pixels = views.images
+    output = Output.of(out, pixels, shape, _OUTPUTS, pixels.element if dtype is None else dtype)
+    check_output(output.view, shape, pixels.device, _OUTPUTS, dtype, what="convolution")
+    refuse_overlap("out", output.view, views.named, may_share_rows=True)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
         Activation.RELU if relu else Activation.NONE,
     )
-    layout = Layout.of(target)._replace(owns_padding=is_new)
-    operation = _CALLS.operation(
-        Conv2d, layout, window, epilogue, *map(Layout.of, views.named.values())
-    )
-    operation.run(views, target, stream)
-    if operation.is_bindable:
-        frameworks = (*views.frameworks, target.framework)
-        allocators = iter([rows_allocator(views.images, target)])
-        new_arrays = allocator_of_all(allocators) if is_new else None
-        _CALLS.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
-    return out
+    operands = views.named.values()
+    operation = _CALLS.operation(Conv2d, output.layout, window, epilogue, *map(Layout.of, operands))
+    operation.run(views, output.view, stream)
+    operation.remember_in(_CALLS, arrays, option, operands, output)
+    return output.array
 
 
 def _frozen(value: Any) -> Any:
-    """Return the argument as a key."""
     if type(value) is int:  # as a rule; to look for two other types costs four times as much
         return value
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
-
-
-def _output_type(images: ArrayView, dtype: object) -> Element:
-    held = images.element if dtype is None else element(dtype)
-    if held.name not in _OUTPUTS:
-        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return held
 
 
 # --- what the arrays must be ------------------------------------------------------------------
 
 
 class Views(NamedTuple):
-    """The operands."""
-
     images: ArrayView
     filters: ArrayView
     bias: ArrayView | None
@@ -181,14 +160,8 @@ class Views(NamedTuple):
 
     @property
     def named(self) -> dict[str, ArrayView]:
-        """The views by the names of their arguments."""
         views = {"images": self.images, "filters": self.filters}
         return views if self.bias is None else {**views, "bias": self.bias}
-
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """Frameworks of the arrays."""
-        return tuple(view.framework for view in self.named.values())
 
 
 def _rank_violations(views: Views) -> Iterator[Violation]:
@@ -206,11 +179,7 @@ def _rank_violations(views: Views) -> Iterator[Violation]:
 def _check_types(views: Views) -> None:
     images, filters, bias = views
     for name, view in (("images", images), ("filters", filters)):
-        if view.element.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
-                "Convert it with astype."
-            )
+        check_type(name, view.element, _OPERANDS)
     if filters.element is not images.element:
         raise ArrayTypeError(
             f"filters holds {filters.element} and images {images.element}; the tensor cores take "
@@ -249,30 +218,6 @@ def _shape_violations(views: Views) -> Iterator[Violation]:
         yield Violation("bias.shape", bias.shape, rule, f"Pass {filters.shape[:1]}")
 
 
-def _check_output(
-    out: ArrayView, views: Views, shape: tuple[int, ...], wanted: Element | None
-) -> None:
-    """Check that the output is one for these operands.
-
-    Raises:
-        ArgumentError: It cannot be written, has another shape or device, or overlaps an operand.
-        ArrayTypeError: It has another type.
-    """
-    _arrays.require_writable(out, "out")
-    device = views.images.device
-    if out.shape != shape or out.device != device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the convolution has shape {shape} "
-            f"on device {device}. Pass such an array, or none to get one."
-        )
-    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
-            "Leave out dtype= or out=."
-        )
-    refuse_overlap("out", out, views.named, may_share_rows=True)
-
-
 # --- the window -------------------------------------------------------------------------------
 
 _MAX_STRIDE = 8
@@ -281,11 +226,7 @@ _SIDES = ("height", "width")
 
 
 def window_over(views: Views, stride: PerSide, padding: Padding, dilation: PerSide) -> Window:
-    """Return what the filters see, checked in the words of a convolution.
-
-    Raises:
-        ArgumentError: Every rule that stride, padding, dilation or the filters' taps break.
-    """
+    """Return what the filters see, checked in the words of a convolution."""
     taps = views.filters.shape[1:3]
     try:
         window = window_of(2, taps, stride, dilation, padding)
@@ -341,52 +282,30 @@ class Conv2d(Operation):
     """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
 
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
-        """Keep what decides the kernel.
-
-        Args:
-            out: [N, P, Q, K].
-            window: The patches that the filters see.
-            epilogue: Bias and activation.
-            operands: Images, filters, and the bias if there is one.
-        """
+        """Keep what decides the kernel; operands are images, filters, and a bias if any."""
         super().__init__(out.device)
         spans = [layout.span_bytes for layout in operands]
         self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
         self._window = window
         self._epilogue = epilogue
-        self._owns_padding = out.owns_padding
-        self._needs_staging = False
-
-    @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        return super().is_bindable and not self._needs_staging
+        self._out = _pixel_rows(out)
+        self._needs_staging = self._out.is_staged or not all(map(_is_reachable, operands))
 
     def run(self, views: Views, out: ArrayView, stream: object) -> None:
-        """Convolve."""
         if out.is_empty:
             return
         handle = self.ordered((*views.named.values(), out), stream)
-        rows = _rows_of(out, owns_padding=self._owns_padding)
-        if rows is not None and all(map(_is_reachable, views.named.values())):
-            self._start(views, rows, handle)
-            return
-        self._needs_staging = True
-        with in_order(out.framework, out.device, handle):
-            staged_views = Views(
-                _reached(views.images),
-                _reached(views.filters),
-                None if views.bias is None else _reached(views.bias),
-            )
-            if rows is not None:
-                self._start(staged_views, rows, handle)
-                return
-            staged = empty_rows(out, out.shape, out.element)
-            staged_rows = _rows_of(_arrays.view(staged), owns_padding=True)
-            if staged_rows is not None:
-                self._start(staged_views, staged_rows, handle)
-            owner: Any = out.owner
-            owner[...] = staged
+        reached = Views(
+            _reached(views.images, handle),
+            _reached(views.filters, handle),
+            None if views.bias is None else _reached(views.bias, handle),
+        )
+        with reached_output(self._out, out, handle) as target:
+            rows = self._out.rows.over(target)
+            launch = self.prepared(lambda: self._prepare(reached, rows))
+            bias = () if reached.bias is None else (reached.bias.address,)
+            addresses = (reached.images.address, reached.filters.address, rows.address, *bias)
+            launch.launch_at(addresses, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """See `Operation`; addresses are those of images, filters, a bias if any, and out."""
@@ -395,17 +314,6 @@ class Conv2d(Operation):
         if self._launch is None or not is_apart(_OUT, pointers, self._spans):
             return None
         return self._launch, pointers
-
-    def _start(self, views: Views, out: ArrayView, stream: int) -> None:
-        """Launch on what TMA can reach; ``out`` is [pixels, K]."""
-        launch = self.prepared(lambda: self._prepare(views, out))
-        pointers = Conv2dPointers(
-            images=views.images.address,
-            filters=views.filters.address,
-            out=out.address,
-            bias=0 if views.bias is None else views.bias.address,
-        )
-        launch.launch_at(pointers if views.bias is not None else pointers[:-1], stream)
 
     def _prepare(self, views: Views, out: ArrayView) -> Launch:
         m, k = out.shape
@@ -416,55 +324,34 @@ class Conv2d(Operation):
         bias_type = (views.images if bias is None else bias).element.cuda_type
         types = [tile.cuda_type for tile in tiles]
         kernel = conv2d_kernel(types, bias_type, self._epilogue, config)
-        clusters, active = config.clusters(m, k), occupancy.max_active_clusters(config.cluster)
-        launch = kernel.prepare(
-            min(clusters, active) * config.cluster,
-            config.threads,
-            Conv2dArguments(
-                *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
-            ),
-            cluster=config.cluster if config.cluster > 1 else None,
-            pdl=config.starts_early(clusters, active),
+        arguments = Conv2dArguments(
+            *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
         )
-        launch.release()
-        return launch
+        return prepared_persistent(kernel, arguments, config, config.clusters(m, k), occupancy)
 
 
-def _is_reachable(view: ArrayView) -> bool:
+def _is_reachable(operand: Layout) -> bool:
     """Whether the kernel can read an operand without a staging copy."""
-    *outer, last = view.strides_bytes
-    is_dense = last == view.element.itemsize or view.shape[-1] == 1
-    is_aligned = view.address % TMA_ALIGNMENT == 0
-    return (
-        is_dense
-        and is_aligned
-        and all(0 <= stride < _MAX_STRIDE_BYTES and stride % TMA_ALIGNMENT == 0 for stride in outer)
-    )
+    *outer, last = operand.strides_bytes
+    is_dense = last == operand.element.itemsize or operand.shape[-1] == 1
+    has_steps = all(0 <= one < _MAX_STRIDE_BYTES and one % TMA_ALIGNMENT == 0 for one in outer)
+    return is_dense and operand.is_aligned and has_steps
 
 
-def _reached(view: ArrayView) -> ArrayView:
-    """Return the operand, or a staging copy that the kernel can read."""
-    return view if _is_reachable(view) else _arrays.view(contiguous_copy(view))
+def _reached(view: ArrayView, stream: int) -> ArrayView:
+    return view if _is_reachable(Layout.of(view)) else contiguous_copy(view, stream)
 
 
-def _rows_of(out: ArrayView, *, owns_padding: bool) -> ArrayView | None:
-    """Return the output as a matrix with a row per pixel, if TMA can store that.
-
-    It stores whole sectors of 16 bytes, so that rows that end within one need padding after them
-    that nobody else has.
-    """
-    columns, item_bytes = out.shape[3], out.element.itemsize
-    row_bytes = padded_row_bytes(columns, out.element)
+def _pixel_rows(out: Layout) -> Operand:
+    """Return how TMA stores the output: as a matrix with a row for each pixel."""
     (pixels,) = with_merged_dims(
         out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3])
     )
-    if len(pixels.shape) > 1 or (columns > 1 and out.strides_bytes[3] != item_bytes):
-        return None
-    pitch = pixels.strides_bytes[0] if pixels.shape else row_bytes
-    ends_aligned = columns * item_bytes % TMA_ALIGNMENT == 0
-    if pitch < row_bytes or pitch % TMA_ALIGNMENT or out.address % TMA_ALIGNMENT:
-        return None
-    if not (ends_aligned or owns_padding):
-        return None
-    shape = (math.prod(out.shape[:3]), columns)
-    return out._replace(shape=shape, strides_bytes=(pitch, item_bytes))
+    row_bytes = pixels.strides_bytes[0] if pixels.shape else 0  # of one row it does not count
+    rows = out._replace(
+        shape=(math.prod(out.shape[:3]), out.shape[3]),
+        strides_bytes=(row_bytes, out.strides_bytes[3]),
+    )
+    if len(pixels.shape) > 1:
+        return Operand(rows.padded(), is_staged=True)
+    return Operand.of_output(rows)

@@ -18,8 +18,8 @@ from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import empty
 from tmaasync.ops._call_cache import Binding, CallCache
-from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
-from tmaasync.ops._operation import Operation, shipped_kernel
+from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
+from tmaasync.ops._operation import LaunchSequence, Operation, shipped_kernel
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
 __all__ = ["BULK_PIPELINE", "TILED_PIPELINE", "Copy", "CopyPipeline", "copy", "copy_kernel"]
@@ -67,7 +67,8 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
         target = empty(view, view.shape, view.element)
     target_view = _arrays.view(target, argument="target")
     _arrays.require_writable(target_view, "target")
-    _check_apart(view, target_view)
+    remedy = "Copy through a third array"
+    refuse_overlap("target", target_view, {"source": view}, remedy=remedy)
     operation = _CALLS.operation(Copy, Layout.of(view), Layout.of(target_view))
     operation.run(view, target_view, stream)
     if operation.is_bindable:
@@ -76,36 +77,19 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     return target
 
 
-def _check_apart(source: ArrayView, target: ArrayView) -> None:
-    if _arrays.may_overlap(source, target):
-        raise ArgumentError(
-            f"target overlaps source (at {target.address:#x} and {source.address:#x}); the order "
-            "of tiles is not defined. Copy through a third array."
-        )
-
-
 # --- the operation ----------------------------------------------------------------------------
 
 _MUST_EQUAL = ("shape", "element", "device")
 
 
 class CopyArguments(NamedTuple):
-    """The parameters of copy.cu."""
-
     read: TMATensorTile | BulkTile
     write: TMATensorTile | BulkTile
     tile_grid: bytes
 
 
 class Copy(Operation):
-    """A copy between arrays."""
-
     def __init__(self, source: Layout, target: Layout) -> None:
-        """Decide how to copy.
-
-        Raises:
-            ArgumentError: The target is not like the source.
-        """
         for what in _MUST_EQUAL:
             expected, got = getattr(source, what), getattr(target, what)
             if expected != got:
@@ -120,7 +104,6 @@ class Copy(Operation):
         self._spans = (source.span_bytes, target.span_bytes)
 
     def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
-        """Copy."""
         if self._size_bytes == 0:
             return
         launch = self.prepared(lambda: self._prepare(source, target))
@@ -134,11 +117,13 @@ class Copy(Operation):
         return self._launch, addresses
 
     def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
-        if not self._tail_bytes:
-            return self._prepare_kernel(source, target)
         body_bytes = self._size_bytes - self._tail_bytes
-        launch = self._prepare_kernel(source, target) if body_bytes else None
-        return _LaunchWithTail(launch, self.backend, body_bytes, self._tail_bytes)
+        launches: list[Launch] = []
+        if body_bytes:
+            launches.append(self._prepare_kernel(source, target))
+        if self._tail_bytes:
+            launches.append(_TailCopy(self.backend, body_bytes, self._tail_bytes))
+        return LaunchSequence(*((launch, tuple) for launch in launches))
 
     def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
         make = _bulk_tiles if self._in_bulk else _tensor_tiles
@@ -152,42 +137,20 @@ class Copy(Operation):
         return launch
 
 
-class _LaunchWithTail:
-    """A launch, if there is anything for it, and a copy of the last bytes by the driver.
+@dataclass(frozen=True, slots=True)
+class _TailCopy:
+    """A copy of the last bytes by the driver: fewer than 16, which TMA cannot store alone."""
 
-    They are fewer than 16, which TMA cannot store without writing beyond them.
-    """
-
-    def __init__(
-        self, launch: Launch | None, backend: Backend, body_bytes: int, tail_bytes: int
-    ) -> None:
-        self._launch = launch
-        self._backend = backend
-        self._body_bytes = body_bytes
-        self._tail_bytes = tail_bytes
+    backend: Backend
+    body_bytes: int
+    tail_bytes: int
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """See `Launch`."""
-        if self._launch is not None:
-            self._launch.launch_at(addresses, stream)
-        self._copy_tail(addresses, stream)
+        source, target = (address + self.body_bytes for address in addresses)
+        self.backend.copy_bytes(target, source, self.tail_bytes, stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        """See `Launch`."""
-        tail = functools.partial(self._copy_tail, tuple(addresses), stream)
-        if self._launch is None:
-            return tail
-        body = self._launch.bind(addresses, stream)
-
-        def call() -> None:
-            body()
-            tail()
-
-        return call
-
-    def _copy_tail(self, addresses: Sequence[int], stream: int) -> None:
-        source, target = (address + self._body_bytes for address in addresses)
-        self._backend.copy_bytes(target, source, self._tail_bytes, stream)
+        return functools.partial(self.launch_at, tuple(addresses), stream)
 
 
 # --- tiles and the kernel ---------------------------------------------------------------------
@@ -213,21 +176,16 @@ def _check_sectors(target: ArrayView) -> None:
     row_bytes = target.shape[-1] * target.element.itemsize
     over = -row_bytes % TMA_ALIGNMENT
     if over:
-        raise TensorMapError(
-            (
-                Violation(
-                    f"target.shape[{len(target.shape) - 1}]",
-                    target.shape[-1],
-                    f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the "
-                    f"{over} bytes after each row would be overwritten",
-                    "Copy rows of a multiple of 16 bytes, or into a contiguous target",
-                ),
-            )
+        name = f"target.shape[{len(target.shape) - 1}]"
+        rule = (
+            f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the {over} "
+            "bytes after each row would be overwritten"
         )
+        remedy = "Copy rows of a multiple of 16 bytes, or into a contiguous target"
+        raise TensorMapError((Violation(name, target.shape[-1], rule, remedy),))
 
 
 def copy_kernel(cuda_type: str, pipeline: CopyPipeline) -> Kernel:
-    """Return the kernel for a type of tile."""
     return shipped_kernel(
         "copy.cu",
         {"Tile": cuda_type},

@@ -9,17 +9,10 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
 from tmaasync._ragged.batch import on_host
-from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.errors import ArgumentError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    allocator_of_all,
-    empty_rows,
-    in_order,
-    rows_allocator,
-    staged_operand,
-)
+from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import Problem, choose_grouped_config
@@ -28,9 +21,18 @@ from tmaasync.ops._gemm.tiles import (
     GroupedPointers,
     grouped_kernel,
     grouped_tiles,
+    prepared_persistent,
 )
-from tmaasync.ops._layouts import Layout, Operand, is_apart, refuse_overlap
+from tmaasync.ops._layouts import (
+    Layout,
+    Operand,
+    check_output,
+    check_type,
+    is_apart,
+    refuse_overlap,
+)
 from tmaasync.ops._operation import Operation, overridden
+from tmaasync.ops._sequence_lengths import is_int32_in_place
 
 __all__ = ["GroupedMatmul", "Offsets", "grouped_matmul"]
 
@@ -92,19 +94,18 @@ def grouped_matmul(
     rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
     _check_operands(rows, matrices)
     ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
-    if is_new:
-        out = _new_output(rows, matrices, dtype)
-    target = _arrays.view(out, argument="out")
-    _check_output(target, rows, matrices, dtype)
-    if target.is_empty or matrices.is_empty:
-        return out
-    layout = Layout.of(target)._replace(owns_padding=is_new)
-    operation = _CALLS.operation(GroupedMatmul, Layout.of(rows), Layout.of(matrices), layout)
-    frameworks = operation.run(rows, matrices, target, ends, stream)
-    if operation.is_bindable and ends.is_in_place:
-        new_arrays = allocator_of_all(iter([rows_allocator(rows, target)])) if is_new else None
-        _CALLS.remember(arrays, option, operation, frameworks, rows.device, new_arrays=new_arrays)
-    return out
+    shape = (rows.shape[0], matrices.shape[2])
+    output = Output.of(out, rows, shape, _OUTPUTS, rows.element if dtype is None else dtype)
+    check_output(output.view, shape, rows.device, _OUTPUTS, dtype)
+    refuse_overlap("out", output.view, {"a": rows, "b": matrices})
+    if output.view.is_empty or matrices.is_empty:
+        return output.array
+    operation = _CALLS.operation(GroupedMatmul, Layout.of(rows), Layout.of(matrices), output.layout)
+    operation.run(rows, matrices, output.view, ends, stream)
+    if ends.is_in_place:
+        operands = (rows, matrices, _arrays.view(offsets))
+        operation.remember_in(_CALLS, arrays, option, operands, output)
+    return output.array
 
 
 # --- what the arrays must be ------------------------------------------------------------------
@@ -117,11 +118,7 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
                 f"{name} has shape {view.shape}; it must be {axes}: the groups' rows one after the "
                 "other in a, one matrix for each in b. Reshape it."
             )
-        if view.element.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
-                "Convert it with astype."
-            )
+        check_type(name, view.element, _OPERANDS)
     if a.element is not b.element or a.device != b.device:
         raise ArgumentError(
             f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
@@ -134,31 +131,6 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
         )
 
 
-def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
-    """Return an uninitialised output whose rows TMA can store."""
-    held = a.element if dtype is None else element(dtype)
-    if held.name not in _OUTPUTS:
-        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return empty_rows(a, (a.shape[0], b.shape[2]), held)
-
-
-def _check_output(out: ArrayView, a: ArrayView, b: ArrayView, dtype: object) -> None:
-    _arrays.require_writable(out, "out")
-    shape = (a.shape[0], b.shape[2])
-    if out.shape != shape or out.device != a.device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
-            f"device {a.device}. Pass such an array, or none to get one."
-        )
-    wanted: Element | None = None if dtype is None else element(dtype)
-    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
-            "Leave out dtype= or out=."
-        )
-    refuse_overlap("out", out, {"a": a, "b": b})
-
-
 class Offsets(NamedTuple):
     """Where groups end: the running sums of their rows, checked on the host or as on the device."""
 
@@ -167,11 +139,7 @@ class Offsets(NamedTuple):
 
     @classmethod
     def of(cls, values: Any, groups: int, total_rows: int, device: int | None) -> Offsets:
-        """Look at what the caller gave, for so many groups of arrays with so many rows.
-
-        Raises:
-            ArgumentError: They describe no such groups.
-        """
+        """Look at what the caller gave, for so many groups of arrays with so many rows."""
         view = (
             None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
         )
@@ -187,10 +155,7 @@ class Offsets(NamedTuple):
     @property
     def is_in_place(self) -> bool:
         """Whether the kernel can read the caller's array."""
-        if not self.is_on_device:
-            return False
-        view = _arrays.view(self.values)
-        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+        return self.is_on_device and is_int32_in_place(self.values)
 
     def on(self, device: int | None, stream: int) -> Any:
         """Return 32-bit integers on the operands' device, in the order of the stream."""
@@ -247,47 +212,31 @@ class GroupedMatmul(Operation):
     """A grouped GEMM; the offsets' values are not part of it."""
 
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
-        """Decide how the kernel reads and writes arrays of these layouts."""
         super().__init__(out.device)
         # Groups start at any row, and TMA's coordinates at 16 bytes: K has to be contiguous.
         self._a = Operand.of_rows(a)
         self._b = Operand.of(b)
-        self._rows = out.in_stored_rows() or out.padded()
-        self._is_staged = out.in_stored_rows() is None
+        self._out = Operand.of_output(out)
+        operands = (self._a, self._b, self._out)
+        self._needs_staging = any(operand.is_staged for operand in operands)
         self._spans = tuple(layout.span_bytes for layout in (a, b, out))
         self._swap_ab = False
         self._below_bytes = 0
 
-    @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        needs_staging = self._a.is_staged or self._b.is_staged or self._is_staged
-        return super().is_bindable and not needs_staging
-
     def run(
         self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: Offsets, stream: object
-    ) -> tuple[str, ...]:
-        """Multiply; return the arrays' frameworks."""
+    ) -> None:
         views = [a, b, out]
         if offsets.is_on_device:
             views.append(_arrays.view(offsets.values))
         handle = self.ordered(views, stream)
-        frameworks = tuple(view.framework for view in views)
-        if self._a.is_staged:
-            a = staged_operand(self._a, a, handle)
-        if self._b.is_staged:
-            b = staged_operand(self._b, b, handle)
+        a, b = reached_operand(self._a, a, handle), reached_operand(self._b, b, handle)
         ends = _arrays.view(offsets.on(out.device, handle))
-        if not self._is_staged:
-            self._start(a, b, out, ends, handle)
-            return frameworks
-        owner: Any = out.owner
-        with in_order(out.framework, out.device, handle):
-            staged = empty_rows(out, out.shape, out.element)
-            staged[...] = owner  # rows of no group stay as they are
-            self._start(a, b, _arrays.view(staged), ends, handle)
-            owner[...] = staged
-        return frameworks
+        # Rows of no group stay as they are.
+        with reached_output(self._out, out, handle, keeps_rest=True) as target:
+            launch = self.prepared(lambda: self._prepare(a, b, target, ends))
+            pointers = self._pointers(a.address, b.address, target.address, ends.address)
+            launch.launch_at(pointers, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """See `Operation`; addresses are those of a, b, offsets and out."""
@@ -295,14 +244,6 @@ class GroupedMatmul(Operation):
         if self._launch is None or not is_apart(_OUT, (a, b, out), self._spans):
             return None
         return self._launch, self._pointers(a, b, out, offsets)
-
-    def _start(
-        self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: ArrayView, stream: int
-    ) -> None:
-        """Launch on what TMA can reach."""
-        launch = self.prepared(lambda: self._prepare(a, b, out, offsets))
-        pointers = self._pointers(a.address, b.address, out.address, offsets.address)
-        launch.launch_at(pointers, stream)
 
     def _pointers(self, a: int, b: int, out: int, offsets: int) -> GroupedPointers:
         if self._swap_ab:
@@ -323,23 +264,17 @@ class GroupedMatmul(Operation):
             on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
         )
         config = overridden(choose_grouped_config(problem, occupancy))
-        views = (self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out))
+        views = (self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out))
         tiles = grouped_tiles(*views, config, b_transposed)
         kernel = grouped_kernel([tile.cuda_type for tile in tiles], b_transposed, config)
         self._swap_ab = config.m_major
         self._below_bytes = out.address - tiles.out.spec.address
         left, right = tiles[1::-1] if self._swap_ab else tiles[:2]
-        clusters = _max_clusters(rows, groups, n, config)
-        active = occupancy.max_active_clusters(config.cluster)
-        launch = kernel.prepare(
-            min(clusters, active) * config.cluster,
-            config.threads,
-            GroupedArguments(left, right, tiles.out, offsets, groups=groups, rows=rows, n=n, k=k),
-            cluster=config.cluster if config.cluster > 1 else None,
-            pdl=config.starts_early(clusters, active),
+        arguments = GroupedArguments(
+            left, right, tiles.out, offsets, groups=groups, rows=rows, n=n, k=k
         )
-        launch.release()
-        return launch
+        clusters = _max_clusters(rows, groups, n, config)
+        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
 
 
 def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
-from tmaasync._elements import Element
+from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
-from tmaasync.errors import ArgumentError
+from tmaasync.errors import ArgumentError, ArrayTypeError
 
 __all__ = [
     "Layout",
     "Operand",
+    "check_output",
+    "check_type",
     "is_apart",
     "padded_row_bytes",
     "refuse_overlap",
@@ -40,7 +42,6 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, view: ArrayView) -> Layout:
-        """Return the layout of an array."""
         return cls(*view[1:5], view.address % TMA_ALIGNMENT == 0)
 
     def over(self, view: ArrayView) -> ArrayView:
@@ -60,7 +61,6 @@ class Layout(NamedTuple):
 
     @property
     def transposed(self) -> Layout:
-        """The same memory with rows and columns exchanged."""
         (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
         return self._replace(
             shape=(*outer, columns, rows), strides_bytes=(*steps, item_bytes, row_bytes)
@@ -118,10 +118,10 @@ def padded_row_bytes(columns: int, element: Element) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """How a kernel reads a matrix: as it is, transposed, or from a staging copy.
+    """How a kernel reads or writes a matrix: as it is, transposed, or through a staging copy.
 
     Attributes:
-        rows: The matrix, or its transpose, or the staging copy, as rows that TMA can load.
+        rows: The matrix, or its transpose, or the staging copy, as rows that TMA can move.
         transposed: Whether ``rows`` are those of the transpose.
         is_staged: Whether ``rows`` are those of a staging copy.
     """
@@ -152,8 +152,17 @@ class Operand:
             return cls.of_rows(matrix)
         return replace(cls.of_rows(matrix.transposed), transposed=True)
 
+    @classmethod
+    def of_output(cls, matrix: Layout) -> Operand:
+        """Return how TMA stores the rows of an output."""
+        rows = matrix.in_stored_rows()
+        return cls(matrix.padded(), is_staged=True) if rows is None else cls(rows)
 
-def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
+
+_Strided = TypeVar("_Strided", ArrayView, Layout)
+
+
+def with_merged_dims(*views: _Strided) -> tuple[_Strided, ...]:
     """Return the views without dimensions of one element, neighbours merged where all allow it."""
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
@@ -176,13 +185,7 @@ def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
 
 
 def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:
-    """Whether one of the arrays, which is not empty, overlaps none of the others.
-
-    Args:
-        index: Which array.
-        addresses: Where the arrays start; those without a span do not count.
-        spans: Bytes of each array.
-    """
+    """Whether one of the arrays, which is not empty, overlaps none of the others with a span."""
     start = addresses[index]
     end = start + spans[index]
     met = 0  # itself, too
@@ -192,37 +195,68 @@ def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool
     return met == 1
 
 
-def refuse_overlap(
-    name: str, out: ArrayView, given: Mapping[str, ArrayView], *, may_share_rows: bool = False
+def check_output(
+    out: ArrayView | Layout,
+    shape: tuple[int, ...],
+    device: int | None,
+    types: Collection[str],
+    dtype: object,
+    *,
+    what: str = "product",
 ) -> None:
-    """Check that no input shares memory with an output.
+    """Check that an output is as the operands want it."""
+    if out.shape != shape or out.device != device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the {what} has shape {shape} on "
+            f"device {device}. Pass such an array, or none to get one."
+        )
+    wanted = None if dtype is None else element(dtype)
+    if out.element.name not in types or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(types)}. "
+            "Leave out dtype= or out=."
+        )
 
-    Args:
-        name: The argument of the output.
-        out: The output.
-        given: The inputs by the names of their arguments.
-        may_share_rows: Whether disjoint columns of the same rows are allowed.
 
-    Raises:
-        ArgumentError: One does.
+def check_type(
+    name: str, held: Element, types: Collection[str], remedy: str = "Convert it with astype"
+) -> None:
+    """Check that the tensor cores multiply such an operand."""
+    if held.name not in types:
+        raise ArrayTypeError(
+            f"{name} holds {held}; the kernel multiplies {' and '.join(types)}. {remedy}."
+        )
+
+
+def refuse_overlap(
+    name: str,
+    out: ArrayView,
+    given: Mapping[str, ArrayView],
+    *,
+    may_share_rows: bool = False,
+    remedy: str = "Pass an array of its own",
+) -> None:
+    """Check that an output shares memory with none of the inputs, by the names of their arguments.
+
+    Disjoint columns of the same rows are allowed if it ``may_share_rows``.
     """
     for other, view in given.items():
         if not may_overlap(out, view) or (may_share_rows and _lie_side_by_side(out, view)):
             continue
         raise ArgumentError(
             f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order of "
-            "tiles is not defined. Pass an array of its own."
+            f"tiles is not defined. {remedy}."
         )
 
 
 def _lie_side_by_side(out: ArrayView, view: ArrayView) -> bool:
     """Whether both are parts of equally long rows, and of disjoint columns."""
-    return any(pitch > 0 and _fit_in_rows(out, view, pitch) for pitch in out.strides_bytes)
-
-
-def _fit_in_rows(out: ArrayView, view: ArrayView, pitch: int) -> bool:
-    gap = (view.address - out.address) % pitch
-    return _bytes_of_row(out, pitch) <= gap and gap + _bytes_of_row(view, pitch) <= pitch
+    for pitch in out.strides_bytes:
+        if pitch > 0:
+            gap = (view.address - out.address) % pitch
+            if _bytes_of_row(out, pitch) <= gap <= pitch - _bytes_of_row(view, pitch):
+                return True
+    return False
 
 
 def _bytes_of_row(view: ArrayView, pitch: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -11,12 +11,12 @@ from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError
 from tmaasync.kernel import Launch, backend_of
 from tmaasync.ops._allocation import (
-    allocator_of_all,
+    Output,
     contiguous_copy,
     empty_rows,
     in_order,
-    rows_allocator,
-    staged_operand,
+    reached_operand,
+    reached_output,
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
@@ -32,19 +32,18 @@ from tmaasync.ops._gemm.epilogue import (
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
-    GemmPointers,
+    GemmMatrices,
     gemm_kernel,
     gemm_tiles,
     output_tile,
+    prepared_persistent,
 )
 from tmaasync.ops._gemm.tuned import tuned_config
-from tmaasync.ops._gemm.types import Reading, outputs_of, require_pair, takes_any_layout
-from tmaasync.ops._layouts import Layout, Operand, refuse_overlap
+from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Matmul", "check_operands", "matmul"]
+__all__ = ["Matmul", "check_operands", "matmul", "outputs_of"]
 
-_AS_THEY_ARE = Reading()
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
 # Apart from the plain ones: a cache guesses by the second array, and weights may serve in both.
@@ -130,7 +129,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         epilogue: EpilogueArguments[Any] = EpilogueArguments(
             factors[0] != 1, activation_of(activation), c, bias, scale_a, scale_b
         )
-        reading = Reading.given(a_dtype, b_dtype, precision)
+        reading = _Reading.given(a_dtype, b_dtype, precision)
         arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
         done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
         if done is None:
@@ -144,7 +143,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
 
 
 def _call_key(
-    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
+    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: _Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
     """Return the arrays, the output last, and the option of a call with an epilogue."""
     arrays = (a, b, *epilogue.arrays)
@@ -159,7 +158,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     dtype: object,
     epilogue: EpilogueArguments[Any],
     factors: tuple[float, float],
-    reading: Reading,
+    reading: _Reading,
     stream: object,
 ) -> Any:
     """Multiply arrays unlike those of any call before."""
@@ -169,36 +168,26 @@ def _multiply(  # noqa: PLR0913 - all that is given
         # There is nothing to add up, which zeros do too.
         a = _zeros(left, (*left.shape[:-1], 8), stream)
         b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
-        reading = Reading(left.element, right.element)
+        reading = _Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     views = epilogue.views()
-    is_new = out is None
-    if is_new:
-        out = _new_output(left, right, dtype)
-    target = _arrays.view(out, argument="out")
-    _arrays.require_writable(target, "out")
-    wanted = None if dtype is None else element(dtype)
-    layout = Layout.of(target)._replace(owns_padding=is_new)
+    output = _output(out, left, right, dtype)
     operation = _CALLS.operation(
         Matmul,
         Layout.of(left),
         Layout.of(right),
-        layout,
-        dtype=wanted,
+        output.layout,
+        dtype=None if dtype is None else element(dtype),
         epilogue=layouts_of(views),
     )
-    _check_addresses(target, left, right, views)
-    operation.run(left, right, target, stream, views, factors)
-    if operation.is_bindable:
-        frameworks = [view.framework for view in (left, right, target, *views.arrays)]
-        new_arrays = allocator_of_all(iter([rows_allocator(left, target)])) if is_new else None
-        given = None if is_new else out
-        cache = _EPILOGUE_CALLS
-        arrays, option = _call_key(a, b, given, dtype, epilogue, reading)
-        if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
-            cache, option = _CALLS, (dtype, is_new)
-        cache.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
-    return out
+    _check_addresses(output.view, left, right, views)
+    operation.run(left, right, output.view, stream, views, factors)
+    cache = _EPILOGUE_CALLS
+    arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
+    if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
+        cache, option = _CALLS, (dtype, out is None)
+    operation.remember_in(cache, arrays, option, (left, right, *views.arrays), output)
+    return output.array
 
 
 def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
@@ -210,19 +199,87 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
         return array
 
 
+# --- types ------------------------------------------------------------------------------------
+
+_SIXTEEN_BITS = {"bfloat16", "float16"}
+_FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
+_INTEGERS = {"int8", "uint8"}
+_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
+_OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+def _takes_any_layout(of: Element) -> bool:
+    """Whether either side of an operand of this type may be contiguous; else it must be K."""
+    return of.name in _SIXTEEN_BITS
+
+
+def outputs_of(of: Element) -> tuple[str, ...]:
+    """Return the types that the output may have, by that of A, the default first."""
+    if of.name in _INTEGERS:
+        return ("int32",)
+    if of.name == "tfloat32":
+        return ("float32", "bfloat16", "float16")
+    return ("float16", "bfloat16", "float32") if of.name == "float16" else _FLOATS
+
+
+def _require_pair(a: Element, b: Element) -> None:
+    for name, of in (("a", a), ("b", b)):
+        if of.name == "float32":
+            raise ArrayTypeError(
+                f"{name} holds float32; the tensor cores round that to tf32, 10 bits of fraction. "
+                'Ask for it with precision="tf32", or convert it with astype.'
+            )
+        if of.name not in {*_OPERANDS, "tfloat32"}:
+            raise ArrayTypeError(
+                f"{name} holds {of}; the kernel multiplies {', '.join(_OPERANDS)}, and float32 "
+                'with precision="tf32". Convert it with astype.'
+            )
+    if a is not b and not any({a.name, b.name} <= family for family in _FAMILIES):
+        raise ArgumentError(
+            f"b holds {b} and a {a}; the tensor cores multiply two of one type, two float8, or two "
+            "8-bit integers. Convert one of them."
+        )
+
+
+class _Reading(NamedTuple):
+    """The types that the caller gives for the operands; None for those of the arrays."""
+
+    a: Element | None = None
+    b: Element | None = None
+    precision: str | None = None
+
+    @classmethod
+    def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> _Reading:
+        if precision not in (None, "tf32"):
+            raise ArgumentError(
+                f'precision is {precision!r}; it can be "tf32", of float32 operands. '
+                "Leave it out for any others."
+            )
+        a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
+        b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
+        return cls(a, b, precision)
+
+    def of(self, view: ArrayView) -> ArrayView:
+        """Return the operand as it is multiplied: float32 as tf32."""
+        if self.precision is None or view.element.name != "float32":
+            return view
+        return view._replace(element=element("tfloat32"))
+
+
+_AS_THEY_ARE = _Reading()
+
+
 # --- what the arrays must be ------------------------------------------------------------------
 
 
-def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
-    """Return an uninitialised output whose rows TMA can store."""
-    check_operands(Layout.of(a), Layout.of(b))
-    outputs = outputs_of(a.element)
-    held = element(outputs[0] if dtype is None else dtype)
-    if held.name not in outputs:
-        raise ArrayTypeError(
-            f"dtype is {held}; a product of {a.element} can be {', '.join(outputs)}. Pass one."
-        )
-    return empty_rows(a, _output_shape(Layout.of(a), Layout.of(b)), held)
+def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
+    left, right = Layout.of(a), Layout.of(b)
+    check_operands(left, right)
+    types = outputs_of(a.element)
+    wanted = types[0] if dtype is None else dtype
+    what = f"a product of {a.element}"
+    return Output.of(given, a, _output_shape(left, right), types, wanted, what=what)
 
 
 def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
@@ -234,19 +291,13 @@ def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
 
 
 def check_operands(a: Layout, b: Layout) -> None:
-    """Check that two matrices, or batches of them, can be multiplied.
-
-    Raises:
-        ArgumentError: They cannot.
-        ArrayTypeError: One has a type that the tensor cores do not multiply.
-    """
     for name, matrix in (("a", a), ("b", b)):
         if len(matrix.shape) not in {2, 3}:
             raise ArgumentError(
                 f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
                 "Reshape it, so that all others make up one batch."
             )
-    require_pair(a.element, b.element)
+    _require_pair(a.element, b.element)
     if a.device != b.device:
         raise ArgumentError(
             f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
@@ -261,21 +312,6 @@ def check_operands(a: Layout, b: Layout) -> None:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
             "matrices, or one matrix for all."
-        )
-
-
-def _check_output(out: Layout, a: Layout, b: Layout, wanted: Element | None) -> None:
-    shape = _output_shape(a, b)
-    if out.shape != shape or out.device != a.device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
-            f"device {a.device}. Pass such an array, or none to get one."
-        )
-    outputs = outputs_of(a.element)
-    if out.element.name not in outputs or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(outputs)}. "
-            "Leave out dtype= or out=."
         )
 
 
@@ -327,8 +363,6 @@ _ADDEND = 2  # among the arrays of a call, if there is one: a, b, those of the e
 
 
 class Matmul(Operation):
-    """A GEMM and its epilogue."""
-
     def __init__(
         self,
         a: Layout,
@@ -338,21 +372,9 @@ class Matmul(Operation):
         dtype: Element | None = None,
         epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
     ) -> None:
-        """Check the layouts, and decide how the kernel reads and writes them.
-
-        Args:
-            a: [M, K] or [B, M, K].
-            b: [K, N] or [B, K, N].
-            out: [M, N] or [B, M, N].
-            dtype: What the caller wants the output to hold.
-            epilogue: Layouts of its arrays.
-
-        Raises:
-            ArgumentError: They do not fit each other.
-            ArrayTypeError: A type does not.
-        """
+        """Check the layouts, and decide how the kernel reads and writes them."""
         check_operands(a, b)
-        _check_output(out, a, b, dtype)
+        check_output(out, _output_shape(a, b), a.device, outputs_of(a.element), dtype)
         if epilogue.form != NO_EPILOGUE.form:
             _check_epilogue(epilogue, a, out)
         super().__init__(out.device)
@@ -370,13 +392,15 @@ class Matmul(Operation):
             a, b, m, n = b.transposed, a.transposed, n, m
         self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
         rows = out.transposed if is_column_major else out
-        self._rows = rows.in_stored_rows() or rows.padded()
-        self._is_staged = rows.in_stored_rows() is None
+        self._out = Operand.of_output(rows)
         # The kernel reads the addend as it stores the output.
         self._addend = None
         if c is not None:
             self._addend = Operand.of_rows(c.transposed if is_column_major else c)
         self._copies_bias = epilogue.bias is not None and not epilogue.bias.is_packed
+        operands = (self._a, self._b, self._out, self._addend)
+        has_staged = any(operand is not None and operand.is_staged for operand in operands)
+        self._needs_staging = has_staged or self._copies_bias
         self._epilogue = epilogue.compiled_for(
             BiasSide.ROWS if orientation.swap_ab else BiasSide.COLUMNS
         )
@@ -394,21 +418,10 @@ class Matmul(Operation):
         )
 
     @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        return super().is_bindable and not self._needs_staging
-
-    @property
     def staged_operands(self) -> tuple[str, ...]:
         """Those of a and b that TMA cannot read where they are."""
         a, b = (self._b, self._a) if self._orientation.swap_ab else (self._a, self._b)
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
-
-    @property
-    def _needs_staging(self) -> bool:
-        operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
-        has_staged = any(operand.is_staged for operand in operands)
-        return has_staged or self._is_staged or self._copies_bias
 
     def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
         """See `Operation`; addresses are those of a, b, the epilogue's arrays and out."""
@@ -420,11 +433,7 @@ class Matmul(Operation):
         return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
 
     def overlaps(self, addresses: Sequence[int]) -> bool:
-        """Whether the output overlaps what is read, unless it is the addend itself.
-
-        Args:
-            addresses: As for `bind`.
-        """
+        """Whether the output overlaps what is read, unless it is the addend itself."""
         *starts, out = addresses
         end = out + self._out_span
         for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):
@@ -442,68 +451,31 @@ class Matmul(Operation):
         epilogue: EpilogueArguments[ArrayView] = NO_EPILOGUE,
         factors: tuple[float, ...] = _NO_FACTORS,
     ) -> None:
-        """Multiply."""
         if out.is_empty:
             return
         handle = self.ordered((a, b, out, *epilogue.arrays), stream)
-        if self._orientation.swap_ab:
+        orientation = self._orientation
+        if orientation.swap_ab:
             a, b = b, a
-        if not self._needs_staging:
-            self._start(a, b, out, epilogue, factors, handle)
-            return
-        self._run_staged(a, b, out, epilogue, factors, handle)
-
-    def _run_staged(
-        self,
-        a: ArrayView,
-        b: ArrayView,
-        out: ArrayView,
-        epilogue: EpilogueArguments[ArrayView],
-        factors: tuple[float, ...],
-        stream: int,
-    ) -> None:
-        """Launch on staging copies of what TMA cannot reach; a and b are the kernel's."""
-        swap_ab = self._orientation.swap_ab
-        if self._a.is_staged:
-            a = staged_operand(self._a, a, stream, transposes=swap_ab)
-        if self._b.is_staged:
-            b = staged_operand(self._b, b, stream, transposes=swap_ab)
-        if epilogue.c is not None and self._addend is not None and self._addend.is_staged:
-            transposes = self._orientation.is_column_major
-            c = staged_operand(self._addend, epilogue.c, stream, transposes=transposes)
-            epilogue = epilogue._replace(c=c)
-        with in_order(out.framework, out.device, stream):
-            if epilogue.bias is not None and self._copies_bias:
-                bias = _arrays.view(contiguous_copy(epilogue.bias))
-                epilogue = epilogue._replace(bias=bias)
-            if not self._is_staged:
-                self._start(a, b, out, epilogue, factors, stream)
-                return
-            staged = empty_rows(out, self._rows.shape, out.element)
-            self._start(a, b, _arrays.view(staged), epilogue, factors, stream)
-            owner: Any = out.owner
-            owner[...] = staged.reshape(out.shape)
-
-    def _start(
-        self,
-        a: ArrayView,
-        b: ArrayView,
-        out: ArrayView,
-        epilogue: EpilogueArguments[ArrayView],
-        factors: tuple[float, ...],
-        stream: int,
-    ) -> None:
-        """Launch on what TMA can reach; a and b are the kernel's."""
-        launch = self.prepared(lambda: self._prepare(a, b, out, epilogue))
-        given = [view.address for view in epilogue.arrays]
-        pointers = self._pointers(a.address, b.address, out.address, given, factors)
-        launch.launch_at(pointers, stream)
+        a = reached_operand(self._a, a, handle, transposes=orientation.swap_ab)
+        b = reached_operand(self._b, b, handle, transposes=orientation.swap_ab)
+        c, bias = epilogue.c, epilogue.bias
+        if c is not None and self._addend is not None:
+            c = reached_operand(self._addend, c, handle, transposes=orientation.is_column_major)
+        if bias is not None and self._copies_bias:
+            bias = contiguous_copy(bias, handle)
+        epilogue = epilogue._replace(c=c, bias=bias)
+        with reached_output(self._out, out, handle) as target:
+            launch = self.prepared(lambda: self._prepare(a, b, target, epilogue))
+            given = [view.address for view in epilogue.arrays]
+            pointers = self._pointers(a.address, b.address, target.address, given, factors)
+            launch.launch_at(pointers, handle)
 
     def _pointers(
         self, a: int, b: int, out: int, given: Sequence[int], factors: tuple[float, ...]
     ) -> Sequence[int]:
         """Return the kernel's first parameters; a and b are the kernel's."""
-        pointers = GemmPointers(a, b, out)
+        pointers = GemmMatrices(a, b, out)
         if self._epilogue is None:
             return pointers
         return *pointers, *self._arguments.pointers(out, given, *factors)
@@ -520,9 +492,8 @@ class Matmul(Operation):
         return overridden(default_config(self.problem, occupancy, self._fits, depth))
 
     def _fits(self, config: TileConfig) -> bool:
-        """Whether the kernel has room for the epilogue."""
         epilogue = self._epilogue
-        return epilogue is None or epilogue.fits(config, self._rows.element.itemsize)
+        return epilogue is None or epilogue.fits(config, self._out.rows.element.itemsize)
 
     def _prepare(
         self,
@@ -537,7 +508,7 @@ class Matmul(Operation):
         config = self.config_on(None if backend.device is None else backend.limits.name, occupancy)
         transposed = (self._a.transposed, self._b.transposed)
         tiles = gemm_tiles(
-            *(self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out)),
+            *(self._a.rows.over(a), self._b.rows.over(b), self._out.rows.over(out)),
             *(config, *transposed),
         )
         types = [tile.cuda_type for tile in tiles]
@@ -566,18 +537,7 @@ class Matmul(Operation):
                 batches=batches,
             )
         clusters = batches * config.clusters(m, n)
-        active = occupancy.max_active_clusters(config.cluster_size)
-        # With split-K nothing can be loaded for another tile while partial sums are in the stages.
-        resident = clusters if config.split_k > 1 else min(clusters, active)
-        launch = kernel.prepare(
-            resident * config.cluster_size,
-            config.threads,
-            arguments,
-            cluster=config.cluster_size if config.cluster_size > 1 else None,
-            pdl=config.starts_early(clusters, active),
-        )
-        launch.release()
-        return launch
+        return prepared_persistent(kernel, arguments, config, clusters, occupancy)
 
 
 def _with_fewer_dimensions(
@@ -606,6 +566,6 @@ def _need_no_staging(rows: Layout | None, target: Layout | None) -> bool:
 
 def _operand(matrix: Layout, *, k_is_last: bool) -> Operand:
     """Return how the tensor cores read it: in any layout, or in rows along K."""
-    if takes_any_layout(matrix.element):
+    if _takes_any_layout(matrix.element):
         return Operand.of(matrix)
     return Operand.of_k_rows(matrix, k_is_last=k_is_last)

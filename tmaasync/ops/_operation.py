@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
-from tmaasync.ops._call_cache import Binding, forget
+from tmaasync.ops._allocation import Output
+from tmaasync.ops._call_cache import Binding, CallCache, forget
 
 __all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_configs"]
 
@@ -26,15 +27,15 @@ class Operation:
     """
 
     def __init__(self, device: int | None) -> None:
-        """Nothing is compiled or encoded before the first ``run``."""
         self.backend = backend_of(device)
         self._lock = threading.Lock()
         self._launch: Launch | None = None
+        self._needs_staging = False
 
     @property
     def is_bindable(self) -> bool:
         """Whether a call is launches on the arrays as they are, and was made before."""
-        return self._launch is not None
+        return self._launch is not None and not self._needs_staging
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launch, and its addresses, on arrays like those of the last ``run``.
@@ -49,7 +50,6 @@ class Operation:
         raise NotImplementedError
 
     def prepared(self, prepare: Callable[[], Launch]) -> Launch:
-        """Return the launch, prepared if this is the first call."""
         with self._lock:
             if self._launch is None:
                 self._launch = prepare()
@@ -61,6 +61,20 @@ class Operation:
         handle = self.backend.stream([view.framework for view in each], stream)
         wait_for_producers(each, handle)
         return handle
+
+    def remember_in(
+        self,
+        cache: CallCache,
+        arrays: Sequence[object],
+        option: object,
+        operands: Iterable[ArrayView],
+        output: Output,
+    ) -> None:
+        """Have calls on such arrays found, where they are launches on the arrays as they are."""
+        if self.is_bindable:
+            frameworks = [view.framework for view in (*operands, output.view)]
+            device, new_arrays = output.view.device, output.new_arrays
+            cache.remember(arrays, option, self, frameworks, device, new_arrays=new_arrays)
 
 
 # --- several launches -------------------------------------------------------------------------
@@ -98,14 +112,7 @@ def shipped_kernel(
     constants: Mapping[str, bool | int],
     name: str | None = None,
 ) -> Kernel:
-    """Return the one `Kernel` of a shipped source for these types and constants.
-
-    Args:
-        source: The file.
-        types: What the source calls the types of tiles.
-        constants: Its macros.
-        name: Of the function, where the source has several.
-    """
+    """Return the one `Kernel` of a shipped source, or of its function, for these macros."""
     return _kernel(source, name, tuple(types.items()), tuple(constants.items()))
 
 

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from tmaasync.kernel import BoundCall, Kernel, Launch
 from tmaasync.ops._allocation import address_of, empty
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
-from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
+from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import Operation, overridden, shipped_kernel
 from tmaasync.ops._sequence_lengths import Limits, Sums
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
@@ -80,8 +80,8 @@ def ragged_store(
     array([ 0., 12., 16.], dtype=float32)
     """
     if out is not None and not check:
-        call = _Call.of("ragged_store", out, padded, lengths, cu_seqlens, None)
-        if call is not None and call.was_made_again(stream):
+        option = ("ragged_store", None)
+        if _was_made_again((out, padded), option, lengths, cu_seqlens, stream):
             return out
     view = _arrays.view(padded, argument="padded")
     _check_rank("padded", view, 3)
@@ -147,8 +147,8 @@ def ragged_load(
            [1., 1.]], dtype=float32)
     """
     if out is not None and not check:
-        call = _Call.of("ragged_load", packed, out, lengths, cu_seqlens, max_length)
-        if call is not None and call.was_made_again(stream):
+        option = ("ragged_load", max_length)
+        if _was_made_again((packed, out), option, lengths, cu_seqlens, stream):
             return out
     asked = max_length
     view = _arrays.view(packed, argument="packed")
@@ -189,55 +189,35 @@ def _run(
     frameworks = operation.run(packed, padded, sums, stream)
     if sums.is_on_device and not sums.is_direct:
         return
-    call = _Call(
-        (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else [])),
-        (entry, max_length),
-    )
-    _CALLS.remember(call.arrays, call.option, operation, frameworks, packed.device)
+    arrays = (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else []))
+    _CALLS.remember(arrays, (entry, max_length), operation, frameworks, packed.device)
 
 
-class _Call(NamedTuple):
-    """A call as the cache finds it: running sums on the device, or anything in host memory."""
+def _was_made_again(
+    arrays: tuple[Any, Any],
+    option: tuple[str, object],
+    lengths: object,
+    cu_seqlens: object,
+    stream: object,
+) -> bool:
+    """Make a call like an earlier one, if there was one; what is wrong is for the first call.
 
-    arrays: tuple[Any, ...]
-    option: tuple[object, ...]
-    numbers: tuple[Hashable, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        entry: str,
-        packed: object,
-        padded: object,
-        lengths: object,
-        cu_seqlens: object,
-        max_length: object,
-    ) -> _Call | None:
-        """Return None if no call like it is remembered; what is wrong is for the first call."""
-        is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
-        if not is_plain or (lengths is None) == (cu_seqlens is None):
-            return None
-        name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
-        if type(values) in _HOST_TYPES:
-            array = on_host(values, name)
-            if array.dtype.kind not in "iu":
-                return None
-            numbers = (name, array.dtype, array.shape, array.tobytes())
-            return cls((packed, padded), (entry, max_length), numbers)
-        if name == "lengths":
-            return None
-        return cls((packed, padded, values), (entry, max_length))
-
-    def was_made_again(self, stream: object) -> bool:
-        """Make the call like an earlier one; return whether there was one.
-
-        Raises:
-            ArgumentError: Lengths in host memory are no batch for these arrays.
-        """
-        if len(self.arrays) > 2 and stream is not None:
-            # On a stream of the caller's choice CuPy orders the sums after the work that made them.
-            return False
-        return _CALLS.run(self.arrays, self.option, stream, self.numbers) is not None
+    It is found by running sums on the device, or by anything in host memory.
+    """
+    _, max_length = option
+    is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
+    if not is_plain or (lengths is None) == (cu_seqlens is None):
+        return False
+    name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
+    if type(values) in _HOST_TYPES:
+        array = on_host(values, name)
+        numbers = (name, array.dtype, array.shape, array.tobytes())
+        is_integer = array.dtype.kind in "iu"
+        return is_integer and _CALLS.run(arrays, option, stream, numbers) is not None
+    if name == "lengths" or stream is not None:
+        # On a stream of the caller's choice CuPy orders the sums after the work that made them.
+        return False
+    return _CALLS.run((*arrays, values), option, stream) is not None
 
 
 _HOST_TYPES = (list, tuple, np.ndarray)
@@ -273,19 +253,13 @@ def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> N
                 f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass such an array, or "
                 "none to get one."
             )
-    if _arrays.may_overlap(out, given):
-        raise ArgumentError(
-            f"out overlaps the other array (at {out.address:#x} and {given.address:#x}); the order "
-            "of tiles is not defined. Pass an array of its own."
-        )
+    refuse_overlap("out", out, {"the other array": given})
 
 
 # --- the operation ----------------------------------------------------------------------------
 
 
 class RaggedArguments(NamedTuple):
-    """The parameters of ragged.cu."""
-
     packed: RaggedTensorMap
     padded: TMATensorTile
     cu_seqlens: ArrayView
@@ -353,11 +327,7 @@ class RaggedCopy(Operation):
         return RaggedPointers(packed - self._below_bytes, padded, cu_seqlens)
 
     def _checked_sums(self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes) -> Sums:
-        """Return lengths in host memory, checked where they differ from the last ones.
-
-        Raises:
-            ArgumentError: They are no batch for these arrays.
-        """
+        """Return lengths in host memory, checked where they differ from the last ones."""
         key = (name, dtype, shape, data)
         last = self._checked
         if last is not None and last[0] == key:
@@ -409,23 +379,22 @@ class RaggedCopy(Operation):
         return launch
 
 
+@dataclass(frozen=True, slots=True)
 class _LaunchWithUpload:
     """A launch with running sums that are uploaded in the order of its stream."""
 
-    def __init__(self, operation: RaggedCopy, launch: Launch, sums: Sums) -> None:
-        self._operation = operation
-        self._launch = launch
-        self._sums = sums
+    operation: RaggedCopy
+    launch: Launch
+    sums: Sums
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        """See `Launch`."""
-        array = self._operation.on_device(self._sums, stream)
-        self._launch.launch_at((*addresses[:-1], address_of(array)), stream)
+        array = self.operation.on_device(self.sums, stream)
+        self.launch.launch_at((*addresses[:-1], address_of(array)), stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
         """See `Launch`; the call keeps the running sums alive."""
-        array = self._operation.on_device(self._sums, stream)
-        call = self._launch.bind((*addresses[:-1], address_of(array)), stream)
+        array = self.operation.on_device(self.sums, stream)
+        call = self.launch.bind((*addresses[:-1], address_of(array)), stream)
         return functools.partial(_call_with, call, array)
 
 
@@ -455,14 +424,7 @@ def ragged_tiles(
     pipeline: CopyPipeline,
     names: tuple[str, str] = ("packed", "padded"),
 ) -> tuple[RaggedTensorMap, TMATensorTile]:
-    """Return the map and the tile that the kernel takes.
-
-    Args:
-        packed: (total_rows, ...).
-        padded: (batch, max_length, ...), with the same rows.
-        pipeline: Whose tiles they are.
-        names: What to call the two in an error.
-    """
+    """Return the map and the tile that the kernel takes, of arrays of these names in errors."""
     packed, padded = _in_words(packed, padded, names)
     left = pipeline.tile_bytes // _WORD.itemsize
     # In steps of two, so that a new max_length does not need a new kernel.
@@ -566,9 +528,7 @@ def _named(name: str) -> Iterator[None]:
 # --- the kernel -------------------------------------------------------------------------------
 
 
-@functools.cache
 def ragged_kernel(entry: str, packed_type: str, padded_type: str, pipeline: CopyPipeline) -> Kernel:
-    """Return the kernel of a direction for types of map and tile."""
     return shipped_kernel(
         "ragged.cu",
         {"Packed": packed_type, "Padded": padded_type},

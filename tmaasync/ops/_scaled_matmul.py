@@ -8,33 +8,33 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._elements import Element, element
 from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
 from tmaasync.kernel import Launch
-from tmaasync.ops._allocation import (
-    allocator_of_all,
-    empty_rows,
-    in_order,
-    rows_allocator,
-    staged_operand,
-)
+from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import SCALE_BLOCK, SCALES_PER_LOAD, Occupancy
 from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import (
     ScaledArguments,
-    ScaledPointers,
+    ScaledMatrices,
+    prepared_persistent,
     scaled_gemm_kernel,
     scaled_gemm_tiles,
 )
-from tmaasync.ops._layouts import Layout, Operand, is_apart, refuse_overlap
+from tmaasync.ops._layouts import (
+    Layout,
+    Operand,
+    check_output,
+    check_type,
+    is_apart,
+    refuse_overlap,
+)
 from tmaasync.ops._operation import Operation, overridden
 
 __all__ = ["ScaledMatmul", "scaled_matmul"]
 
 _OPERANDS = ("float8_e4m3fn", "float8_e5m2")
 _OUTPUTS = ("bfloat16", "float16", "float32")
-_DEFAULT_OUTPUT = "bfloat16"
 _CALLS = CallCache()
 
 
@@ -98,29 +98,25 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     if done is not None:
         return done[4]
     operands = Operands.of(a, b, scale_a, scale_b, (a_dtype, b_dtype))
-    if is_new:
-        out = _new_output(operands, _DEFAULT_OUTPUT if dtype is None else dtype)
-    target = _arrays.view(out, argument="out")
-    _check_output(target, operands, None if dtype is None else element(dtype))
-    layout = Layout.of(target)._replace(owns_padding=is_new)
+    left, shape = operands.a, (operands.a.shape[0], operands.b.shape[1])
+    output = Output.of(out, left, shape, _OUTPUTS, "bfloat16" if dtype is None else dtype)
+    check_output(output.view, shape, left.device, _OUTPUTS, dtype)
+    refuse_overlap("out", output.view, operands.named)
     operation = _CALLS.operation(
-        ScaledMatmul, *map(Layout.of, operands), layout, column_scales=operands.column_scales
+        ScaledMatmul,
+        *map(Layout.of, operands),
+        output.layout,
+        column_scales=operands.column_scales,
     )
-    operation.run(operands, target, stream)
-    if operation.is_bindable:
-        frameworks = [view.framework for view in (*operands, target)]
-        allocators = iter([rows_allocator(operands.a, target)])
-        new_arrays = allocator_of_all(allocators) if is_new else None
-        _CALLS.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
-    return out
+    operation.run(operands, output.view, stream)
+    operation.remember_in(_CALLS, arrays, option, operands, output)
+    return output.array
 
 
 # --- what the arrays must be ------------------------------------------------------------------
 
 
 class Operands(NamedTuple):
-    """The matrices and their scales, checked."""
-
     a: ArrayView
     b: ArrayView
     scale_a: ArrayView
@@ -146,17 +142,10 @@ class Operands(NamedTuple):
 
     @property
     def named(self) -> dict[str, ArrayView]:
-        """The views by the names of their arguments."""
         return self._asdict()
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of the output."""
-        return self.a.shape[0], self.b.shape[1]
-
-    @property
     def k_blocks(self) -> int:
-        """Scales along K."""
         return -(-self.a.shape[1] // SCALE_BLOCK)
 
     @property
@@ -182,12 +171,10 @@ def _rank_violations(operands: Operands) -> Iterator[Violation]:
 
 def _check_types(operands: Operands) -> None:
     for name in ("a", "b"):
-        held = operands.named[name].element
-        if held.name not in _OPERANDS:
-            raise ArrayTypeError(
-                f"{name} holds {held}; the kernel multiplies {' and '.join(_OPERANDS)}. Convert it "
-                f'with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn".'
-            )
+        remedy = (
+            f'Convert it with astype; of bytes that hold one, pass {name}_dtype="float8_e4m3fn"'
+        )
+        check_type(name, operands.named[name].element, _OPERANDS, remedy)
     for name in ("scale_a", "scale_b"):
         held = operands.named[name].element
         if held.name != "float32":
@@ -214,36 +201,6 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
         yield Violation("scale_b.shape", operands.scale_b.shape, rule, remedy)
 
 
-def _new_output(operands: Operands, dtype: object) -> Any:
-    """Return an uninitialised output whose rows TMA can store."""
-    held = element(dtype)
-    if held.name not in _OUTPUTS:
-        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
-    return empty_rows(operands.a, operands.shape, held)
-
-
-def _check_output(out: ArrayView, operands: Operands, wanted: Element | None) -> None:
-    """Check that the output is one for these operands.
-
-    Raises:
-        ArgumentError: It cannot be written, has another shape or device, or overlaps an operand.
-        ArrayTypeError: It has another type.
-    """
-    _arrays.require_writable(out, "out")
-    if out.shape != operands.shape or out.device != operands.a.device:
-        raise ArgumentError(
-            f"out has shape {out.shape} on device {out.device}; the product has shape "
-            f"{operands.shape} on device {operands.a.device}. Pass such an array, or none to get "
-            "one."
-        )
-    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
-        raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
-            "Leave out dtype= or out=."
-        )
-    refuse_overlap("out", out, operands.named)
-
-
 # --- the operation ----------------------------------------------------------------------------
 
 # Which of the operands the kernel takes transposed: b as [N, K], the scales of a as [K / 128, M].
@@ -251,8 +208,6 @@ _TRANSPOSES = (False, True, True, False)
 
 
 class ScaledMatmul(Operation):
-    """A block-scaled GEMM."""
-
     def __init__(
         self,
         a: Layout,
@@ -263,7 +218,6 @@ class ScaledMatmul(Operation):
         *,
         column_scales: bool,
     ) -> None:
-        """Decide how the kernel reads and writes arrays of these layouts."""
         super().__init__(out.device)
         self._operands = (
             Operand.of_rows(a),
@@ -273,49 +227,33 @@ class ScaledMatmul(Operation):
         )
         self._column_scales = column_scales
         self._k = a.shape[1]
-        self._rows = out.in_stored_rows() or out.padded()
-        self._is_staged = out.in_stored_rows() is None
+        self._out = Operand.of_output(out)
+        self._needs_staging = any(one.is_staged for one in (*self._operands, self._out))
         self._spans = tuple(layout.span_bytes for layout in (a, b, scale_a, scale_b, out))
 
-    @property
-    def is_bindable(self) -> bool:
-        """See `Operation`."""
-        needs_staging = self._is_staged or any(operand.is_staged for operand in self._operands)
-        return super().is_bindable and not needs_staging
-
     def run(self, operands: Operands, out: ArrayView, stream: object) -> None:
-        """Multiply."""
-        owner: Any = out.owner
         if out.is_empty:
             return
         handle = self.ordered((*operands, out), stream)
-        with in_order(out.framework, out.device, handle):
-            if self._k == 0:
+        if self._k == 0:
+            owner: Any = out.owner
+            with in_order(out.framework, out.device, handle):
                 owner[...] = 0
-                return
-            staged = empty_rows(out, self._rows.shape, out.element) if self._is_staged else None
-            target = out if staged is None else _arrays.view(staged)
-            reached = [
-                operand.rows.over(
-                    staged_operand(operand, view, handle, transposes=transposes)
-                    if operand.is_staged
-                    else view
-                )
-                for operand, view, transposes in zip(
-                    self._operands, operands, _TRANSPOSES, strict=True
-                )
-            ]
-            views = (*reached, self._rows.over(target))
+            return
+        reached = [
+            operand.rows.over(reached_operand(operand, view, handle, transposes=transposes))
+            for operand, view, transposes in zip(self._operands, operands, _TRANSPOSES, strict=True)
+        ]
+        with reached_output(self._out, out, handle) as target:
+            views = (*reached, self._out.rows.over(target))
             launch = self.prepared(lambda: self._prepare(*views))
-            launch.launch_at(ScaledPointers(*(view.address for view in views)), handle)
-            if staged is not None:
-                owner[...] = staged
+            launch.launch_at(ScaledMatrices(*(view.address for view in views)), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """See `Operation`; addresses are those of the operands and out."""
         if self._launch is None or not is_apart(-1, addresses, self._spans):
             return None
-        return self._launch, ScaledPointers(*addresses)
+        return self._launch, ScaledMatrices(*addresses)
 
     def _prepare(
         self, a: ArrayView, b: ArrayView, scale_a: ArrayView, scale_b: ArrayView, c: ArrayView
@@ -330,17 +268,8 @@ class ScaledMatmul(Operation):
         tiles = scaled_gemm_tiles(operands, c, config, b_scales_transposed=transposed)
         types = [tile.cuda_type for tile in tiles]
         kernel = scaled_gemm_kernel(types, transposed, config)
-        clusters = config.clusters(m, n)
-        active = occupancy.max_active_clusters(config.cluster_size)
-        launch = kernel.prepare(
-            min(clusters, active) * config.cluster,
-            config.threads,
-            ScaledArguments(*tiles, m=m, n=n, k=self._k),
-            cluster=config.cluster if config.cluster > 1 else None,
-            pdl=config.starts_early(clusters, active),
-        )
-        launch.release()
-        return launch
+        arguments = ScaledArguments(*tiles, m=m, n=n, k=self._k)
+        return prepared_persistent(kernel, arguments, config, config.clusters(m, n), occupancy)
 
 
 def _either_way(matrix: Layout) -> Operand:

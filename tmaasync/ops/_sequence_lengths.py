@@ -12,7 +12,7 @@ from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_sums, one_of
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import in_order
 
-__all__ = ["Limits", "Sums"]
+__all__ = ["Limits", "Sums", "is_int32_in_place"]
 
 
 _USUAL_NAMES = BatchNames()
@@ -46,19 +46,7 @@ class Sums(NamedTuple):
         check: bool,
         names: BatchNames = _USUAL_NAMES,
     ) -> Sums:
-        """Check what the caller gave, as far as that needs no wait unless ``check``.
-
-        Args:
-            lengths: Rows of each sequence, or None.
-            cu_seqlens: Their running sums, or None.
-            device: That of the arrays.
-            limits: What the arrays allow.
-            check: Whether to read lengths on a device, too.
-            names: Of the caller's arguments, for error messages.
-
-        Raises:
-            ArgumentError: Both or neither are given, or they describe no such batch.
-        """
+        """Check what the caller gave, as far as that needs no wait unless ``check``."""
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
         view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=argument)
@@ -77,10 +65,7 @@ class Sums(NamedTuple):
     @property
     def is_direct(self) -> bool:
         """Whether the kernel can read the caller's array."""
-        if not self.is_on_device or self.name != "cu_seqlens":
-            return False
-        view = _arrays.view(self.values)
-        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+        return self.is_on_device and self.name == "cu_seqlens" and is_int32_in_place(self.values)
 
     def known(self, fact: str, argument: str, what: str) -> int:
         """Return the total or the longest, if that needs no wait for a device."""
@@ -109,8 +94,13 @@ class Sums(NamedTuple):
             return sums
 
 
+def is_int32_in_place(values: Any) -> bool:
+    """Whether a kernel can read an array of sums as it is."""
+    view = _arrays.view(values)
+    return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+
+
 def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:
-    """Check all but the values."""
     found = []
     if view.device != device:
         place = "the host" if device is None else f"cuda:{device}"

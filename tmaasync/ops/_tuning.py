@@ -42,11 +42,6 @@ class Request(NamedTuple):
     layout: str = "nt"
 
     def check(self) -> None:
-        """Check the request.
-
-        Raises:
-            ArgumentError: A side is not positive, or type or layout are unknown.
-        """
         for name, side in (("M", self.m), ("N", self.n), ("K", self.k)):
             if side < 1:
                 raise ArgumentError(f"{name} is {side}; it must be 1 or more. Pass M N K.")
@@ -148,12 +143,7 @@ class DeviceGemm:
     """A GEMM of normally distributed numbers on CuPy's current device."""
 
     def __init__(self, request: Request) -> None:
-        """Make the matrices; `problem` and `default` say what is to be tuned.
-
-        Raises:
-            ArgumentError: The request is no GEMM.
-            BackendError: There is no GPU that has TMA.
-        """
+        """Make the matrices; `problem` and `default` say what is to be tuned."""
         request.check()
         import cupy
 
@@ -174,7 +164,6 @@ class DeviceGemm:
         self._expected: Any = None
 
     def prepare(self, config: TileConfig) -> Callable[[], object]:
-        """See `Gemm`."""
         operation = Matmul(*self._layouts)
         a, b, c = self._views
         owner: Any = c.owner
@@ -188,7 +177,6 @@ class DeviceGemm:
         return launch.bind(pointers, operation.backend.stream(("cupy",)))
 
     def error(self) -> float:
-        """See `Gemm`."""
         owner: Any = self._views[2].owner
         got = owner.astype(self._cupy.float32)
         if self._expected is None:
@@ -197,7 +185,6 @@ class DeviceGemm:
         return float(norm(got - self._expected) / norm(self._expected))
 
     def microseconds(self, run: Callable[[], object], calls: int) -> float:
-        """See `Gemm`."""
         return device_microseconds(run, calls)
 
 

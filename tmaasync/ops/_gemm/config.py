@@ -70,7 +70,6 @@ class Occupancy:
 
     @classmethod
     def of(cls, backend: Backend) -> Occupancy:
-        """Return that of arrays on this back end."""
         return cls(backend.limits.sms, backend.max_active_clusters)
 
     @classmethod
@@ -84,7 +83,6 @@ class Occupancy:
         return cls(sms, max_active_clusters)
 
     def max_active_clusters(self, size: int) -> int:
-        """Return how many clusters of so many CTAs run at once."""
         return self.sms if size == 1 else self.clusters_of(size)
 
 
@@ -147,12 +145,10 @@ class TileConfig:
 
     @property
     def block_m(self) -> int:
-        """Rows of a CTA tile."""
         return self.rows if self.ping_pong else self.rows * self.consumers
 
     @property
     def cluster_rows(self) -> int:
-        """Rows of the tiles of a cluster."""
         return self.block_m * self.b_multicast
 
     @property
@@ -167,7 +163,6 @@ class TileConfig:
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster."""
         return self.cluster * self.split_k
 
     @property
@@ -201,7 +196,6 @@ class TileConfig:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of one stage."""
         return (self.block_m + self.block_n) * BLOCK_K_BYTES
 
     @property
@@ -211,7 +205,6 @@ class TileConfig:
 
     @property
     def holds_partials(self) -> bool:
-        """Whether the stages hold `partials_bytes`."""
         return self.partials_bytes <= self.stages * self.stage_bytes
 
     def holds_addend(self, itemsize: int) -> bool:
@@ -246,7 +239,6 @@ class TileConfig:
 
     @property
     def constants(self) -> dict[str, int]:
-        """Constants of the kernels."""
         return {
             "CONSUMERS": self.consumers,
             "ROWS": self.rows,
@@ -270,7 +262,6 @@ class TileConfig:
         return not is_bound_by_memory or not active_clusters // 2 < clusters <= active_clusters
 
     def clusters(self, m: int, n: int) -> int:
-        """Return how many clusters cover the output."""
         return -(-m // self.cluster_rows) * -(-n // (self.block_n * self.a_multicast))
 
 
@@ -292,7 +283,6 @@ class ScaledTileConfig(TileConfig):
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of operands, scales and barriers of a stage."""
         operands = (self.block_m + self.block_n) * SCALE_BLOCK
         scales = sum(
             -(-count * _SCALE_BYTES // _SCALED_ALIGNMENT) * _SCALED_ALIGNMENT

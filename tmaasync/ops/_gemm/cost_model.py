@@ -9,9 +9,9 @@ import functools
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from tmaasync._elements import element
 from tmaasync.ops._gemm.config import (
@@ -127,23 +127,11 @@ class Coefficients:
         """Return what a file says; each section has the entries of its class and no others."""
         sections = tomllib.loads(path.read_text())
         return cls(
-            *(
-                _SECTIONS[field.name](
-                    **{name: _value(entry) for name, entry in sections[field.name].items()}
-                )
-                for field in fields(cls)
-            )
+            **{
+                name: section(**{key: _value(entry) for key, entry in sections[name].items()})
+                for name, section in get_type_hints(cls).items()
+            }
         )
-
-
-_SECTIONS: dict[str, Callable[..., Any]] = {
-    "gemm": GemmCoefficients,
-    "split_k": SplitKCoefficients,
-    "epilogue": EpilogueCoefficients,
-    "scaled": ScaledCoefficients,
-    "conv2d": Conv2dCoefficients,
-    "multicast": MulticastCoefficients,
-}
 
 
 def _value(entry: Mapping[str, Any]) -> Any:
@@ -160,7 +148,6 @@ COEFFICIENTS = Path(__file__).with_name("h200.toml")
 
 @functools.cache
 def coefficients() -> Coefficients:
-    """Return the numbers of the cost models, read when the first is asked for."""
     return Coefficients.read(COEFFICIENTS)
 
 
@@ -188,17 +175,14 @@ class Problem(NamedTuple):
 
     @property
     def a_is_k_major(self) -> bool:
-        """Whether K is contiguous in A."""
         return self.layout[0] == "n"
 
     @property
     def b_is_k_major(self) -> bool:
-        """Whether K is contiguous in B."""
         return self.layout[1] == "t"
 
     @property
     def k_blocks(self) -> int:
-        """Stages' worth of K."""
         itemsize = element(self.operands.split("/")[0]).itemsize
         return -(-self.k * itemsize // BLOCK_K_BYTES)
 
@@ -216,11 +200,7 @@ def default_config(
 ) -> TileConfig:
     """Return the cost models' choice for gemm.cu; K is split where that is faster.
 
-    Args:
-        problem: What is computed.
-        occupancy: Of the device.
-        fits: Of which tile configs it is the best.
-        epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
+    Takes the arguments of `choose_config`.
     """
     if problem.m_major:
         whole = choose_skinny_config(problem, occupancy, fits)
@@ -255,6 +235,7 @@ CONSUMER_LAYOUTS = (
 SKINNY_WIDTHS = (8, 16, 32, 64)
 """How wide the tiles of a skinny GEMM may be."""
 
+_NARROWEST = 2  # of the tiles of a skinny GEMM: with one consumer and with two
 _LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
 _WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
 _GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
@@ -264,26 +245,26 @@ _USUAL_ROWS = 64
 _MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
 
 
-def _legal_widths(widest: int, *, b_is_k_major: bool) -> range:
+def _legal_widths(widest: int, problem: Problem) -> range:
     """Return the columns that a tile can have; where N is contiguous in B, whole lines of 64."""
-    step = _WIDTH_STEP if b_is_k_major else _LINE_COLUMNS
+    step = _WIDTH_STEP if problem.b_is_k_major else _LINE_COLUMNS
     return range(step, widest + 1, step)
 
 
-def _can_multicast_b(block_n: int, *, b_is_k_major: bool) -> bool:
+def _can_multicast_b(config: TileConfig, problem: Problem) -> bool:
     """Whether two CTAs can each load half of the columns: whole boxes of B for each."""
-    return block_n % (_WIDTH_STEP if b_is_k_major else 2 * _LINE_COLUMNS) == 0
+    return config.block_n % (_WIDTH_STEP if problem.b_is_k_major else 2 * _LINE_COLUMNS) == 0
 
 
-def _can_multicast_a(block_m: int, *, a_is_k_major: bool) -> bool:
+def _can_multicast_a(config: TileConfig, problem: Problem) -> bool:
     """Whether two CTAs can each load half of the rows: whole boxes of A for each."""
-    return a_is_k_major or block_m % (2 * _LINE_COLUMNS) == 0
+    return problem.a_is_k_major or config.block_m % (2 * _LINE_COLUMNS) == 0
 
 
-def _tiles(m: int, *, b_is_k_major: bool) -> Iterator[TileConfig]:
+def _tiles(problem: Problem) -> Iterator[TileConfig]:
     """Yield all that the kernel has for so many rows of output, the usual ones first."""
-    for form in CONSUMER_LAYOUTS if m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
-        for width in _legal_widths(form.widest, b_is_k_major=b_is_k_major):
+    for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
+        for width in _legal_widths(form.widest, problem):
             yield TileConfig(
                 *(form.consumers, width, 1, _GROUP_TILES, form.rows), ping_pong=form.ping_pong
             )
@@ -302,7 +283,7 @@ def paired_along_n(config: TileConfig) -> TileConfig:
 def _gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
     """Whether multicasting A shares the longer side of the tiles, and can be done."""
     is_tall = config.block_m > config.block_n and not config.ping_pong
-    return is_tall and _can_multicast_a(config.block_m, a_is_k_major=problem.a_is_k_major)
+    return is_tall and _can_multicast_a(config, problem)
 
 
 def _is_usual(config: TileConfig) -> bool:
@@ -351,8 +332,7 @@ def choose_config(
         active = occupancy.max_active_clusters(pair.cluster_size)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(waves) * active:
             return pair
-    shares = waves > numbers.waves_to_share_b
-    shares = shares and _can_multicast_b(best.block_n, b_is_k_major=problem.b_is_k_major)
+    shares = waves > numbers.waves_to_share_b and _can_multicast_b(best, problem)
     pair = paired_along_m(best)
     return pair if shares and fits(pair) else best
 
@@ -376,14 +356,11 @@ def ranked_configs(
         even = count * m * n * k / occupancy.sms
         return max(alone, _power_limited_time(config, k, waves, even, epilogue_depth))
 
-    k_major = problem.b_is_k_major
-    alone = list(_tiles(m, b_is_k_major=k_major))
+    alone = list(_tiles(problem))
     if on_lines or count > 1:
         return sorted(alone, key=time)
     along_n = [paired_along_n(one) for one in alone if _gains_side_by_side(one, problem)]
-    along_m = [
-        paired_along_m(one) for one in alone if _can_multicast_b(one.block_n, b_is_k_major=k_major)
-    ]
+    along_m = [paired_along_m(one) for one in alone if _can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
 
 
@@ -433,7 +410,6 @@ def _exposed_stores(config: TileConfig, waves: int) -> int:
 
 
 def loads_per_multiply_add(config: TileConfig) -> float:
-    """Return the elements that a CTA loads for a multiply-add."""
     return 1 / config.block_m + 1 / config.block_n
 
 
@@ -472,15 +448,19 @@ def choose_skinny_config(
         clusters = problem.batches * config.clusters(problem.m, problem.n)
         return -(-clusters // occupancy.sms) * config.block_m
 
-    found = _skinny_tiles(problem.n, b_is_k_major=problem.b_is_k_major)
-    return min(filter(fits, found), key=rows)
+    return min(filter(fits, _skinny_tiles(problem)[:_NARROWEST]), key=rows)
 
 
-def _skinny_tiles(n: int, *, b_is_k_major: bool) -> list[TileConfig]:
-    widths = SKINNY_WIDTHS if b_is_k_major else (_LINE_COLUMNS,)
-    block_n = next(width for width in widths if width >= n)
-    # Of two that load as much, the larger tiles load B less often.
-    return [TileConfig(consumers, block_n, m_major=True) for consumers in (2, 1)]
+def _skinny_tiles(problem: Problem) -> list[TileConfig]:
+    """Return all tiles as wide as the output, the narrowest first."""
+    widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
+    return [
+        # Of two that load as much, the larger tiles load B less often.
+        TileConfig(consumers, width, m_major=True)
+        for width in widths
+        if width >= problem.n
+        for consumers in (2, 1)
+    ]
 
 
 # --- split-K: few tiles of a long K -----------------------------------------------------------
@@ -516,13 +496,12 @@ def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
 
 
 def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
-    m, n, k_major = problem.m, problem.n, problem.b_is_k_major
-    is_skinny = problem.m_major
-    found = _skinny_tiles(n, b_is_k_major=k_major) if is_skinny else _tiles(m, b_is_k_major=k_major)
+    if problem.m_major:
+        found = _skinny_tiles(problem)[:_NARROWEST]
+    else:
+        found = list(filter(_was_raced_split, _tiles(problem)))
     for tile in found:
-        if not (is_skinny or _was_raced_split(tile)):
-            continue
-        clusters = problem.batches * tile.clusters(m, n)
+        clusters = problem.batches * tile.clusters(problem.m, problem.n)
         for split_k in SPLITS:
             if clusters * split_k > occupancy.sms or problem.k_blocks < _MIN_K_BLOCKS * split_k:
                 break
@@ -580,47 +559,32 @@ _BEST_SPLIT_K = 6
 
 
 def is_legal(config: TileConfig, problem: Problem) -> bool:
-    """Whether the kernel computes the GEMM in this tile config."""
-    consumers, rows, block_n = config.consumers, config.rows, config.block_n
-    cluster, k_major = config.cluster, problem.b_is_k_major
-    plain = TileConfig(
-        *(consumers, block_n, cluster, config.group_m, rows),
-        m_major=problem.m_major,
-        split_k=config.split_k,
-        ping_pong=config.ping_pong,
-        side_by_side=config.side_by_side,
-    )
-    if config != plain or not 1 <= config.group_m <= _MAX_GROUP:
+    has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)
+    if config.m_major != problem.m_major or not has_all_stages:
+        return False
+    if not 1 <= config.group_m <= _MAX_GROUP:
         return False
     if not _has_legal_split_k(config):
         return False
     if problem.m_major:
-        return _is_skinny(config, problem)
-    is_alone = cluster == 1 and not config.side_by_side
-    is_shared = is_alone or _can_multicast(config, problem)
-    kind = (consumers, rows, config.ping_pong)
+        return config in [
+            replace(tile, group_m=config.group_m, split_k=config.split_k)
+            for tile in _skinny_tiles(problem)
+        ]
+    kind = (config.consumers, config.rows, config.ping_pong)
     layouts = {(one.consumers, one.rows, one.ping_pong): one.widest for one in CONSUMER_LAYOUTS}
-    is_wide = block_n in _legal_widths(layouts.get(kind, 0), b_is_k_major=k_major)
-    return is_wide and cluster in _CLUSTERS and is_shared
-
-
-def _is_skinny(config: TileConfig, problem: Problem) -> bool:
-    widths = SKINNY_WIDTHS if problem.b_is_k_major else SKINNY_WIDTHS[-1:]
-    found = [
-        TileConfig(consumers, width, 1, config.group_m, m_major=True, split_k=config.split_k)
-        for consumers in (1, 2)
-        for width in widths
-        if width >= problem.n
-    ]
-    return config in found
+    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), problem)
+    is_alone = config.cluster == 1 and not config.side_by_side
+    is_shared = is_alone or _can_multicast(config, problem)
+    return is_wide and config.cluster in _CLUSTERS and is_shared
 
 
 def _can_multicast(config: TileConfig, problem: Problem) -> bool:
     """Whether a cluster's CTAs can each load a part of what they share."""
     if config.side_by_side:
-        shares = _can_multicast_a(config.block_m, a_is_k_major=problem.a_is_k_major)
+        shares = _can_multicast_a(config, problem)
         return shares and config.cluster > 1 and config.split_k == 1
-    return _can_multicast_b(config.block_n, b_is_k_major=problem.b_is_k_major)
+    return _can_multicast_b(config, problem)
 
 
 def _has_legal_split_k(config: TileConfig) -> bool:
@@ -632,28 +596,17 @@ def _has_legal_split_k(config: TileConfig) -> bool:
 
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     """Return the best tiles, alone and in pairs, in groups of several sizes, and with split-K."""
-    whole = _skinny_candidates() if problem.m_major else _whole_candidates(problem, occupancy)
+    whole = _skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
     found = (*whole, *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K])
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
 
-def _skinny_candidates() -> Iterator[TileConfig]:
-    for block_n in SKINNY_WIDTHS:
-        yield from (TileConfig(consumers, block_n, m_major=True) for consumers in (2, 1))
-
-
-def _clustered(tile: TileConfig) -> Iterator[TileConfig]:
-    """Yield the tile alone, and in pairs; side by side where that shares more."""
-    for cluster in _CLUSTERS:
-        yield replace(tile, cluster=cluster, side_by_side=False)
-    if tile.block_m > tile.block_n:
-        yield paired_along_n(tile)
-
-
 def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
-    best = ranked_configs(problem, occupancy)
-    for tile in best[:_BEST]:
-        for config in _clustered(tile):
+    for tile in ranked_configs(problem, occupancy)[:_BEST]:
+        clustered = [replace(tile, cluster=size, side_by_side=False) for size in _CLUSTERS]
+        if tile.block_m > tile.block_n:
+            clustered.append(paired_along_n(tile))
+        for config in clustered:
             rows = -(-problem.m // config.cluster_rows)
             for smaller, group_m in zip((0, *_GROUPS), _GROUPS, strict=False):
                 # Groups that hold all rows have the same rasterisation order.
@@ -670,11 +623,8 @@ def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
     """Return the tile config for groups of which only all their rows together are known.
 
     Up to `SKINNY_LIMIT` rows a group on average AB are swapped, with tiles as wide as a group of
-    twice the average, since few groups have more.
-
-    Args:
-        rows: All groups as one GEMM, whose ``batches`` are the groups.
-        occupancy: Of the device.
+    twice the average, since few groups have more. ``rows`` are all groups as one GEMM, whose
+    ``batches`` are the groups.
     """
     average = -(-rows.m // rows.batches)
     if average <= SKINNY_LIMIT:
@@ -715,14 +665,7 @@ def _of_least_time(rates: Mapping[_Config, float], m: int, n: int, occupancy: Oc
 def choose_scaled_config(
     m: int, n: int, occupancy: Occupancy, *, column_scales: bool
 ) -> ScaledTileConfig:
-    """Return the tile config of least time of a block-scaled GEMM.
-
-    Args:
-        m: Rows of the output.
-        n: Columns of the output.
-        occupancy: Of the device.
-        column_scales: Whether every column of B has scales, not every 128 columns.
-    """
+    """Return the tile config of least time of a block-scaled GEMM."""
     numbers = coefficients().scaled
 
     def skinny_time(shape: tuple[int, int]) -> float:
@@ -741,15 +684,10 @@ def choose_scaled_config(
 
 
 def choose_conv2d_config(m: int, k: int, occupancy: Occupancy) -> TileConfig:
-    """Return the tile config of least time of a convolution.
+    """Return the tile config of least time for ``m`` output pixels and ``k`` filters.
 
     Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
     1280 filters take tiles of 160 columns.
-
-    Args:
-        m: Output pixels of all images.
-        k: Filters.
-        occupancy: Of the device.
     """
     rates = {
         TileConfig(consumers, block_n, rows=rows): rate

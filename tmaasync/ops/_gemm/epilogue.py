@@ -26,7 +26,6 @@ __all__ = [
     "BiasSide",
     "Epilogue",
     "EpilogueArguments",
-    "EpiloguePointers",
     "activation_of",
     "epilogue_numbers",
     "layouts_of",
@@ -55,11 +54,6 @@ _BY_NAME = {one.name.lower(): one for one in Activation if one is not Activation
 
 
 def activation_of(name: str | None) -> Activation:
-    """Return the activation of this name.
-
-    Raises:
-        ArgumentError: There is none.
-    """
     if name is None:
         return Activation.NONE
     if name in _BY_NAME:
@@ -175,7 +169,6 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
     @property
     def arrays(self) -> list[_T]:
-        """The arrays that are given."""
         return [array for array in self[2:] if array is not None]
 
     @property
@@ -193,12 +186,6 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
         return EpilogueArguments(self.has_alpha, self.activation, **changed)
 
     def views(self) -> EpilogueArguments[ArrayView]:
-        """Look at arrays.
-
-        Raises:
-            ArgumentError: A scale is not one number.
-            ArrayTypeError: One is no float32.
-        """
         found = self.each(lambda name, array: _arrays.view(array, argument=name))
         for name, view in (("scale_a", found.scale_a), ("scale_b", found.scale_b)):
             if view is not None:
@@ -232,8 +219,6 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
 
 def layouts_of(views: EpilogueArguments[ArrayView]) -> EpilogueArguments[Layout]:
-    """Return what an operation depends on."""
-
     def layout(name: str, view: ArrayView) -> Layout:
         return _ONE_FLOAT if name.startswith("scale") else Layout.of(view)
 
@@ -257,11 +242,7 @@ class EpiloguePointers(NamedTuple):
 def epilogue_numbers(
     alpha: float, beta: float, c: Any, scale_a: Any, scale_b: Any
 ) -> tuple[tuple[float, float], Any, Any, Any]:
-    """Return (alpha, beta), c, scale_a and scale_b, with scales that are numbers in alpha.
-
-    Raises:
-        ArgumentError: A number is not finite.
-    """
+    """Return (alpha, beta), c, scale_a and scale_b, with scales that are numbers in alpha."""
     alpha, beta = _finite("alpha", alpha), _finite("beta", beta)
     scales: list[Any] = []
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
@@ -274,7 +255,6 @@ def epilogue_numbers(
 
 
 def _finite(name: str, value: Any) -> float:
-    """Return the number, if fp32 holds it."""
     if type(value) is float and -_MOST <= value <= _MOST:  # quicker
         return value
     if isinstance(value, _NUMBERS):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import digest, file_digest, reached
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync._tile.window import Window
-from tmaasync.kernel import Kernel
+from tmaasync.kernel import Kernel, Launch
 from tmaasync.modes import L2Promotion, Swizzle
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     LINE_BYTES,
     SCALE_BLOCK,
     SCALES_PER_LOAD,
+    Occupancy,
     ScaledTileConfig,
     TileConfig,
     output_box,
@@ -34,18 +35,13 @@ from tmaasync.tile import (
 
 __all__ = [
     "Conv2dArguments",
-    "Conv2dPointers",
-    "Conv2dTiles",
     "GemmArguments",
     "GemmEpilogueArguments",
-    "GemmPointers",
-    "GemmTiles",
+    "GemmMatrices",
     "GroupedArguments",
     "GroupedPointers",
-    "GroupedTiles",
     "ScaledArguments",
-    "ScaledPointers",
-    "ScaledTiles",
+    "ScaledMatrices",
     "conv2d_kernel",
     "conv2d_tiles",
     "gemm_constants",
@@ -54,13 +50,14 @@ __all__ = [
     "grouped_kernel",
     "grouped_tiles",
     "kernel_digest",
-    "operand_tile",
     "output_tile",
+    "prepared_persistent",
     "scaled_gemm_constants",
     "scaled_gemm_kernel",
     "scaled_gemm_tiles",
 ]
 
+_T = TypeVar("_T")
 _BLOCK_K = BLOCK_K_BYTES // 2
 
 
@@ -102,28 +99,41 @@ def _l2_promotion(view: ArrayView, *, is_read_once: bool) -> L2Promotion:
     return L2Promotion.B128 if is_read_once else L2Promotion.B256
 
 
+def prepared_persistent(
+    kernel: Kernel,
+    arguments: Sequence[Any],
+    config: TileConfig,
+    clusters: int,
+    occupancy: Occupancy,
+) -> Launch:
+    """Return the launch of a persistent kernel: as many clusters as run at once, at most."""
+    size = config.cluster_size
+    active = occupancy.max_active_clusters(size)
+    # With split-K nothing can be loaded for another tile while partial sums are in the stages.
+    resident = clusters if config.split_k > 1 else min(clusters, active)
+    launch = kernel.prepare(
+        resident * size,
+        config.threads,
+        arguments,
+        cluster=size if size > 1 else None,
+        pdl=config.starts_early(clusters, active),
+    )
+    launch.release()
+    return launch
+
+
 # --- gemm.cu and gemm_epilogue.cu -------------------------------------------------------------
 
 
-class GemmTiles(NamedTuple):
-    """The tiles of gemm.cu."""
+class GemmMatrices(NamedTuple, Generic[_T]):
+    """The matrices of gemm.cu: their tiles, or their addresses."""
 
-    a: TMATensorTile
-    b: TMATensorTile
-    c: TMATensorTile
-
-
-class GemmPointers(NamedTuple):
-    """The parameters of gemm.cu that change from call to call."""
-
-    a: int
-    b: int
-    c: int
+    a: _T
+    b: _T
+    c: _T
 
 
 class GemmArguments(NamedTuple):
-    """The parameters of gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     c: TMATensorTile
@@ -158,7 +168,7 @@ def gemm_tiles(
     config: TileConfig,
     a_transposed: bool,
     b_transposed: bool,
-) -> GemmTiles:
+) -> GemmMatrices[TMATensorTile]:
     """Return the tiles over matrices whose rows TMA can read."""
     rows, columns = config.block_m, config.block_n
     # b is [K, N]: K is contiguous where it was transposed.
@@ -169,7 +179,7 @@ def gemm_tiles(
     b_tile = operand_tile(
         b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
     )
-    return GemmTiles(a_tile, b_tile, output_tile(c, config))
+    return GemmMatrices(a_tile, b_tile, output_tile(c, config))
 
 
 def gemm_kernel(
@@ -191,7 +201,6 @@ def gemm_kernel(
 
 
 def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -> dict[str, int]:
-    """Return the constants of the kernel."""
     return {
         **config.constants,
         "A_IS_K_MAJOR": not a_transposed,
@@ -228,8 +237,6 @@ class GroupedPointers(NamedTuple):
 
 
 class GroupedArguments(NamedTuple):
-    """The parameters of grouped_gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     c: RaggedTensorMap
@@ -264,7 +271,6 @@ def grouped_tiles(
 
 
 def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig) -> Kernel:
-    """Return the kernel for the types of its tiles."""
     rows, matrices, out = types
     if config.m_major:
         named = {"ATile": matrices, "BTile": rows, "CTile": out}
@@ -278,29 +284,17 @@ def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig)
 # --- scaled_gemm.cu ---------------------------------------------------------------------------
 
 
-class ScaledTiles(NamedTuple):
-    """The tiles of scaled_gemm.cu."""
+class ScaledMatrices(NamedTuple, Generic[_T]):
+    """The matrices of scaled_gemm.cu: their tiles, or their addresses."""
 
-    a: TMATensorTile
-    b: TMATensorTile
-    a_scales: TMATensorTile
-    b_scales: TMATensorTile
-    c: TMATensorTile
-
-
-class ScaledPointers(NamedTuple):
-    """The parameters of scaled_gemm.cu that change from call to call."""
-
-    a: int
-    b: int
-    a_scales: int
-    b_scales: int
-    c: int
+    a: _T
+    b: _T
+    a_scales: _T
+    b_scales: _T
+    c: _T
 
 
 class ScaledArguments(NamedTuple):
-    """The parameters of scaled_gemm.cu."""
-
     a: TMATensorTile
     b: TMATensorTile
     a_scales: TMATensorTile
@@ -317,7 +311,7 @@ def scaled_gemm_tiles(
     config: ScaledTileConfig,
     *,
     b_scales_transposed: bool,
-) -> ScaledTiles:
+) -> ScaledMatrices[TMATensorTile]:
     """Return the tiles over matrices whose rows TMA can read.
 
     Args:
@@ -329,22 +323,14 @@ def scaled_gemm_tiles(
     """
     a, b, a_scales, b_scales = operands
     rows, columns = config.block_m, config.block_n
-    return ScaledTiles(
-        _scaled_operand_tile(a, rows, 1, is_read_once=b.shape[0] <= columns),
-        _scaled_operand_tile(b, columns, config.cluster, is_read_once=a.shape[0] <= rows),
+    return ScaledMatrices(
+        operand_tile(a, rows, k_major=True, parts=1, is_read_once=b.shape[0] <= columns),
+        operand_tile(
+            b, columns, k_major=True, parts=config.cluster, is_read_once=a.shape[0] <= rows
+        ),
         create_tma_tile(a_scales, (1, config.block_m)),
         create_tma_tile(b_scales, _b_scale_shape(config, b_scales_transposed)),
         output_tile(c, config),
-    )
-
-
-def _scaled_operand_tile(
-    view: ArrayView, side: int, parts: int, *, is_read_once: bool
-) -> TMATensorTile:
-    """Return the tile of ``side`` of M or N by 128 of K; a box for each CTA that multicasts."""
-    box, promotion = (side // parts, SCALE_BLOCK), _l2_promotion(view, is_read_once=is_read_once)
-    return create_tma_tile(
-        view, (side, SCALE_BLOCK), swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion
     )
 
 
@@ -359,7 +345,6 @@ def _b_scale_shape(config: ScaledTileConfig, transposed: bool) -> tuple[int, int
 def scaled_gemm_kernel(
     types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig
 ) -> Kernel:
-    """Return the kernel for the types of its tiles."""
     names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
     return shipped_kernel(
         "scaled_gemm.cu",
@@ -369,7 +354,6 @@ def scaled_gemm_kernel(
 
 
 def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -> dict[str, int]:
-    """Return the constants of the kernel."""
     return {
         **config.constants,
         "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,
@@ -388,15 +372,6 @@ class Conv2dTiles(NamedTuple):
     patches: TMATensorTileIm2col
     filters: TMATensorTile
     out: TMATensorTile
-
-
-class Conv2dPointers(NamedTuple):
-    """The parameters of conv2d.cu that change from call to call."""
-
-    images: int
-    filters: int
-    out: int
-    bias: int
 
 
 class Conv2dArguments(NamedTuple):

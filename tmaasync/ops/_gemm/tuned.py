@@ -32,7 +32,6 @@ class Winner:
 
     @property
     def gain(self) -> float:
-        """Speed-up over the cost model's choice."""
         return self.default_microseconds / self.microseconds
 
 
@@ -56,7 +55,6 @@ def _configs(gpu: str) -> dict[Problem, TileConfig]:
 
 
 def forget() -> None:
-    """Have the files read again."""
     _configs.cache_clear()
 
 
@@ -118,11 +116,7 @@ def _files() -> list[Path]:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """Return the whole file; empty where there is none.
-
-    Raises:
-        ValueError: It is no JSON, or cannot be read.
-    """
+    """Return the whole file, empty where there is none; ValueError if it cannot be used."""
     try:
         whole = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -135,11 +129,7 @@ def _document(path: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path, gpu: str) -> list[Winner]:
-    """Return the winners in a file.
-
-    Raises:
-        ValueError: The file is broken, or of another GPU, kernel or format.
-    """
+    """Return the winners in a file; ValueError if they are of another GPU, kernel or format."""
     whole = _document(path)
     if not whole:
         return []
