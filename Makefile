@@ -27,11 +27,14 @@ test: $(INSTALLED)
 
 # Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
 # CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run
-# one after the other.
+# one after the other. JAX would take three quarters of the GPU's memory when it is first used, and
+# NumPy's threads would wait busily: there is a worker for nearly every core. Where that Python has
+# pytest-benchmark, its warning about workers would be an error.
 test-gpu: $(if $(filter $(BIN)/python,$(TEST_PYTHON)),$(INSTALLED))
 	$(TEST_PYTHON) -c 'import xdist' && jobs='-n $(GPU_JOBS) --dist worksteal' || jobs=; \
 	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" TMAASYNC_REQUIRE_GPU=1 \
-		$(TEST_PYTHON) -m pytest -m gpu $$jobs --durations 20
+		XLA_PYTHON_CLIENT_PREALLOCATE=false OPENBLAS_NUM_THREADS=1 \
+		$(TEST_PYTHON) -m pytest -m gpu $$jobs -p no:benchmark --durations 20
 
 # Lookups of driver functions that this driver lacks are no errors of ours.
 memcheck: $(INSTALLED)

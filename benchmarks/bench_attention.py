@@ -1,12 +1,12 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with the same
-keys in pages in random order, and against ops.attention on as many tokens in entries of one length
-that make as many FLOPs. Operands in float8, with a scale each on the GPU: ops.attention against
+Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with a paged KV
+cache whose pages lie in random order, and against ops.attention on as many tokens in entries of one
+length that make as many FLOPs. FP8 operands, with a scale each on the GPU: ops.attention against
 itself, and against cuDNN, in bfloat16.
 
 Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
-results file. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
+results. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
 column.
 """
 
@@ -20,16 +20,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import host_race, plain_race, race, record
+from race import (
+    geometric_mean,
+    host_race,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tmaasync import _arrays, ops
-from tmaasync.ops._plans import Layout
-from tmaasync.ops.attention.arguments import Views
-from tmaasync.ops.attention.kernel import Blocking
-from tmaasync.ops.attention.plan import Plan
-from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops._attention import Attention
+from tmaasync.ops._flash.config import TileConfig
+from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._operation import tile_configs
 
 TOKENS = 16384
 # Relative error of bf16 weights and outputs against float64.
@@ -146,7 +156,7 @@ def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
         last = rows + case.positions - case.rows
         scores = scores.masked_fill(columns[None] > last[:, None], -torch.inf)
     wanted = scores.softmax(-1) @ v[-1, :, kv_head].double()
-    error = ((got[-1, rows, head].double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got[-1, rows, head], wanted)
     if not error < TOLERANCE[case.dtype]:
         raise SystemExit(f"{case.label}: relative error {error:.2e}")
 
@@ -155,21 +165,19 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     arrays = case.arrays()
     out = torch.full_like(arrays[0], torch.nan)
     check(case, ops.attention(*arrays, causal=case.causal, out=out), arrays)
-    contestants = {
+    candidates = {
         "tmaasync": lambda: ops.attention(*arrays, causal=case.causal, out=out),
         **peers(case, arrays),
     }
-    reference = "cudnn" if "cudnn" in contestants else "tmaasync"
+    reference = "cudnn" if "cudnn" in candidates else "tmaasync"
     row = {"case": case.label, "head_dim": case.head_dim, "causal": case.causal}
-    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
-    pair = {name: contestants[name] for name in ("tmaasync", reference)}
+    row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
+    pair = {name: candidates[name] for name in ("tmaasync", reference)}
     row["interleaved"] = plain_race(pair, reference=reference)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
-    ratio = row[f"speed_over_{reference}"]["tmaasync"]
     print(
-        f"{case.label:48s} {rates}  {ratio['median']:.3f} x {reference} "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f}), interleaved "
+        f"{case.label:48s} {rates}  {speed_text(row, reference)}, interleaved "
         f"{row['interleaved']['tmaasync']['median']:.3f}",
         flush=True,
     )
@@ -210,14 +218,14 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     check(replace(case, dtype=torch.float8_e4m3fn), out, meant)
     del meant
     wide = torch.empty_like(out)
-    contestants = {
+    candidates = {
         "tmaasync": ours,
         "bfloat16": lambda: ops.attention(*arrays, causal=case.causal, out=wide),
         "cudnn, bfloat16": peer(case, SDPBackend.CUDNN_ATTENTION, arrays),
     }
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
-    row |= race(contestants, rounds=rounds, reference="bfloat16", seconds_per_turn=0.1)
-    row["tflop_per_s"] = {name: round(case.flops / us / 1e6, 1) for name, us in row["us"].items()}
+    row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
+    row["tflop_per_s"] = tera_per_second(row, case.flops)
     rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
     ratio = row["speed_over_bfloat16"]["tmaasync"]
     print(f"{row['case']:56s} {rates}  {ratio['median']:.3f} x bfloat16", flush=True)
@@ -225,29 +233,37 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
 
 
 def sweep(case: Case, rounds: int) -> None:
-    """Every blocking of a case side by side, alone and in pairs; the fastest first."""
+    """Time every tile config of a case, alone and in pairs, and print the fastest first."""
     arrays = case.arrays()
     is_float8 = case.dtype == torch.float8_e4m3fn
     out = torch.empty_like(arrays[0], dtype=torch.bfloat16 if is_float8 else None)
-    views = Views.of(*arrays, "[batch, positions, heads, head_dim]", may_be_bytes=True)
-    scores = Scores.of(case.head_dim, case.causal, None, None, None)
+    operands = Operands.of(*arrays, "[batch, positions, heads, head_dim]", may_be_float8=True)
     target = _arrays.view(out)
-    contestants = {}
+    candidates = {}
     shapes = (SWEEP_FLOAT8 if is_float8 else SWEEP)[case.head_dim]
     for (consumers, block_n), cluster in itertools.product(shapes, (1, 2)):
-        blocking = Blocking(
+        config = TileConfig(
             *(case.head_dim, consumers, block_n),
             cluster=cluster,
             element_bytes=case.dtype.itemsize,
         )
-        plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False, blocking=blocking)
+        attend = operation_with(config, operands, target, causal=case.causal)
         name = f"{consumers} x {block_n}, {cluster}"
-        contestants[name] = lambda plan=plan: plan.run(views, target, None, None)
-    reference = next(iter(contestants))
-    times = race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.05)["us"]
+        candidates[name] = lambda attend=attend: attend.run(operands, target, None, None)
+    reference = next(iter(candidates))
+    times = race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.05)["us"]
     print(case.label)
     for name, us in sorted(times.items(), key=lambda item: item[1]):
         print(f"  {name:12s} {us:9.1f} us {case.flops / us / 1e6:7.1f} TFLOP/s", flush=True)
+
+
+def operation_with(config: TileConfig, operands: Operands, out: Any, *, causal: bool) -> Attention:
+    """Return the operation, which has run once, with this tile config."""
+    scores = Scores.of(operands.q.shape[-1], causal, None, None, None)
+    attend = Attention(operands.layouts, Layout.of(out), scores, has_lse=False)
+    with tile_configs(lambda _: config):
+        attend.run(operands, out, None, None)
+    return attend
 
 
 # --- packed ---------------------------------------------------------------------------------------
@@ -336,7 +352,7 @@ def check_packed(
     arrays: list[torch.Tensor],
     out: torch.Tensor,
 ) -> None:
-    """Every sequence of every contestant that writes there."""
+    """Every sequence of every candidate that writes there."""
     ends = np.concatenate([[0], np.cumsum(batch.lengths)])
     for run in runs.values():
         out.fill_(torch.nan)
@@ -363,7 +379,7 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     alike = batch.alike()
     padded = alike.arrays()
     padded_out = torch.empty_like(padded[0])
-    contestants = {
+    candidates = {
         **runs,
         "sums on the host": lambda: ops.varlen_attention(
             *arrays, on_host, on_host, causal=batch.causal, out=out
@@ -372,14 +388,14 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     }
     theirs = torch_varlen(arrays, sums, longest, causal=batch.causal)
     if theirs is not None:
-        contestants["torch"] = theirs
+        candidates["torch"] = theirs
     reference = "torch" if theirs is not None else "one length"
     label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
     row = {"case": label, "causal": batch.causal}
-    row |= race(contestants, rounds=rounds, reference=reference, seconds_per_turn=0.1)
-    three = {name: contestants[name] for name in ("tmaasync", "one length", reference)}
+    row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
+    three = {name: candidates[name] for name in ("tmaasync", "one length", reference)}
     row["interleaved"] = plain_race(three, reference=reference)
-    flops = dict.fromkeys(contestants, batch.flops) | {"one length": alike.flops}
+    flops = dict.fromkeys(candidates, batch.flops) | {"one length": alike.flops}
     row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
     print_packed(label, row)
     return row
@@ -392,38 +408,39 @@ def print_packed(label: str, row: dict[str, Any]) -> None:
 
 
 def measure_host() -> dict[str, Any]:
-    """A call against a launch that is ready: what the host pays.
+    """Time a call against a bound launch: what the host pays.
 
-    Between the two is a launch behind what any safe call asks torch: what the four tensors are, and
-    where they lie.
+    Between the two is a launch after what any safe call asks torch: the type and shape of the four
+    tensors, and their addresses.
     """
     arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, out = arrays
     ops.attention(q, k, v, out=out)
-    views = Views.of(q, k, v, "[batch, positions, heads, head_dim]")
+    operands = Operands.of(q, k, v, "[batch, positions, heads, head_dim]")
     target = _arrays.view(out)
     scores = Scores.of(64, False, None, None, None)
-    plan = Plan(views.layouts, Layout.of(target), scores, has_lse=False)
-    plan.run(views, target, None, None)
-    launch: Any = plan._launch
+    attend = Attention(operands.layouts, Layout.of(target), scores, has_lse=False)
+    attend.run(operands, target, None, None)
+    bound = attend.bind([view.address for view in (*operands, target)])
     guard = _arrays.guard(arrays)
-    if guard is None:
+    if guard is None or bound is None:
         raise SystemExit("this torch has no guards")
     check, address_of = guard
+    launch = bound[0].bind(bound[1], torch.cuda.current_stream().cuda_stream)
 
     def look_and_launch() -> None:
         if check(*arrays):
             _ = address_of(q), address_of(k), address_of(v), address_of(out)
             launch()
 
-    contestants = {
+    candidates = {
         "ops.attention(out=)": lambda: ops.attention(q, k, v, out=out),
         "ops.attention": lambda: ops.attention(q, k, v),
         "look and launch": look_and_launch,
         "launch": launch,
         "sdpa": lambda: scaled_dot_product_attention(q, k, v),
     }
-    row = host_race(contestants, reference="launch")
+    row = {"group": "a call", **host_race(candidates, reference="launch")}
     print(row["us"], row["cost_over_launch"])
     return row
 
@@ -431,29 +448,32 @@ def measure_host() -> dict[str, Any]:
 def measure_padded(*, short: bool, rounds: int) -> None:
     rows = [measure(case, rounds) for case in cases(short=short)]
     for head_dim, causal in ((128, False), (128, True), (64, False), (64, True)):
-        ratios = [
-            row["speed_over_cudnn"]["tmaasync"]["median"]
+        alike = [
+            row
             for row in rows
             if (row["head_dim"], row["causal"]) == (head_dim, causal) and "speed_over_cudnn" in row
         ]
         mask = "causal" if causal else "full"
-        print(f"{head_dim} {mask}: geometric mean {np.exp(np.mean(np.log(ratios))):.3f} x cuDNN")
+        if alike:
+            print(f"{head_dim} {mask}: geometric mean {geometric_mean(alike, 'cudnn'):.3f} x cuDNN")
     print(record("attention", [row for row in rows if "speed_over_cudnn" in row]))
-    print(record("attention_host", {"a call": measure_host()}))
+    print(record("attention_host", [measure_host()]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="three lengths")
-    parser.add_argument("--sweep", action="store_true", help="all blockings; nothing is recorded")
+    parser.add_argument(
+        "--sweep", action="store_true", help="all tile configs; nothing is recorded"
+    )
     parser.add_argument("--packed", action="store_true", help="packed sequences only")
     parser.add_argument("--float8", action="store_true", help="float8 operands only")
     parser.add_argument("--host", action="store_true", help="the host's cost of a call only")
     options = parser.parse_args()
     torch.manual_seed(0)
     if options.host:
-        print(record("attention_host", {"a call": measure_host()}))
+        print(record("attention_host", [measure_host()]))
         return
     if options.sweep:
         found = float8_cases(short=True) if options.float8 else cases(short=True)

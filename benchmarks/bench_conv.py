@@ -1,7 +1,7 @@
 """ops.conv2d against cuDNN (torch's conv2d on channels_last tensors, cudnn.benchmark on).
 
-Writes section "conv2d" of the results file. Inputs are normally distributed: on zeros the chip
-would clock higher. With --sweep it writes nothing and prints what every blocking reaches.
+Writes section "conv2d" of the results. Inputs are normally distributed: on zeros the chip
+would clock higher. With --sweep it writes nothing and prints what every tile config reaches.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,17 +18,18 @@ import cupy
 import ml_dtypes
 import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._epilogue import Epilogue
-from tmaasync.ops._plans import PlanCache
-from tmaasync.ops.conv2d import choose_blocking, conv2d_kernel, conv2d_tiles, operation
-from tmaasync.ops.conv2d import kernel as kernels
-from tmaasync.ops.conv2d import plan as plans
-from tmaasync.ops.conv2d.kernel import RATE
-from tmaasync.tile.window import window_of
+from tmaasync._tile.window import window_of
+from tmaasync.kernel import backend_of
+from tmaasync.ops._call_cache import forget
+from tmaasync.ops._gemm import tiles as gemm_tiles
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config, coefficients
+from tmaasync.ops._gemm.epilogue import Epilogue
+from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
+from tmaasync.ops._operation import tile_configs
 
 TOLERANCE = 4e-3  # of one rounding to bfloat16, relative to the Frobenius norm, with room
 
@@ -75,8 +76,8 @@ class Case:
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
-# The shapes of the aim; then others that networks have.
-AIM = (
+# The target shapes; then others that networks have.
+TARGETS = (
     Case(128, 128, 128, 28),
     Case(128, 256, 256, 14),
     Case(32, 320, 320, 64),
@@ -123,65 +124,62 @@ class Arrays:
     def check(self) -> None:
         """Against float64 on the GPU, on the last image."""
         self.out.fill_(math.nan)
-        got = self.ours()[-1:].double()
+        got = self.ours()[-1:]
         images, filters = (
             array.double().permute(0, 3, 1, 2) for array in (self.images[-1:], self.filters)
         )
         bias = None if self.bias is None else self.bias.double()
         wanted = torch.nn.functional.conv2d(images, filters, bias, **self.case.window)
         wanted = (wanted.relu() if self.case.epilogue else wanted).permute(0, 2, 3, 1)
-        error = ((got - wanted).norm() / wanted.norm()).item()
+        error = relative_error(got, wanted)
         if not error < TOLERANCE or bool(self.out.isnan().any()):
             raise SystemExit(f"{self.case.label}: relative error {error:.2e}")
 
 
-def measure(arrays: Arrays, rounds: int, seconds_per_turn: float = 0.1) -> dict[str, Any]:
+def measure(arrays: Arrays, rounds: int, seconds_per_slice: float = 0.1) -> dict[str, Any]:
     case = arrays.case
     arrays.check()
-    contestants = {"tmaasync": arrays.ours, "torch": arrays.theirs}
+    candidates = {"tmaasync": arrays.ours, "torch": arrays.theirs}
     row: dict[str, Any] = {"case": case.label}
-    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=seconds_per_turn)
-    row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
+    row |= race(candidates, rounds=rounds, reference="torch", seconds_per_slice=seconds_per_slice)
+    row["tflop_per_s"] = tera_per_second(row, case.flop)
     return row
 
 
 def report(row: dict[str, Any]) -> str:
-    ratio = row["speed_over_torch"]["tmaasync"]
-    return (
-        f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {ratio['median']:.3f} x torch "
-        f"({ratio['min']:.3f} to {ratio['max']:.3f})"
-    )
+    return f"{row['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  {speed_text(row, 'torch')}"
 
 
 # --- the sweep --------------------------------------------------------------------------------
 
 
 def sweep(rounds: int) -> None:
-    """Every blocking of every shape; then the best with other walks and rings."""
+    """Race every tile config of every shape; then the best with other schedules and rings."""
     candidates = [
-        Blocking(consumers, n, cluster, rows=rows)
-        for (consumers, rows, n), cluster in itertools.product(RATE, (1, 2, 4))
+        TileConfig(consumers, n, cluster, rows=rows)
+        for (consumers, rows, n), cluster in itertools.product(
+            coefficients().conv2d.rate, (1, 2, 4)
+        )
     ]
     compile_all(candidates)
-    for case in AIM:
+    for case in TARGETS:
         arrays = Arrays(case)
         found = swept(arrays, candidates, rounds)
         others = [
             changed
-            for _, blocking, _ in found[:2]
+            for _, config, _ in found[:2]
             for changed in (
-                *(replace(blocking, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
-                replace(blocking, most_stages=blocking.stages - 1),
+                *(replace(config, group_m=group_m) for group_m in (1, 2, 4, 16, 32)),
+                replace(config, max_stages=config.stages - 1),
             )
         ]
         compile_all(others)
         found = sorted(found[:6] + swept(arrays, others, rounds), key=lambda one: -one[0])
-        chosen = choose_blocking(
-            case.n * case.outputs**2, case.k, cupy.cuda.Device().attributes["MultiProcessorCount"]
-        )
+        occupancy = Occupancy.of(backend_of(cupy.cuda.Device().id))
+        chosen = choose_conv2d_config(case.n * case.outputs**2, case.k, occupancy)
         print(f"{case.label}: ops.conv2d takes {chosen}")
-        for _, blocking, line in found[:12]:
-            print(f"  {line}  {blocking}", flush=True)
+        for _, config, line in found[:12]:
+            print(f"  {line}  {config}", flush=True)
 
 
 def sweep_chunks(rounds: int) -> None:
@@ -189,55 +187,44 @@ def sweep_chunks(rounds: int) -> None:
     for channels in (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 160):
         arrays = Arrays(Case(64, channels, 128, 56))
         for chunk in (16, 32, 64):
-            kernels.choose_chunk = lambda _, chunk=chunk: chunk
-            with_blocking(None)
+            gemm_tiles.choose_channels_per_box = lambda _, chunk=chunk: chunk
+            forget()
             print(f"{channels:4d} in {chunk}: {report(measure(arrays, rounds, 0.02))}", flush=True)
 
 
 def swept(
-    arrays: Arrays, blockings: Iterable[Blocking], rounds: int
-) -> list[tuple[float, Blocking, str]]:
-    """What each blocking reaches, the fastest first."""
+    arrays: Arrays, configs: Iterable[TileConfig], rounds: int
+) -> list[tuple[float, TileConfig, str]]:
+    """Return what each tile config reaches, the fastest first."""
     results = []
-    for blocking in blockings:
-        with_blocking(blocking)
-        row = measure(arrays, rounds, seconds_per_turn=0.02)
-        results.append((row["speed_over_torch"]["tmaasync"]["median"], blocking, report(row)))
-    with_blocking(None)
+    for config in configs:
+        with tile_configs(lambda _, one=config: one):
+            row = measure(arrays, rounds, seconds_per_slice=0.02)
+        results.append((row["speed_over_torch"]["tmaasync"]["median"], config, report(row)))
     return sorted(results, key=lambda one: -one[0])
 
 
-_CHOOSE: Callable[..., Blocking] = choose_blocking
-
-
-def with_blocking(blocking: Blocking | None) -> None:
-    """Have ops.conv2d take this blocking, or its own choice again."""
-    plans.choose_blocking = _CHOOSE if blocking is None else lambda *_: blocking
-    plans.plan_for.cache_clear()
-    operation._PLANS = PlanCache()
-
-
-def compile_all(blockings: Iterable[Blocking]) -> None:
+def compile_all(configs: Iterable[TileConfig]) -> None:
     """On every core, into the cache."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(compiled, blockings))
+        list(pool.map(compiled, configs))
 
 
-def compiled(blocking: Blocking) -> object:
+def compiled(config: TileConfig) -> object:
     images, filters = (
         _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
         for shape in ((1, 4, 4, 64), (8, 3, 3, 64))
     )
     out = _arrays.view(np.zeros((16, 64), ml_dtypes.bfloat16))
-    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), blocking)
-    types = (tile.cuda_type for tile in tiles)
-    return conv2d_kernel(*types, images.element.cuda_type, Epilogue(), blocking).compile()
+    tiles = conv2d_tiles(images, filters, out, window_of(2, (3, 3), 1, 1, 1), config)
+    types = [tile.cuda_type for tile in tiles]
+    return conv2d_kernel(types, images.element.cuda_type, Epilogue(), config).compile()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--short", action="store_true", help="the shapes of the aim only")
+    parser.add_argument("--short", action="store_true", help="the target shapes only")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument(
         "--chunks", action="store_true", help="few channels, in chunks of any width"
@@ -252,13 +239,11 @@ def main() -> None:
         sweep_chunks(min(options.rounds, 3))
         return
     rows = []
-    for case in AIM if options.short else (*AIM, *OTHERS):
+    for case in TARGETS if options.short else (*TARGETS, *OTHERS):
         rows.append(measure(Arrays(case), options.rounds))
         print(f"{case.label:56s} {report(rows[-1])}", flush=True)
-    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
-    aim = medians[: len(AIM)]
-    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x torch")
-    print(f"of the shapes of the aim {math.prod(aim) ** (1 / len(aim)):.3f} x torch")
+    print(f"geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
+    print(f"of the target shapes {geometric_mean(rows[: len(TARGETS)], 'torch'):.3f} x torch")
     print(record("conv2d", rows))
 
 

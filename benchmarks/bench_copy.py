@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 import cupy
 import numpy as np
-from race import race, record
+from race import geometric_mean, race, record, speed_text, tera_per_second
 
 from tmaasync import ops
 
@@ -25,16 +24,16 @@ def window(rows: int, columns: int, pitch: int) -> tuple[Any, Any, str]:
 
 
 def peers(source: Any, target: Any) -> dict[str, Any]:
-    contestants = {
+    candidates = {
         "tmaasync": lambda: ops.copy(source, target),
         "cupy": lambda: cupy.copyto(target, source),
     }
     try:
         import torch  # noqa: PLC0415
     except ImportError:
-        return contestants
+        return candidates
     torch_source, torch_target = torch.from_dlpack(source), torch.from_dlpack(target)
-    return contestants | {"torch": lambda: torch_target.copy_(torch_source)}
+    return candidates | {"torch": lambda: torch_target.copy_(torch_source)}
 
 
 def measure(source: Any, target: Any, label: str, rounds: int) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def measure(source: Any, target: Any, label: str, rounds: int) -> dict[str, Any]
         raise SystemExit(f"{label}: the copy is wrong")
     row = {"case": label, "bytes": 2 * source.nbytes}
     row |= race(peers(source, target), rounds=rounds, reference="cupy")
-    row["tb_per_s"] = {name: round(row["bytes"] / us / 1e6, 3) for name, us in row["us"].items()}
+    row["tb_per_s"] = tera_per_second(row, row["bytes"], 3)
     return row
 
 
@@ -60,14 +59,12 @@ def main() -> None:
     rows = []
     for make, arguments in cases:
         rows.append(measure(*make(*arguments), rounds))
-        ratio = rows[-1]["speed_over_cupy"]["tmaasync"]
         print(
             f"{rows[-1]['case']:36s} {rows[-1]['tb_per_s']['tmaasync']:6.3f} TB/s  "
-            f"{ratio['median']:.3f} x cupy ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'cupy')}",
             flush=True,
         )
-    medians = [row["speed_over_cupy"]["tmaasync"]["median"] for row in rows]
-    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x cupy")
+    print(f"geometric mean {geometric_mean(rows, 'cupy'):.3f} x cupy")
     print(record("copy", rows))
 
 

@@ -1,4 +1,4 @@
-"""How fast the emulator runs the shipped kernels. Writes section "emulate" of results/cpu.json.
+"""How fast the emulator runs the shipped kernels. Writes results/cpu/emulate.jsonl.
 
 Builds are timed apart: the first run of a configuration compiles, later ones come from the cache.
 Peak memory is of the whole process up to then.
@@ -7,7 +7,6 @@ Peak memory is of the whole process up to then.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 import resource
@@ -15,15 +14,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from result_files import RESULTS, Section, write_section
 
 from tmaasync import emulate, ops, trace
 
-RESULTS = Path(__file__).parent / "results" / "cpu.json"
+PATH = RESULTS / "cpu" / "emulate.jsonl"
 
 
 def matmul(side: int) -> Callable[[], Any]:
@@ -97,10 +96,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],
         "peak_memory_mib": peak_mib(),
     }
-    whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    whole["emulate"] = {"measured": measured, "rows": rows}
-    RESULTS.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
-    print(RESULTS)
+    print(write_section(PATH, Section(measured, rows)))
 
 
 if __name__ == "__main__":

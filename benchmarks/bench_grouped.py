@@ -1,7 +1,7 @@
 """ops.grouped_matmul against torch._grouped_mm, and batched ops.matmul against torch.bmm.
 
-Writes sections "grouped_matmul" and "batched_matmul" of the results file. With ``--sweep`` nothing
-is written: blockings are raced, best first.
+Writes sections "grouped_matmul" and "batched_matmul" of the results. With ``--sweep`` nothing is
+written: tile configs are raced, best first.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm import operation as gemm_operation
-from tmaasync.ops.gemm import plan as gemm_plan
-from tmaasync.ops.grouped import operation as grouped_operation
-from tmaasync.ops.grouped import plan as grouped_plan
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._operation import tile_configs
 
 # Groups, rows of each, N, K.
 GROUPED = (
@@ -32,7 +29,7 @@ GROUPED = (
     (16, 1024, 4096, 4096),
 )
 FEW_ROWS = ((64, 16, 4096, 7168), (128, 4, 4096, 2048), (32, 64, 7168, 2048))
-# Products, M, N, K.
+# Batch, M, N, K.
 BATCHED = (
     (16, 1024, 1024, 1024),
     (32, 512, 512, 1024),
@@ -81,8 +78,8 @@ class Grouped:
     def theirs(self) -> torch.Tensor:
         return torch._grouped_mm(self.a, self.b, offs=self.offsets)
 
-    def contestants(self) -> dict[str, Callable[[], Any]]:
-        """Of equal groups also our batched product, whose stores need no ragged map."""
+    def runs(self) -> dict[str, Callable[[], Any]]:
+        """Return the candidates; for equal groups also our batched matmul, without ragged maps."""
         found = {"tmaasync": self.ours, "torch": self.theirs}
         if self.row["kind"] == "equal":
             batch = len(self.ends)
@@ -120,7 +117,7 @@ class Batched:
     def theirs(self) -> None:
         torch.bmm(self.a, self.b, out=self.other)
 
-    def contestants(self) -> dict[str, Callable[[], Any]]:
+    def runs(self) -> dict[str, Callable[[], Any]]:
         return {"tmaasync": self.ours, "torch": self.theirs}
 
     def check(self) -> None:
@@ -131,19 +128,17 @@ class Batched:
 
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, case: object) -> None:
     wanted = a.double() @ b.double()
-    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got, wanted)
     if not error < TOLERANCE:
         raise SystemExit(f"{case}: relative error {error:.2e}")
 
 
 def measure(problem: Grouped | Batched, rounds: int) -> dict[str, Any]:
     problem.check()
-    contestants = problem.contestants()
+    runs = problem.runs()
     row = dict(problem.row)
-    row |= race(contestants, rounds=rounds, reference="torch", seconds_per_turn=0.1)
-    row["tflop_per_s"] = {
-        name: round(problem.operations / us / 1e6, 1) for name, us in row["us"].items()
-    }
+    row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
+    row["tflop_per_s"] = tera_per_second(row, problem.operations)
     return row
 
 
@@ -157,41 +152,32 @@ def grouped_problems() -> Iterator[Grouped]:
 SHAPES = ((2, 256), (2, 192), (2, 128), (1, 256), (1, 128))
 
 
-def candidates(problem: Grouped | Batched) -> Iterator[Blocking]:
-    """Blockings that may be the fastest."""
+def candidates(problem: Grouped | Batched) -> Iterator[TileConfig]:
+    """Yield the tile configs that may be the fastest."""
     if problem.row.get("kind") == "few rows":
         for consumers, width in itertools.product((1, 2), (16, 32, 64)):
-            yield Blocking(consumers, width, by_columns=True)
+            yield TileConfig(consumers, width, m_major=True)
         return
     for (consumers, n), cluster, group_m in itertools.product(SHAPES, (1, 2), (4, 8, 16)):
         if cluster == 1 or n % 128 == 0:
-            yield Blocking(consumers, n, cluster, group_m)
+            yield TileConfig(consumers, n, cluster, group_m)
 
 
 def sweep(problems: Iterator[Grouped | Batched], rounds: int) -> None:
-    """Speeds of the blockings that may win, and of the one that is chosen."""
+    """Print the speeds of the tile configs that may win, and of the one that is chosen."""
     for problem in problems:
-        is_grouped = isinstance(problem, Grouped)
-        module = grouped_plan if is_grouped else gemm_plan
-        name = "choose_blocking" if is_grouped else "default_blocking"
-        chosen = getattr(module, name)
         results = [(speed(problem, rounds), "chosen")]
-        for blocking in candidates(problem):
-            setattr(module, name, lambda *_, one=blocking, **__: one)
-            results.append((speed(problem, rounds), str(blocking)))
-        setattr(module, name, chosen)
+        for config in candidates(problem):
+            with tile_configs(lambda _, one=config: one):
+                results.append((speed(problem, rounds), str(config)))
         print(problem.row["case"])
-        for ratio, blocking in sorted(results, reverse=True)[:8]:
-            print(f"  {ratio:.3f} x torch  {blocking}")
+        for ratio, config in sorted(results, reverse=True)[:8]:
+            print(f"  {ratio:.3f} x torch  {config}")
         print(f"  {results[0][0]:.3f} x torch  {results[0][1]}", flush=True)
 
 
 def speed(problem: Grouped | Batched, rounds: int) -> float:
-    """Over torch, with plans made anew."""
-    grouped_plan.plan_for.cache_clear()
-    gemm_plan.plan_for.cache_clear()
-    grouped_operation._PLANS.__init__()
-    gemm_operation._LAUNCHES.__init__()
+    """Return the speed over torch."""
     row = measure(problem, rounds)
     return float(row["speed_over_torch"]["tmaasync"]["median"])
 
@@ -200,19 +186,14 @@ def run(section: str, problems: Iterator[Any], rounds: int) -> None:
     rows = []
     for problem in problems:
         rows.append(measure(problem, rounds))
-        ratio = rows[-1]["speed_over_torch"]["tmaasync"]
         print(
             f"{rows[-1]['case']:48s} {rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     for kind in dict.fromkeys(row.get("kind", "batched") for row in rows):
-        medians = [
-            row["speed_over_torch"]["tmaasync"]["median"]
-            for row in rows
-            if row.get("kind", "batched") == kind
-        ]
-        print(f"geometric mean, {kind}: {np.exp(np.mean(np.log(medians))):.3f} x torch")
+        alike = [row for row in rows if row.get("kind", "batched") == kind]
+        print(f"geometric mean, {kind}: {geometric_mean(alike, 'torch'):.3f} x torch")
     print(record(section, rows))
 
 

@@ -1,6 +1,6 @@
-"""What the host pays: making a tile, and launching. Writes section "host" of the results file.
+"""What the host pays: making a tile, and launching. Writes section "host" of the results.
 
-Every contestant of a group does the same work; microseconds per call, the device drained between.
+Every candidate of a group does the same work; microseconds per call, the device drained between.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def tiles() -> dict[str, Any]:
     rows = cupy.empty((512, 4096), cupy.float16)
     places = [rows[index:] for index in range(256)]
     fresh = iter(range(10**9))
-    contestants = {
+    candidates = {
         "tmaasync cached": lambda: create_tma_tile(array, (128, 64), swizzle=Swizzle.B128),
         "tmaasync new address": lambda: create_tma_tile(
             places[next(fresh) % 256], (64, 64 + 8 * (next(fresh) // 256 % 8))
         ),
     }
     tile = create_tma_tile(array, (128, 64), swizzle=Swizzle.B128)
-    contestants["tmaasync rebind"] = lambda: tile.rebind(array)
-    contestants |= _cuda_core(array) | _triton()
-    reference = "cuda.core as_tensor_map" if "cuda.core as_tensor_map" in contestants else None
-    return host_race(contestants, reference=reference or "tmaasync cached")
+    candidates["tmaasync rebind"] = lambda: tile.rebind(array)
+    candidates |= _cuda_core(array) | _triton()
+    reference = "cuda.core as_tensor_map" if "cuda.core as_tensor_map" in candidates else None
+    return host_race(candidates, reference=reference or "tmaasync cached")
 
 
 def _cuda_core(array: Any) -> dict[str, Any]:
@@ -150,9 +150,10 @@ def operations() -> dict[str, Any]:
 
 
 def main() -> None:
-    rows = {"tiles": tiles(), "launches": launches(), "operations": operations()}
-    for group, row in rows.items():
-        print(group)
+    groups = {"launches": launches, "operations": operations, "tiles": tiles}
+    rows = [{"group": name, **measure()} for name, measure in groups.items()]
+    for row in rows:
+        print(row["group"])
         for name, microseconds in row["us"].items():
             print(f"  {name:34s} {microseconds:8.2f} us")
     print(record("host", rows))

@@ -1,7 +1,7 @@
 """ops.matmul against cuBLAS (torch.matmul).
 
-Writes section "matmul" of the results file. Inputs are normally distributed: on zeros the chip
-would clock higher. Products that take less than 100 microseconds run as CUDA graphs over operands
+Writes section "matmul" of the results. Inputs are normally distributed: on zeros the chip
+would clock higher. Matmuls that take less than 100 microseconds run as CUDA graphs over operands
 that together are three times the size of L2: timed one by one, what counts would be the host and
 what L2 kept.
 """
@@ -13,9 +13,17 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from race import captured, plain_race, race, record
+from race import (
+    captured,
+    geometric_mean,
+    plain_race,
+    race,
+    record,
+    relative_error,
+    speed_text,
+    tera_per_second,
+)
 
 from tmaasync import ops
 
@@ -92,10 +100,12 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     works = max(LAUNCHES, copies) if case.is_short else 1
     row: dict[str, Any] = {"case": case.label, "m": case.m, "n": case.n, "k": case.k}
     row |= {"dtype": case.type_name, "graphs_of": works, "operand_sets": copies}
-    row |= race(timed, rounds=rounds, reference="torch", seconds_per_turn=0.1, works_per_call=works)
+    row |= race(
+        timed, rounds=rounds, reference="torch", seconds_per_slice=0.1, works_per_call=works
+    )
     if case.m == case.n == case.k:
         row["burst"] = burst(timed)
-    row["tflop_per_s"] = {name: round(case.flop / us / 1e6, 1) for name, us in row["us"].items()}
+    row["tflop_per_s"] = tera_per_second(row, case.flop)
     row["bytes_tb_per_s"] = round(case.traffic_bytes / row["us"]["tmaasync"] / 1e6, 3)
     for operands in sets:
         check(operands)
@@ -103,7 +113,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
 
 
 def burst(timed: dict[str, Any]) -> dict[str, Any]:
-    """Ten calls behind a rest: the device is then at its highest clock."""
+    """Time ten calls after a rest: the device is then at its highest clock."""
     return plain_race(timed, rounds=3, calls=10, rest_s=0.2, reference="torch")
 
 
@@ -125,7 +135,7 @@ def check(operands: Operands) -> None:
     a, b, got = operands.a, operands.b, operands.ours
     rows = torch.randint(a.shape[0], (min(a.shape[0], 64),), device="cuda")
     wanted = a[rows].double() @ b.double()
-    error = ((got[rows].double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got[rows], wanted)
     if not error < TOLERANCE[a.dtype]:
         raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.shape)}: relative error {error:.2e}")
 
@@ -140,8 +150,8 @@ def cases(*, short: bool) -> Iterator[Case]:
 def mean(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "none"
-    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
-    return f"{np.exp(np.mean(np.log(medians))):.3f} (least {min(medians):.3f}) of {len(rows)}"
+    least = min(row["speed_over_torch"]["tmaasync"]["median"] for row in rows)
+    return f"{geometric_mean(rows, 'torch'):.3f} (least {least:.3f}) of {len(rows)}"
 
 
 def main() -> None:
@@ -153,12 +163,11 @@ def main() -> None:
     rows = []
     for case in cases(short=options.short):
         rows.append(measure(case, options.rounds))
-        ratio = rows[-1]["speed_over_torch"]["tmaasync"]
         print(
             f"{rows[-1]['case']:32s} {rows[-1]['us']['tmaasync']:9.1f} us  "
             f"{rows[-1]['tflop_per_s']['tmaasync']:6.1f} TFLOP/s  "
             f"{rows[-1]['bytes_tb_per_s']:6.3f} TB/s  "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     is_cube = [row["m"] == row["n"] == row["k"] for row in rows]

@@ -1,9 +1,8 @@
-"""ops.matmul of other types, and with work behind the product, against what torch has for it.
+"""ops.matmul of other types, and with an epilogue, against what torch has for it.
 
-Writes the sections "matmul_types" (int8 beside torch._int_mm, tf32 beside torch.matmul) and
-"matmul_epilogue" (bias, activations and addends in bfloat16, beside torch's fused calls where there
-are such, else its product and a kernel behind it; "plain" is our product alone) of the results
-file.
+Writes sections "matmul_types" (int8 against torch._int_mm, tf32 against torch.matmul) and
+"matmul_epilogue" (bias, activations and addends in bfloat16, against torch's fused calls where it
+has them, else its matmul and a kernel after it; "plain" is our matmul alone) of the results.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from race import race, record
+from race import geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import ops
 
@@ -134,27 +132,17 @@ def measure(
     tolerance: float,
     rounds: int,
 ) -> dict[str, Any]:
-    got = runs["tmaasync"]().double()
-    exact = wanted()
-    error = ((got - exact).norm() / exact.norm()).item()
+    error = relative_error(runs["tmaasync"](), wanted())
     if not error <= tolerance:
         raise SystemExit(f"{case} {shape}: relative error {error:.2e}")
-    del got, exact
     m, n, k = shape
     row: dict[str, Any] = {"case": f"{case} {m} x {n} x {k}", "m": m, "n": n, "k": k}
-    row |= race(runs, rounds=rounds, reference="torch", seconds_per_turn=0.1)
-    row["tera_per_s"] = {name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()}
-    ratio = row["speed_over_torch"]["tmaasync"]
+    row |= race(runs, rounds=rounds, reference="torch", seconds_per_slice=0.1)
+    row["tera_per_s"] = tera_per_second(row, 2 * m * n * k)
     rate, plain = row["tera_per_s"]["tmaasync"], row["tera_per_s"].get("plain")
-    spread = f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})"
-    beside = "" if plain is None else f", {rate / plain:.3f} x plain"
-    print(f"{row['case']:40s} {rate:7.1f} T/s  {spread}{beside}", flush=True)
+    over_plain = "" if plain is None else f", {rate / plain:.3f} x plain"
+    print(f"{row['case']:40s} {rate:7.1f} T/s  {speed_text(row, 'torch')}{over_plain}", flush=True)
     return row
-
-
-def geometric_mean(rows: list[dict[str, Any]]) -> float:
-    medians = [row["speed_over_torch"]["tmaasync"]["median"] for row in rows]
-    return float(np.exp(np.mean(np.log(medians))))
 
 
 def main() -> None:
@@ -170,13 +158,13 @@ def main() -> None:
         for case in (int8, tf32)
         for shape in shapes
     ]
-    behind = [
+    fused = [
         measure(case, shape, runs, wanted, 4e-3, options.rounds)
         for shape in shapes
         for case, runs, wanted in epilogues(*shape)
     ]
-    for section, rows in (("matmul_types", types), ("matmul_epilogue", behind)):
-        print(f"{section}: geometric mean {geometric_mean(rows):.3f} x torch")
+    for section, rows in (("matmul_types", types), ("matmul_epilogue", fused)):
+        print(f"{section}: geometric mean {geometric_mean(rows, 'torch'):.3f} x torch")
         print(record(section, rows))
 
 

@@ -1,6 +1,6 @@
 """ops.ragged_store and ops.ragged_load against ops.copy of as many bytes. Writes section "ragged".
 
-With ``--sweep`` nothing is written: the rings that a block may keep are raced, best first.
+With ``--sweep`` nothing is written: the pipelines that a block may have are raced, best first.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cupy
 import numpy as np
-from race import race, record
+from race import geometric_mean, race, record, speed_text, tera_per_second
 
 from tmaasync import ops
-from tmaasync.ops.copy import Ring
-from tmaasync.ops.ragged import plans
+from tmaasync.ops._copy import CopyPipeline
+from tmaasync.ops._operation import tile_configs
 
 LENGTHS: dict[str, Callable[[int, int], Any]] = {
     "all equal": lambda batch, longest: np.full(batch, longest),
@@ -65,7 +66,7 @@ class Batch:
         if not bool((self.spread[places] == self.packed).all()):
             raise SystemExit(f"{self.label}: rows are spread out wrong")
         if bool(self.spread[cupy.nonzero(~self.inside)].any()):
-            raise SystemExit(f"{self.label}: there are no zeros behind the rows")
+            raise SystemExit(f"{self.label}: there are no zeros after the rows")
 
     def directions(self) -> Iterator[tuple[str, Callable[[], None], int]]:
         """Name, call, and bytes read and written: a row that is not there is written only."""
@@ -79,7 +80,7 @@ def random_bits(shape: tuple[int, ...]) -> Any:
 
 
 def copy_of(size_bytes: int) -> Callable[[], Any]:
-    """A contiguous copy that reads and writes so many bytes together."""
+    """Return a contiguous copy that reads and writes ``size_bytes`` together."""
     source = random_bits((size_bytes // 64, 16))
     target = cupy.zeros_like(source)
     return lambda: ops.copy(source, target)
@@ -89,16 +90,16 @@ def measure(batch: Batch, rounds: int) -> Iterator[dict[str, Any]]:
     batch.check()
     for name, run, size_bytes in batch.directions():
         row: dict[str, Any] = {"case": f"{name}: {batch.label}", "bytes": size_bytes}
-        contestants = {"tmaasync": run, "ops.copy": copy_of(size_bytes)}
-        row |= race(contestants, rounds=rounds, reference="ops.copy")
-        row["tb_per_s"] = {who: round(size_bytes / us / 1e6, 3) for who, us in row["us"].items()}
+        candidates = {"tmaasync": run, "ops.copy": copy_of(size_bytes)}
+        row |= race(candidates, rounds=rounds, reference="ops.copy")
+        row["tb_per_s"] = tera_per_second(row, size_bytes, 3)
         yield row
 
 
 def sweep(rounds: int) -> None:
-    """Geometric means over the cases, per ring."""
-    rings = [
-        Ring(tile_bytes, stages, ahead, tiles)
+    """Geometric means over the cases, per pipeline."""
+    pipelines = [
+        CopyPipeline(tile_bytes, stages, ahead, tiles)
         for tile_bytes, stages, tiles in itertools.product(
             (8192, 16384, 32768), (1, 2, 3, 4), (1, 2, 4, 8)
         )
@@ -107,18 +108,17 @@ def sweep(rounds: int) -> None:
     ]
     batches = [Batch(*case, "uniform") for case in CASES[:3]]
     results = []
-    for ring in rings:
-        plans.RAGGED_RING = ring
-        plans._plan.cache_clear()
-        ratios = [
-            row["speed_over_ops.copy"]["tmaasync"]["median"]
-            for batch in batches
-            for row in measure(batch, rounds)
-        ]
-        results.append((math.prod(ratios) ** (1 / len(ratios)), ring, ratios))
-        print(f"{results[-1][0]:.3f}  {ring}  {ratios}", flush=True)
-    for mean, ring, _ in sorted(results, key=lambda result: -result[0])[:10]:
-        print(f"{mean:.3f} x ops.copy  {ring}")
+    for pipeline in pipelines:
+        with tile_configs(lambda _, one=pipeline: one):
+            ratios = [
+                row["speed_over_ops.copy"]["tmaasync"]["median"]
+                for batch in batches
+                for row in measure(batch, rounds)
+            ]
+        results.append((statistics.geometric_mean(ratios), pipeline, ratios))
+        print(f"{results[-1][0]:.3f}  {pipeline}  {ratios}", flush=True)
+    for mean, pipeline, _ in sorted(results, key=lambda result: -result[0])[:10]:
+        print(f"{mean:.3f} x ops.copy  {pipeline}")
 
 
 def main() -> None:
@@ -133,14 +133,12 @@ def main() -> None:
     for case, kind in itertools.product(CASES, LENGTHS):
         for row in measure(Batch(*case, kind), options.rounds):
             rows.append(row)
-            ratio = row["speed_over_ops.copy"]["tmaasync"]
             print(
                 f"{row['case']:64s} {row['tb_per_s']['tmaasync']:6.3f} TB/s  "
-                f"{ratio['median']:.3f} x ops.copy ({ratio['min']:.3f} to {ratio['max']:.3f})",
+                f"{speed_text(row, 'ops.copy')}",
                 flush=True,
             )
-    medians = [row["speed_over_ops.copy"]["tmaasync"]["median"] for row in rows]
-    print(f"geometric mean {math.prod(medians) ** (1 / len(medians)):.3f} x ops.copy")
+    print(f"geometric mean {geometric_mean(rows, 'ops.copy'):.3f} x ops.copy")
     print(record("ragged", rows))
 
 

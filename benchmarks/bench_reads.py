@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from race import captured, race, record
+from race import captured, race, record, tera_per_second
 
 from tmaasync import Kernel, L2Promotion, Swizzle, create_tma_tile
 
@@ -31,8 +31,8 @@ def reader(keys: torch.Tensor, stages: int, **options: Any) -> Callable[[], None
     tile = create_tma_tile(keys, (1, ROWS, 1, COLUMNS), swizzle=Swizzle.B128, **options)
     kernel = Kernel(_SOURCE, "tiles", types={"Tile": tile}, constants={"STAGES": stages})
     entries, positions, heads, _ = keys.shape
-    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    grid = min(entries * heads, multiprocessors)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    grid = min(entries * heads, sms)
     return lambda: kernel(grid, THREADS, (tile, positions, heads, entries))
 
 
@@ -53,7 +53,7 @@ def measure(entries: int, positions: int, heads: int, stages: int, rounds: int) 
     size_bytes = keys.numel() * keys.element_size()
     row = {"case": f"{entries} x {positions}, {heads} heads, {stages} stages", "bytes": size_bytes}
     row |= race(graphs, rounds=rounds, reference="256", works_per_call=_LAUNCHES)
-    row["read_tb_per_s"] = {name: round(size_bytes / us / 1e6, 3) for name, us in row["us"].items()}
+    row["read_tb_per_s"] = tera_per_second(row, size_bytes, 3)
     return row
 
 

@@ -1,10 +1,10 @@
-"""fp8 products against cuBLAS: a scale per matrix, and a scale per block of 128.
+"""FP8 matmul against cuBLAS: a scale per matrix, and block-scaled.
 
-Writes the sections "fp8_matmul" (ops.matmul beside torch._scaled_mm, with and without its fast
-accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul beside torch's scaled_mm with
-BlockWise1x128 and BlockWise128x128) of the results file. A peer that refuses a case is left out of
-it. Products of few rows run as CUDA graphs over operands that no cache holds. `--blockings` races
-every blocking of ops.scaled_matmul instead, and writes nothing.
+Writes sections "fp8_matmul" (ops.matmul against torch._scaled_mm, with and without its fast
+accumulation) and "fp8_blockwise_matmul" (ops.scaled_matmul against torch's scaled_mm with
+BlockWise1x128 and BlockWise128x128) of the results. A peer that refuses a case is left out of it.
+Matmuls of few rows run as CUDA graphs over operands that no cache holds. `--sweep` races every tile
+config of ops.scaled_matmul instead, and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES
-from race import captured, race, record
+from race import captured, geometric_mean, race, record, relative_error, speed_text, tera_per_second
 
 from tmaasync import _arrays, ops
-from tmaasync.ops import scaled_gemm
-from tmaasync.ops.scaled_gemm.blocking import FEW_ROWS, RATE
+from tmaasync.kernel import backend_of
+from tmaasync.ops._gemm.config import Occupancy, ScaledTileConfig
+from tmaasync.ops._gemm.cost_model import choose_scaled_config, coefficients
+from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 
 CUBES = (2048, 4096, 8192, 16384)
 SHAPES = ((7168, 16384), (24576, 1536), (7168, 2048), (4096, 7168))
 ROWS = (4096, 128)
 FP8 = torch.float8_e4m3fn
 LARGEST = 448.0
-# Of the output's rounding to bfloat16, and of what the tensor cores drop of long sums.
+# For the output's rounding to bfloat16, and what the tensor cores drop of long accumulations.
 TOLERANCE = {"tensor": 3e-2, "block": 4e-3}
 
 Runs = dict[str, Callable[[], Any]]
@@ -57,7 +58,7 @@ def by_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_blocks(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales of 128 x 128, [rows / 128, columns / 128], the latter padded to a multiple of 4."""
+    """Scales of 128 x 128, [rows / 128, columns / 128], the columns padded to a multiple of 4."""
     rows, columns = matrix.shape
     blocks = matrix.view(rows // 128, 128, columns // 128, 128)
     scales = blocks.abs().amax((1, 3)) / LARGEST
@@ -73,9 +74,9 @@ def spread(quantised: torch.Tensor, scales: torch.Tensor, *, rows: int) -> torch
 
 
 def check(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor, tolerance: float) -> None:
-    """Against float64 products [rows, K] [N, K] on rows drawn at random."""
+    """Compare with float64 [rows, K] @ [N, K].T on rows drawn at random."""
     wanted = a @ b.T
-    error = ((got.double() - wanted).norm() / wanted.norm()).item()
+    error = relative_error(got, wanted)
     if not error < tolerance:
         raise SystemExit(f"{tuple(a.shape)} @ {tuple(b.T.shape)}: relative error {error:.2e}")
 
@@ -84,7 +85,7 @@ def some_rows(m: int) -> torch.Tensor:
     return torch.randint(m, (min(m, 128),), device="cuda")
 
 
-# --- contestants ----------------------------------------------------------------------------------
+# --- candidates ----------------------------------------------------------------------------------
 
 
 def able(label: str, runs: Runs) -> Runs:
@@ -161,7 +162,7 @@ def block_case(m: int, n: int, k: int) -> tuple[Runs, torch.Tensor]:
 
 def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     label = f"e4m3 {m} x {n} x {k}"
-    is_short = m <= FEW_ROWS
+    is_short = m <= coefficients().scaled.max_skinny_rows
     copies = math.ceil(CACHE_BYTES / (n * k)) if is_short else 1
     sets = [case(m, n, k)[0] for _ in range(copies)]
     runs = able(label, sets[0])
@@ -172,72 +173,69 @@ def measure(case: Any, m: int, n: int, k: int, rounds: int) -> dict[str, Any]:
     reference = "torch" if "torch" in runs else "tmaasync"
     row = {"case": label, "m": m, "n": n, "k": k, "dtype": "float8_e4m3fn"}
     row |= race(
-        runs, rounds=rounds, reference=reference, seconds_per_turn=0.1, works_per_call=works
+        runs, rounds=rounds, reference=reference, seconds_per_slice=0.1, works_per_call=works
     )
-    row["tflop_per_s"] = {
-        name: round(2 * m * n * k / us / 1e6, 1) for name, us in row["us"].items()
-    }
+    row["tflop_per_s"] = tera_per_second(row, 2 * m * n * k)
     return row
 
 
-def told(row: dict[str, Any]) -> str:
+def report(row: dict[str, Any]) -> str:
     figures = ", ".join(f"{name} {figure:.0f}" for name, figure in row["tflop_per_s"].items())
-    ratios = row.get("speed_over_torch", {}).get("tmaasync")
-    ratio = f"  {ratios['median']:.3f} ({ratios['min']:.3f} to {ratios['max']:.3f})"
-    return f"{row['case']:28s} TFLOP/s: {figures}{ratio if ratios else ''}"
+    speed = f"  {speed_text(row, 'torch')}" if "speed_over_torch" in row else ""
+    return f"{row['case']:28s} TFLOP/s: {figures}{speed}"
 
 
-# --- every blocking -------------------------------------------------------------------------------
+# --- every tile config ----------------------------------------------------------------------------
 
 
-def multiprocessors() -> int:
-    return int(torch.cuda.get_device_properties(0).multi_processor_count)
+def occupancy() -> Occupancy:
+    return Occupancy.of(backend_of(0))
 
 
-def blockings(m: int) -> Iterator[scaled_gemm.ScaledBlocking]:
-    if m > FEW_ROWS:
-        for shape, cluster, group_m in itertools.product(RATE, (1, 2), (4, 8, 16)):
-            yield scaled_gemm.ScaledBlocking(*shape, cluster, group_m)
+def candidates(m: int) -> Iterator[ScaledTileConfig]:
+    numbers = coefficients().scaled
+    if m > numbers.max_skinny_rows:
+        for shape, cluster, group_m in itertools.product(numbers.rate, (1, 2), (4, 8, 16)):
+            yield ScaledTileConfig(*shape, cluster, group_m)
         return
     for consumers, width in itertools.product((1, 2), (32, 64, 128, 256)):
-        yield scaled_gemm.ScaledBlocking(consumers, width)
+        yield ScaledTileConfig(consumers, width)
 
 
-def name_of(blocking: scaled_gemm.ScaledBlocking) -> str:
-    shape = f"{blocking.block_m} x {blocking.block_n}"
-    return f"{shape}, {blocking.cluster} share B, group {blocking.group_m}"
+def name_of(config: ScaledTileConfig) -> str:
+    shape = f"{config.block_m} x {config.block_n}"
+    return f"{shape}, {config.cluster} share B, group {config.group_m}"
 
 
 def launch_of(
-    blocking: scaled_gemm.ScaledBlocking, operands: tuple[Any, ...], out: Any, depth: int
+    config: ScaledTileConfig, operands: tuple[Any, ...], out: Any, depth: int
 ) -> Callable[[], Any]:
     views = [_arrays.view(array) for array in (*operands, out)]
-    tiles = scaled_gemm.scaled_gemm_tiles(
-        (views[0], views[1], views[2], views[3]), views[4], blocking, b_scales_transposed=True
+    tiles = scaled_gemm_tiles(
+        (views[0], views[1], views[2], views[3]), views[4], config, b_scales_transposed=True
     )
-    kernel = scaled_gemm.scaled_gemm_kernel(tiles.cuda_types, True, blocking)
-    (m, n), at_once = out.shape, blocking.clusters_at_once(multiprocessors())
-    clusters = blocking.clusters(m, n)
+    kernel = scaled_gemm_kernel([tile.cuda_type for tile in tiles], True, config)
+    m, n = out.shape
+    active = occupancy().max_active_clusters(config.cluster_size)
+    clusters = config.clusters(m, n)
     return kernel.prepare(
-        min(clusters, at_once) * blocking.cluster,
-        blocking.threads,
+        min(clusters, active) * config.cluster,
+        config.threads,
         (*tiles, m, n, depth),
-        cluster=blocking.cluster if blocking.cluster > 1 else None,
-        pdl=blocking.starts_early(clusters, at_once),
+        cluster=config.cluster if config.cluster > 1 else None,
+        pdl=config.starts_early(clusters, active),
     )
 
 
-def race_blockings(m: int, n: int, k: int, rounds: int) -> None:
+def race_configs(m: int, n: int, k: int, rounds: int) -> None:
     (a, scale_a), (b, scale_b) = by_rows(drawn(m, k)), by_blocks(drawn(n, k))
     out = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
     scales = scale_b[:, : k // 128]
     runs: Runs = {
-        name_of(one): launch_of(one, (a, b, scale_a.T, scales), out, k) for one in blockings(m)
+        name_of(one): launch_of(one, (a, b, scale_a.T, scales), out, k) for one in candidates(m)
     }
-    first = name_of(
-        scaled_gemm.choose_scaled_blocking(m, n, multiprocessors(), column_scales=False)
-    )
-    row = race(runs, rounds=rounds, reference=first, seconds_per_turn=0.05)
+    first = name_of(choose_scaled_config(m, n, occupancy(), column_scales=False))
+    row = race(runs, rounds=rounds, reference=first, seconds_per_slice=0.05)
     print(f"{m} x {n} x {k}, chosen: {first}")
     for name, us in sorted(row["us"].items(), key=lambda pair: pair[1])[:8]:
         print(f"  {name:40s} {2 * m * n * k / us / 1e6:7.1f} TFLOP/s", flush=True)
@@ -247,13 +245,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["tensor", "block"], help="one of the two sections")
-    parser.add_argument("--blockings", action="store_true", help="see above")
+    parser.add_argument("--sweep", action="store_true", help="race tile configs instead")
     options = parser.parse_args()
     torch.manual_seed(0)
     shapes = [(m, n, k) for m in ROWS for n, k in SHAPES]
-    if options.blockings:
+    if options.sweep:
         for shape in shapes:
-            race_blockings(*shape, options.rounds)
+            race_configs(*shape, options.rounds)
         return
     sections = {
         "block": ("fp8_blockwise_matmul", block_case, shapes),
@@ -265,12 +263,10 @@ def main() -> None:
         rows = []
         for m, n, k in sizes:
             rows.append(measure(case, m, n, k, options.rounds))
-            print(told(rows[-1]), flush=True)
-        raced = [
-            row["speed_over_torch"]["tmaasync"]["median"] for row in rows if "torch" in row["us"]
-        ]
+            print(report(rows[-1]), flush=True)
+        raced = [row for row in rows if "torch" in row["us"]]
         if raced:
-            print(f"{section}: geometric mean {np.exp(np.mean(np.log(raced))):.3f} x torch")
+            print(f"{section}: geometric mean {geometric_mean(raced, 'torch'):.3f} x torch")
         print(record(section, rows))
 
 

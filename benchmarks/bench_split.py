@@ -1,7 +1,7 @@
 """ops.matmul where the output has few blocks and K is long, against cuBLAS (torch.matmul).
 
-Writes section "split_k" of the results file. With ``--sweep`` nothing is written: blockings are
-raced, each in turns with torch, and told with their times, best first.
+Writes section "split_k" of the results. With ``--sweep`` nothing is written: tile configs are
+raced, each interleaved with torch, and printed with their times, best first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +20,15 @@ import ml_dtypes
 import numpy as np
 import torch
 from bench_matmul import CACHE_BYTES, LAUNCHES, Case, Operands, check, mean, measure
-from race import captured, race, record
+from race import captured, race, record, speed_text
 
-from tmaasync import _arrays, _driver
-from tmaasync._driver.launches import _native
+from tmaasync import _arrays
 from tmaasync.errors import TMAError
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm import gemm_kernel, gemm_tiles, operation, plan
-from tmaasync.ops.gemm.blocking import FEW_COLUMNS, FEW_ROWS
-from tmaasync.ops.gemm.choice import default_blocking
+from tmaasync.kernel import backend_of
+from tmaasync.ops._gemm.config import SKINNY_LIMIT, TileConfig
+from tmaasync.ops._gemm.cost_model import SKINNY_WIDTHS
+from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
+from tmaasync.ops._operation import tile_configs
 
 SHAPES = (
     (512, 512, 16384),
@@ -52,42 +53,40 @@ SHAPES = (
     (32, 7168, 2048),
 )
 FORMS = ((2, 64, 256), (2, 64, 128), (1, 64, 256), (1, 64, 128), (1, 64, 64), (2, 128, 128))
-# Thread blocks of a cluster: those that share loads, and the parts of K.
+# CTAs of a cluster: how many share loads, and over how many K is split.
 CLUSTERS = (*((1, split) for split in range(1, 9)), (2, 1), (2, 2), (2, 3), (2, 4))
-# Of how many thread blocks a grid is worth a race.
-LEAST_BLOCKS, MOST_BLOCKS = 48, 136
+# How many CTAs a grid must have to be worth a race.
+MIN_CTAS, MAX_CTAS = 48, 136
 
 
-def candidates(case: Case) -> Iterator[Blocking]:
-    """Blockings that may be the fastest."""
+def candidates(case: Case) -> Iterator[TileConfig]:
+    """Yield the tile configs that may be the fastest."""
     m, n = max(case.m, case.n), min(case.m, case.n)
-    if n <= FEW_ROWS:
-        width = next(width for width in FEW_COLUMNS if width >= n)
-        blocks = [Blocking(consumers, width, by_columns=True) for consumers in (2, 1)]
+    if n <= SKINNY_LIMIT:
+        width = next(width for width in SKINNY_WIDTHS if width >= n)
+        tiles = [TileConfig(consumers, width, m_major=True) for consumers in (2, 1)]
     else:
         m, n = case.m, case.n
-        blocks = [Blocking(consumers, width, rows=rows) for consumers, rows, width in FORMS]
-    for block, (cluster, split) in itertools.product(blocks, CLUSTERS):
-        blocking = replace(block, cluster=cluster, split=split)
-        is_legal = cluster == 1 or (n > FEW_ROWS and m > block.block_m)
-        thread_blocks = blocking.clusters(m, n) * blocking.cluster_size
-        if is_legal and blocking.holds_partials and LEAST_BLOCKS <= thread_blocks <= MOST_BLOCKS:
-            yield blocking
+        tiles = [TileConfig(consumers, width, rows=rows) for consumers, rows, width in FORMS]
+    for tile, (cluster, split_k) in itertools.product(tiles, CLUSTERS):
+        config = replace(tile, cluster=cluster, split_k=split_k)
+        is_legal = cluster == 1 or (n > SKINNY_LIMIT and m > tile.block_m)
+        ctas = config.clusters(m, n) * config.cluster_size
+        if is_legal and config.holds_partials and MIN_CTAS <= ctas <= MAX_CTAS:
+            yield config
 
 
-def compile_for(blocking: Blocking) -> None:
-    """Put the kernel of this blocking into the cache of compiled kernels."""
+def compile_for(config: TileConfig) -> None:
+    """Put the kernel of this tile config into the cache of compiled kernels."""
     operand, out = (np.zeros((64, side), ml_dtypes.bfloat16) for side in (64, 64))
     views = [_arrays.view(array) for array in (operand, operand, out)]
-    tiles = gemm_tiles(views[0], views[1], views[2], blocking, False, True)
-    gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, blocking).compile()
+    tiles = gemm_tiles(views[0], views[1], views[2], config, False, True)
+    gemm_kernel([tile.cuda_type for tile in tiles], False, True, config).compile()
 
 
-def choose(blocking: Blocking | None) -> None:
-    """Have products made in this blocking, or again in the model's; plans are made anew."""
-    plan.default_blocking = default_blocking if blocking is None else lambda *_, **__: blocking
-    plan.plan_for.cache_clear()
-    operation._LAUNCHES.__init__()
+def chosen(config: TileConfig | None) -> AbstractContextManager[None]:
+    """Have ops.matmul take this tile config inside a ``with``; None for the cost model's."""
+    return tile_configs(lambda usual: usual if config is None else config)
 
 
 def sweep(cases: list[Case], rounds: int) -> None:
@@ -96,20 +95,20 @@ def sweep(cases: list[Case], rounds: int) -> None:
     with ProcessPoolExecutor() as pool:
         list(pool.map(compile_for, set(itertools.chain(*found.values()))))
     torch.zeros(1, device="cuda")
-    print(f"clusters at once: {clusters_that_run()}", flush=True)
+    active = {size: backend_of(0).max_active_clusters(size) for size in range(2, 9)}
+    print(f"max active clusters: {active}", flush=True)
     for case, blockings in found.items():
         copies = math.ceil(CACHE_BYTES / case.traffic_bytes)
         sets = [Operands.random(case) for _ in range(copies)]
         order = [sets[index % copies] for index in range(max(LAUNCHES, copies))]
         theirs = captured([one.multiply_by_torch for one in order])
         results = []
-        for blocking in (None, *blockings):
-            choose(blocking)
+        for config in (None, *blockings):
             try:
-                results.append((*timed(order, theirs, rounds), name_of(blocking)))
+                with chosen(config):
+                    results.append((*timed(order, theirs, rounds), name_of(config)))
             except TMAError as error:
-                print(f"  {name_of(blocking)}: {error}")
-        choose(None)
+                print(f"  {name_of(config)}: {error}")
         torch_us = statistics.median(us for _, _, us, _ in results)
         print(f"{case.label}: torch {torch_us:.2f} us", flush=True)
         for ratio, ours, _, name in sorted(results, reverse=True):
@@ -117,7 +116,7 @@ def sweep(cases: list[Case], rounds: int) -> None:
 
 
 def timed(order: list[Operands], theirs: Any, rounds: int) -> tuple[float, float, float]:
-    """Speed over torch's, and microseconds of a product: ours, torch's."""
+    """Return the speed over torch, and the microseconds of a matmul: ours, torch's."""
     order[0].ours.fill_(math.nan)
     order[0].multiply()
     check(order[0])
@@ -125,39 +124,18 @@ def timed(order: list[Operands], theirs: Any, rounds: int) -> tuple[float, float
         {"tmaasync": captured([one.multiply for one in order]), "torch": theirs},
         rounds=rounds,
         reference="torch",
-        seconds_per_turn=0.02,
+        seconds_per_slice=0.02,
         works_per_call=len(order),
     )
     ratio = raced["speed_over_torch"]["tmaasync"]["median"]
     return ratio, raced["us"]["tmaasync"], raced["us"]["torch"]
 
 
-def name_of(blocking: Blocking | None) -> str:
-    if blocking is None:
-        return "the model's"
-    form = f"{blocking.consumers} x {blocking.rows} rows, {blocking.block_n} columns"
-    return f"{form}, pairs {blocking.cluster}, split {blocking.split}"
-
-
-def clusters_that_run() -> dict[int, int]:
-    """How many clusters of blocks that fill a multiprocessor run at once, by their size."""
-    from cuda.bindings import driver  # noqa: PLC0415
-
-    counts = {}
-    for size in (2, 4, 8):
-        blocking = Blocking(2, 128, split=size)
-        operand = np.zeros((64, 64), ml_dtypes.bfloat16)
-        tiles = gemm_tiles(*[_arrays.view(operand)] * 3, blocking, False, True)
-        kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, blocking)
-        loaded = kernel._load(0, (9, 0))
-        config = _driver.LaunchConfig(
-            grid=(60 * size, 1, 1), block=(blocking.threads, 1, 1), cluster=(size, 1, 1),
-            shared_bytes=loaded.entry.shared_bytes, pdl=False, stream=0,
-        )  # fmt: skip
-        loaded.allow(config, 1024)
-        _, count = driver.cuOccupancyMaxActiveClusters(loaded.function, _native(config))
-        counts[size] = int(count)
-    return counts
+def name_of(config: TileConfig | None) -> str:
+    if config is None:
+        return "the cost model's"
+    form = f"{config.consumers} x {config.rows} rows, {config.block_n} columns"
+    return f"{form}, pairs {config.cluster}, split {config.split_k}"
 
 
 def main() -> None:
@@ -173,10 +151,10 @@ def main() -> None:
     rows = []
     for case in cases:
         rows.append(measure(case, options.rounds))
-        ratio, us = rows[-1]["speed_over_torch"]["tmaasync"], rows[-1]["us"]
+        us = rows[-1]["us"]
         print(
             f"{case.label:34s} {us['tmaasync']:7.2f} us, torch {us['torch']:7.2f} us: "
-            f"{ratio['median']:.3f} x torch ({ratio['min']:.3f} to {ratio['max']:.3f})",
+            f"{speed_text(rows[-1], 'torch')}",
             flush=True,
         )
     print(f"geometric mean: {mean(rows)}")

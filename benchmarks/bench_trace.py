@@ -1,7 +1,7 @@
-"""What a trace costs: products and copies with and without. Writes section "trace".
+"""What a trace costs: matmuls and copies with and without. Writes section "trace".
 
 A traced launch is timed from its first note to its last, by its own clock; the others by events, a
-few calls in a row, which take turns with it. Cases are long enough that the host keeps ahead.
+few calls in a row, interleaved with it. Cases are long enough that the host keeps ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from race import record
 
 from tmaasync import ops, trace
-from tmaasync.ops._turns import device_microseconds
+from tmaasync._timing import device_microseconds
 
 _CALLS = 10
 

@@ -1,7 +1,9 @@
-"""What the chip does with TMA instructions at the edge of the rules. Writes section "hardware".
+"""What the chip does with TMA instructions at the edge of the rules.
+
+Writes tests/data/hardware_<gpu>.jsonl, a probe per line: facts, not timings.
 
 Every probe runs one instruction in a process that may die: an illegal instruction takes the CUDA
-context with it, so a worker runs probes until one kills it, and the next goes on behind it.
+context with it, so a worker runs probes until one kills it, and the next worker goes on from there.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from result_files import Section, name_in_paths, write_section
 
 from tmaasync import DataType, Interleave, Kernel, OOBFill, ReduceOp, Swizzle, TensorMapSpec
 from tmaasync._elements import element
 from tmaasync.tensormap import Im2colSpec
 
 _SOURCE = Path(__file__).with_suffix(".cu")
+_FACTS = Path(__file__).parents[1] / "tests" / "data"
 _LOAD, _STORE, _REDUCE, _IM2COL, _BULK_LOAD, _BULK_STORE = range(6)
 _IMAGE_BYTES = 32768
 _POISON = 0xCC
@@ -477,7 +481,7 @@ def _cause(error: Exception) -> str:
 
 
 def supervise(indices: list[int], seconds: int) -> dict[int, Any]:
-    """Have workers run these probes; after each death a new worker goes on behind it."""
+    """Have workers run these probes; after each death a new worker goes on from there."""
     results: dict[int, Any] = {}
     left = list(indices)
     while left:
@@ -511,13 +515,15 @@ def main() -> None:
     with ThreadPoolExecutor(options.workers) as pool:
         for found in pool.map(lambda shard: supervise(shard, options.seconds), shards):
             results |= found
-    rows = {name: results[index] for index, name in enumerate(names)}
-    for name, result in rows.items():
-        print(f"{name:64s} {result}")
+    for index, name in enumerate(names):
+        print(f"{name:64s} {results[index]}")
+    rows = [{"probe": name, **results[index]} for index, name in enumerate(names)]
 
-    from race import record  # noqa: PLC0415 - needs CuPy, which a worker may take down
+    from race import circumstances  # noqa: PLC0415 - needs CuPy, which a worker may take down
 
-    print(record("hardware", rows))
+    measured = circumstances()
+    path = _FACTS / f"hardware_{name_in_paths(measured['gpu'])}.jsonl"
+    print(write_section(path, Section(measured, rows)))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,35 @@
-"""Contestants timed side by side: interleaved rounds, one stream, clocks recorded, results kept.
+"""Candidates timed side by side: interleaved rounds, one stream, clocks recorded, results kept.
 
-The protocol: warm every contestant up, then rounds in which each one runs in turn, every other
-round in the reverse order, so that whatever the clocks and the neighbours do, they do to all. A
-turn begins with calls that are not timed: work that follows something lighter would else run at its
-higher clock. The number that counts is the median over rounds of the ratio within a round.
+The protocol: warm up every candidate, then run rounds in which each runs one slice of calls, every
+other round in reverse order, so that clock drift and neighbours hit all alike. A slice begins with
+calls that are not timed: work that follows something lighter would else run at its higher clock.
+The number that counts is the median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import json
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import cupy
+from result_files import RESULTS, Row, Section, name_in_paths, write_section
 
-from tmaasync.ops._clocks import clocks_recorded
-from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
+from tmaasync._timing import (
+    Timings,
+    calls_per_slice,
+    clocks_recorded,
+    device_microseconds,
+    time_interleaved,
+)
 
-RESULTS = Path(__file__).parent / "results"
+_OURS = "tmaasync"
 _PACKAGES = (
     "cupy-cuda13x",
     "torch",
@@ -37,54 +42,54 @@ _PACKAGES = (
 
 
 def race(
-    contestants: dict[str, Callable[[], Any]],
+    candidates: dict[str, Callable[[], Any]],
     *,
     rounds: int = 7,
-    seconds_per_turn: float = 0.05,
+    seconds_per_slice: float = 0.05,
     reference: str,
     works_per_call: int = 1,
 ) -> dict[str, Any]:
-    """Time device work: microseconds per piece, and each contestant's speed over the reference's.
+    """Time device work: microseconds per unit, and each candidate's speed over the reference's.
 
-    A call does ``works_per_call`` pieces of it; more than one where they are `captured`.
+    A call does ``works_per_call`` units of work; more than one where they are `captured`.
     """
-    calls = calls_per_turn(contestants, seconds_per_turn)
+    calls = calls_per_slice(candidates, seconds_per_slice)
     with clocks_recorded() as clocks:
-        turns = take_turns(contestants, calls, rounds=rounds)
+        timings = time_interleaved(candidates, calls, rounds=rounds)
     return {
-        "us": {name: round(us / works_per_call, 3) for name, us in turns.medians().items()},
-        "speed_over_" + reference: _speeds(turns, reference),
+        "us": {name: round(us / works_per_call, 3) for name, us in timings.medians().items()},
+        "speed_over_" + reference: _speeds(timings, reference),
         "rounds": rounds,
-        "calls_per_turn": calls,
+        "calls_per_slice": calls,
         "clocks": clocks.summary(),
     }
 
 
 def plain_race(
-    contestants: dict[str, Callable[[], Any]],
+    candidates: dict[str, Callable[[], Any]],
     *,
     rounds: int = 6,
     calls: int = 20,
     rest_s: float = 0.0,
     reference: str,
 ) -> dict[str, Any]:
-    """The same in short turns, all of which is timed; each behind a rest of the device."""
+    """Time short slices, every call of them, each after a rest of the device."""
 
     def timed(run: Callable[[], Any], count: int) -> float:
         time.sleep(rest_s)
         return device_microseconds(run, count, is_sustained=False)
 
-    for run in contestants.values():
+    for run in candidates.values():
         timed(run, calls)
-    turns = take_turns(
-        contestants, dict.fromkeys(contestants, calls), rounds=rounds, microseconds=timed
+    timings = time_interleaved(
+        candidates, dict.fromkeys(candidates, calls), rounds=rounds, microseconds=timed
     )
-    return {**_speeds(turns, reference), "rounds": rounds, "calls_per_turn": calls}
+    return {**_speeds(timings, reference), "rounds": rounds, "calls_per_slice": calls}
 
 
-def _speeds(turns: Turns[str], reference: str) -> dict[str, Any]:
-    """Of each contestant over the reference's, round by round: the median and the extremes."""
-    ratios = {name: turns.speeds(name, reference) for name in turns.microseconds}
+def _speeds(timings: Timings[str], reference: str) -> dict[str, Any]:
+    """Return each candidate's speed over the reference's: median and extremes over the rounds."""
+    ratios = {name: timings.speeds(name, reference) for name in timings.microseconds}
     return {
         name: {
             "median": round(statistics.median(values), 4),
@@ -95,8 +100,31 @@ def _speeds(turns: Turns[str], reference: str) -> dict[str, Any]:
     }
 
 
+def speed_text(row: Row, reference: str) -> str:
+    """Return our speed over a reference's as benchmarks print it: median and extremes."""
+    ratio = row[f"speed_over_{reference}"][_OURS]
+    return f"{ratio['median']:.3f} x {reference} ({ratio['min']:.3f} to {ratio['max']:.3f})"
+
+
+def geometric_mean(rows: Iterable[Row], reference: str) -> float:
+    """Return the geometric mean of our median speeds over a reference's."""
+    return statistics.geometric_mean(
+        row[f"speed_over_{reference}"][_OURS]["median"] for row in rows
+    )
+
+
+def tera_per_second(row: Row, work: float, digits: int = 1) -> dict[str, float]:
+    """Return each candidate's throughput in 1e12 of the work's unit a second."""
+    return {name: round(work / us / 1e6, digits) for name, us in row["us"].items()}
+
+
+def relative_error(got: Any, wanted: Any) -> float:
+    """Return how far a torch tensor is from one of float64, relative to the norm."""
+    return float((got.double() - wanted).norm() / wanted.norm())
+
+
 def captured(works: Sequence[Callable[[], Any]]) -> Callable[[], None]:
-    """Pieces of work as one CUDA graph, so that short ones are not timed by their host's cost.
+    """Capture units of work in one CUDA graph, so that the host's cost does not count.
 
     They must launch on torch's current stream.
     """
@@ -113,19 +141,19 @@ def captured(works: Sequence[Callable[[], Any]]) -> Callable[[], None]:
 
 
 def host_race(
-    contestants: dict[str, Callable[[], Any]],
+    candidates: dict[str, Callable[[], Any]],
     *,
     rounds: int = 15,
     calls: int = 300,
     reference: str,
 ) -> dict[str, Any]:
-    """Time the host's side alone: microseconds per call, the device drained between turns."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for run in contestants.values():
+    """Time the host's side alone: microseconds per call, the device drained between slices."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for run in candidates.values():
         for _ in range(50):
             run()
     for _ in range(rounds):
-        for name, run in contestants.items():
+        for name, run in candidates.items():
             cupy.cuda.Device().synchronize()
             begin = time.perf_counter()
             for _ in range(calls):
@@ -143,24 +171,21 @@ def host_race(
             for name, values in times.items()
         },
         "rounds": rounds,
-        "calls_per_turn": calls,
+        "calls_per_slice": calls,
     }
 
 
-def record(section: str, rows: Any) -> Path:
-    """Put a benchmark's rows into the results file of this GPU, with date and versions."""
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    name = properties["name"].decode()
-    path = RESULTS / f"{name.lower().replace(' ', '_')}.json"
-    whole = json.loads(path.read_text()) if path.exists() else {}
-    whole[section] = {"measured": _circumstances(name), "rows": rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n")
-    return path
+def record(section: str, rows: list[Row]) -> Path:
+    """Write a section of this GPU's results, with date and versions."""
+    measured = circumstances()
+    path = RESULTS / name_in_paths(measured["gpu"]) / f"{section}.jsonl"
+    return write_section(path, Section(measured, rows))
 
 
-def _circumstances(gpu: str) -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
+    """Return the date, the GPU and the versions that a section is measured with."""
     runtime = cupy.cuda.runtime
+    gpu = runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "gpu": gpu,

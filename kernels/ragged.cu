@@ -1,44 +1,45 @@
-// Packs the sequences of a padded batch one after the other, or spreads them out again. TMA clips
-// every sequence at its end, so that no row is looked at. Short-lived blocks of a few tiles, as in
-// copy.cu; the grid follows from the arrays' shapes alone, so that the lengths may be known to the
-// device only.
+// Packs the sequences of a padded batch one after the other (ragged_store), or unpacks them
+// (ragged_load). TMA clips every sequence at its end, so that no thread tests a row. Short-lived
+// blocks of a few tiles, as in copy.cu. The grid follows from the arrays' shapes alone, so that
+// only the device has to know the lengths.
 //
 //   Packed         RaggedTensorMap of the packed array: (rows, ...)
 //   Padded         TMATensorTile of the padded array: (batch, rows, ...), a tile of one sequence
-//   STAGES         buffers in the ring
+//   STAGES         pipeline stages
 //   LOADS_AHEAD    loads in flight; the other stages are being stored
-//   TILES          tiles of a block, one below the other
-//   PADDING_TILES  the same of a block that writes padding
+//   TILES          tiles of a block, along the rows
+//   PADDING_TILES  tiles of a block that writes padding, along the rows
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
-static_assert(0 < LOADS_AHEAD && LOADS_AHEAD <= STAGES, "loads fill the ring at most");
-static_assert(Padded::kBytes == Packed::kBytes, "either side moves the same tile");
+static_assert(0 < LOADS_AHEAD && LOADS_AHEAD <= STAGES, "loads fill all stages at most");
+static_assert(Padded::kBytes == Packed::kBytes, "loads and stores move the same tile");
 
 constexpr int kRank = Packed::kRank;
 constexpr i32 kBlockRows = TILES * Packed::kRows;
 constexpr i32 kPaddingRows = PADDING_TILES * Packed::kRows;
 
-struct Ring {
+struct SharedMemory {
     typename Packed::Shared tiles[STAGES];
     SharedMemBarrier full[STAGES];
 };
 
-using RingPlace = PipelineState<STAGES>;
+using StageState = PipelineState<STAGES>;
 
-extern "C" __device__ const int ragged_store_shared_bytes = sizeof(Ring);
-extern "C" __device__ const int ragged_load_shared_bytes = sizeof(Ring);
+extern "C" __device__ const int ragged_store_shared_bytes = sizeof(SharedMemory);
+extern "C" __device__ const int ragged_load_shared_bytes = sizeof(SharedMemory);
 
-// How many tiles lie side by side along each dimension of a row, innermost first; 1 beyond.
+// Tiles along each dimension of a row, innermost first; 1 beyond. A parameter that the host packs.
 struct Columns {
     u32 tiles[3];
 };
+static_assert(sizeof(Columns) == 12);
 
 // --- which rows, which columns -----------------------------------------------------------------
 
-// Where the block's tiles start in row 0. Neighbouring blocks lie side by side; what is left of the
-// index counts blocks of rows.
+// Where the block's tiles start in row 0. Neighbouring blocks have neighbouring columns. The rest
+// of the index is left in `index`: it counts blocks of rows.
 __device__ Coordinates<kRank> take_columns(u32& index, const Columns& columns) {
     Coordinates<kRank> at;
 #pragma unroll
@@ -56,8 +57,8 @@ struct Batch {
     i32 size;
     i32 total_rows;
 
-    // A sequence longer than the padded array's rows is cut there; one that ends behind the packed
-    // array has no rows.
+    // A sequence longer than the padded array's rows is cut there. One that ends beyond the packed
+    // array gets no rows.
     __device__ RaggedSequence sequence(const Packed& packed, i32 index) const {
         auto sequence = RaggedSequence::of(cu_seqlens, index);
         check_range("sequence.length", sequence.length, 0, packed.max_length);
@@ -66,13 +67,13 @@ struct Batch {
         return sequence;
     }
 
-    // The blocks of rows of a sequence are numbered from here on. As many numbers as its rows may
-    // need lie between it and the next, whatever the lengths, and nothing has to be added up.
+    // The number of a sequence's first block of rows. Whatever the lengths, the next sequence's
+    // number is at least as many higher as this one has blocks: no prefix sum is needed.
     __device__ i32 first_block(i32 index) const { return cu_seqlens[index] / kBlockRows + index; }
 
     __device__ u32 blocks() const { return total_rows / kBlockRows + size; }
 
-    // The sequence to which a block of rows belongs: the last that starts at or before it. All
+    // The sequence of a block of rows: the last that starts at or before it. A 32-ary search: all
     // lanes probe at once, so that a thousand sequences take two steps.
     __device__ i32 sequence_of_block(i32 block) const {
         i32 low = 0, count = size;
@@ -88,7 +89,7 @@ struct Batch {
     }
 };
 
-// The rows that a block moves, of one sequence; none, where its number is one too many.
+// The rows of one sequence that a block moves; none if the block has a number too many.
 struct BlockRows {
     i32 index;
     RaggedSequence sequence;
@@ -111,34 +112,34 @@ __device__ Coordinates<kRank> in_packed(Coordinates<kRank> at, i32 row) {
 }
 
 __device__ Coordinates<kRank + 1> in_padded(const Coordinates<kRank>& at, i32 sequence, i32 row) {
-    Coordinates<kRank + 1> place;
+    Coordinates<kRank + 1> padded;
 #pragma unroll
-    for (int dim = 0; dim < kRank - 1; ++dim) place.values[dim] = at.values[dim];
-    place.values[kRank - 1] = row;
-    place.values[kRank] = sequence;
-    return place;
+    for (int dim = 0; dim < kRank - 1; ++dim) padded.values[dim] = at.values[dim];
+    padded.values[kRank - 1] = row;
+    padded.values[kRank] = sequence;
+    return padded;
 }
 
-// Rows [row, end) of one sequence: load(tile, full, row) and store(tile, row) move a tile. Both
-// sides of the ring are TMA, so no proxy fence is needed and the bulk groups stand in for empty
-// barriers.
+// Copies rows [row, end) of one sequence: load(tile, full, row) and store(tile, row) move a tile.
+// TMA both fills and drains the stages, so no proxy fence is needed and the bulk groups stand in
+// for empty barriers.
 template <typename Load, typename Store>
-__device__ void copy_rows(Ring& ring, i32 row, i32 end, Load load, Store store) {
-    auto loaded = RingPlace::for_consumer();
-    auto stored = RingPlace::for_consumer();
+__device__ void copy_rows(SharedMemory& shared, i32 row, i32 end, Load load, Store store) {
+    auto loaded = StageState::for_consumer();
+    auto stored = StageState::for_consumer();
     i32 next = row;
     const auto load_next = [&] {
-        auto& full = ring.full[loaded.index];
+        auto& full = shared.full[loaded.index];
         full.expect_bytes(Packed::kBytes);
-        load(ring.tiles[loaded.index], full, next);
+        load(shared.tiles[loaded.index], full, next);
         loaded.step();
         next += Packed::kRows;
     };
 
     for (int ahead = 0; ahead < LOADS_AHEAD && next < end; ++ahead) load_next();
     for (; row < end; row += Packed::kRows, stored.step()) {
-        ring.full[stored.index].wait(stored.phase);
-        store(ring.tiles[stored.index], row);
+        shared.full[stored.index].wait(stored.phase);
+        store(shared.tiles[stored.index], row);
         commit_group();
         if (next < end) {
             // The stage about to be loaded was stored STAGES - LOADS_AHEAD stores ago.
@@ -149,14 +150,14 @@ __device__ void copy_rows(Ring& ring, i32 row, i32 end, Load load, Store store) 
     wait_group_read<0>();
 }
 
-__device__ void open_ring(Ring& ring) {
-    for (auto& full : ring.full) full.init(1);
+__device__ void init_barriers(SharedMemory& shared) {
+    for (auto& full : shared.full) full.init(1);
     fence_barrier_init();
 }
 
-// The tiles of zeros behind a sequence that the block of this number stores.
+// Stores zeros after a sequence: the part of a padding block, by its number.
 __device__ void store_padding(
-    Ring& ring,
+    SharedMemory& shared,
     const Packed& packed,
     const Padded& padded,
     const Batch& batch,
@@ -171,7 +172,7 @@ __device__ void store_padding(
     i32 row = max(first, (length + Packed::kRows - 1) / Packed::kRows * Packed::kRows);
     if (row >= end) return;
 
-    auto& zeros = ring.tiles[0];
+    auto& zeros = shared.tiles[0];
     for (u32 byte = lane_index() * 16; byte < Packed::kBytes; byte += 32 * 16) {
         *reinterpret_cast<uint4*>(zeros.bytes + byte) = uint4{0, 0, 0, 0};
     }
@@ -185,7 +186,7 @@ __device__ void store_padding(
 
 // --- entries -----------------------------------------------------------------------------------
 
-// Padded to packed. The grid has Batch::blocks() as often as there are columns.
+// Packs. The grid has Batch::blocks() for each of the columns.
 extern "C" __global__ void __launch_bounds__(32) ragged_store(
     const __grid_constant__ Packed packed,
     const __grid_constant__ Padded padded,
@@ -200,10 +201,10 @@ extern "C" __global__ void __launch_bounds__(32) ragged_store(
     const auto rows = BlockRows::of(packed, batch, block);
     if (rows.first >= rows.end || !elect()) return;
 
-    auto& ring = dynamic_shared<Ring>();
-    open_ring(ring);
+    auto& shared = dynamic_shared<SharedMemory>();
+    init_barriers(shared);
     copy_rows(
-        ring, rows.first, rows.end,
+        shared, rows.first, rows.end,
         [&](auto& tile, auto& full, i32 next) {
             padded.async_copy(tile, full, in_padded(at, rows.index, next));
         },
@@ -213,10 +214,10 @@ extern "C" __global__ void __launch_bounds__(32) ragged_store(
     );
 }
 
-// Packed to padded, zeros behind every sequence. The grid has Batch::blocks() for the rows, then
-// the blocks of kPaddingRows that cover a sequence of the padded array, for every sequence; each as
-// often as there are columns. The zeros come last because DRAM that is only written is faster than
-// DRAM that is read in between: 4 to 25 % in all on an H200.
+// Unpacks, with zeros after every sequence. The grid has Batch::blocks() for the rows, then for
+// every sequence the blocks of kPaddingRows that cover it in the padded array; all of them for each
+// of the columns. The zeros come last because DRAM that is only written is faster than DRAM that is
+// read in between: 4 to 25 % in all on an H200.
 extern "C" __global__ void __launch_bounds__(32) ragged_load(
     const __grid_constant__ Packed packed,
     const __grid_constant__ Padded padded,
@@ -228,15 +229,15 @@ extern "C" __global__ void __launch_bounds__(32) ragged_load(
     const Batch batch{cu_seqlens, sequences, total_rows};
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
-    auto& ring = dynamic_shared<Ring>();
+    auto& shared = dynamic_shared<SharedMemory>();
     if (block >= batch.blocks()) {
-        return store_padding(ring, packed, padded, batch, at, block - batch.blocks());
+        return store_padding(shared, packed, padded, batch, at, block - batch.blocks());
     }
     const auto rows = BlockRows::of(packed, batch, block);
     if (rows.first >= rows.end || !elect()) return;
-    open_ring(ring);
+    init_barriers(shared);
     copy_rows(
-        ring, rows.first, rows.end,
+        shared, rows.first, rows.end,
         [&](auto& tile, auto& full, i32 next) {
             packed.async_copy(tile, full, rows.sequence, in_packed(at, next));
         },

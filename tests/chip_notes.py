@@ -19,7 +19,7 @@ _WAITS = ("wait", "store_wait_read", "store_wait", "mma_wait", "named_wait", "cl
 
 @dataclass
 class Chip:
-    """A launch whose multiprocessors count cycles of ``cycle_ns`` from ``starts`` on.
+    """A launch whose SMs count cycles of ``cycle_ns`` from ``starts`` on.
 
     Times are given in nanoseconds of the chip's clock, which ticks in steps of ``step_ns``. Block i
     runs on processor i.
@@ -33,11 +33,12 @@ class Chip:
     step_ns: int = 1
     starts: tuple[int, ...] = (0,)
     shared_bytes: int = 8192
+    max_bytes: int = 1 << 28
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
         grid, block = (self.blocks, 1, 1), (32 * self.warps, 1, 1)
-        self.layout = Layout.of(grid, block, self.room)
+        self.layout = Layout.of(grid, block, self.room, self.max_bytes)
         self._warps = np.zeros(self.layout.warps, WARP_DTYPE)
         self._records = np.zeros(self.layout.records_shape, RECORD_DTYPE)
         self._used = np.zeros(self.layout.warps, int)

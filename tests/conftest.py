@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import device_memory
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 import tmaasync
 from tmaasync import emulate
+from tmaasync._driver import bindings
 
 _GPU_TESTS = Path(__file__).parent / "gpu"
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76
@@ -139,3 +141,15 @@ def races() -> Iterator[None]:
     """Every kernel that a test runs on the CPU is searched for races."""
     with emulate.scheduled(races=True):
         yield
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python then neither finds nor imports it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.fixture
+def use_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Puts a stand-in, such as `fake_driver.Driver`, in the place of the driver's bindings."""
+    return lambda driver: monkeypatch.setattr(bindings, "driver", lambda: driver)

@@ -123,6 +123,7 @@ class Torch(ModuleType):
 
     Tensor = Tensor
     float16, float32 = _dtype("torch.float16"), _dtype("torch.float32")
+    int32 = _dtype("torch.int32")
 
     def __init__(self, *, has_guards: bool = True) -> None:
         super().__init__("torch")
@@ -270,6 +271,9 @@ class Cupy(ModuleType):
 
     def ascontiguousarray(self, array: CupyArray) -> CupyArray:
         return CupyArray(np.ascontiguousarray(array.array))
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> CupyArray:
+        return CupyArray(np.empty(shape, dtype))
 
     def zeros(self, count: int, dtype: Any) -> CupyArray:
         return CupyArray(np.zeros(count, dtype))

@@ -36,7 +36,7 @@ class RecordedLaunch:
         self._asked = asked
         self._record = record
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Note the addresses of the first arguments."""
         del stream
         self._record.append({**self._asked, "addresses": [int(one) for one in addresses]})
@@ -55,7 +55,7 @@ def recording() -> Iterator[tuple[list[Launch], dict[str, Kernel]]]:
     kernels: dict[str, Kernel] = {}
 
     def prepare(kernel: Kernel, grid: Any, block: Any, args: Sequence[Any], **config: Any) -> Any:
-        source = kernel._source
+        source = kernel._recipe.source
         name = _digest(json.dumps(identity_of(kernel)).encode())
         kernels[name] = kernel
         asked = {
@@ -131,7 +131,7 @@ def _described(argument: Any) -> Any:
 
 def identity_of(kernel: Kernel) -> dict[str, Any]:
     """What decides the machine code, but for the files themselves."""
-    source = kernel._source
+    source = kernel._recipe.source
     return {
         "source": source.name,
         "entry": kernel.name,

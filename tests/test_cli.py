@@ -6,20 +6,25 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
 import tmaasync
-from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, app
-from tmaasync.cli._demo_gpu import Case, GpuReport
+from tmaasync.cli import app
+from tmaasync.cli._demo_emulated import JOBS
+from tmaasync.cli._demo_gpu import Case, GpuReport, why_not
+from tmaasync.cli.demo import DemoParts
 from tmaasync.errors import BackendError
 
+WITHOUT_GPU = DemoParts(why_no_gpu=lambda: "there is none")
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
+
+def run(*arguments: str, on: DemoParts | None = None) -> Any:
+    return CliRunner().invoke(app, list(arguments), obj=on)
 
 
 def case(**changed: Any) -> Case:
@@ -44,25 +49,18 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_demo_gpu, "why_not", lambda: "there is none")
+def with_gpu(*cases: Case) -> DemoParts:
+    """A GPU whose cases end like this."""
+    return DemoParts(
+        why_no_gpu=lambda: None,
+        on_gpu=lambda: GpuReport(device="Fake", cases=cases),
+        repeat_on_gpu=lambda run, arrays: run(*arrays),
+        emulated_jobs=JOBS[:1],
+    )
 
 
-@pytest.fixture
-def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """A GPU whose cases are what the test puts into the list."""
-    cases: list[Case] = []
-    monkeypatch.setattr(_demo_gpu, "why_not", lambda: None)
-    monkeypatch.setattr(_demo_gpu, "run", lambda: GpuReport(device="Fake", cases=tuple(cases)))
-    monkeypatch.setattr(_demo_gpu, "repeat", lambda run, arrays: run(*arrays))
-    monkeypatch.setattr(_demo_emulated, "JOBS", _demo_emulated.JOBS[:1])
-    return cases
-
-
-@pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_demo_says_so_and_shows_what_needs_none() -> None:
-    ran = run("demo")
+    ran = run("demo", on=WITHOUT_GPU)
 
     assert ran.exit_code == 0
     assert ran.output.startswith("No Hopper GPU to use: there is none.")
@@ -76,9 +74,8 @@ def test_without_a_gpu_the_demo_says_so_and_shows_what_needs_none() -> None:
         assert part in ran.output
 
 
-@pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_json_tells_the_same() -> None:
-    ran = run("demo", "--json")
+    ran = run("demo", "--json", on=WITHOUT_GPU)
 
     told = json.loads(ran.stdout)
     assert ran.exit_code == 0
@@ -87,12 +84,11 @@ def test_without_a_gpu_json_tells_the_same() -> None:
     assert {kernel["spill_bytes"] for kernel in told["kernels"]} == {0}
 
 
-@pytest.mark.usefixtures("no_gpu")
 def test_the_emulated_job_is_checked_and_leaves_pictures(here: Path) -> None:
-    ran = run("demo", "--json", "--output", "pictures")
+    ran = run("demo", "--json", "--output", "pictures", on=WITHOUT_GPU)
 
     told = json.loads(ran.stdout)
-    assert [case["name"] for case in told["emulated"]] == [job.name for job in _demo_emulated.JOBS]
+    assert [case["name"] for case in told["emulated"]] == [job.name for job in JOBS]
     assert {case["error"] for case in told["emulated"] if case["tolerance"] == 0} == {0}
     names = {"timeline.json", "swizzle.svg"}
     if importlib.util.find_spec("matplotlib"):
@@ -102,19 +98,9 @@ def test_the_emulated_job_is_checked_and_leaves_pictures(here: Path) -> None:
     assert json.loads((here / "pictures/timeline.json").read_text())["traceEvents"]
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_without_matplotlib_the_demo_says_so_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, here: Path
-) -> None:
-    monkeypatch.setattr(_demo_emulated, "JOBS", _demo_emulated.JOBS[:1])
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name == "matplotlib" else find_spec(name, *more),
-    )
-
-    ran = run("demo")
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_the_demo_says_so_and_goes_on(here: Path) -> None:
+    ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
 
     assert ran.exit_code == 0
     assert "No timeline.png: plot draws with matplotlib" in ran.output
@@ -122,45 +108,36 @@ def test_without_matplotlib_the_demo_says_so_and_goes_on(
     assert (here / "tmaasync-demo/timeline.json").exists()
 
 
-def test_with_a_gpu_the_emulator_is_compared_to_it(
-    fake_gpu: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_gpu.append(case())
+def test_with_a_gpu_the_emulator_is_compared_to_it() -> None:
+    gpu = with_gpu(case())
 
-    assert "equal" in run("demo").output
+    assert "equal" in run("demo", on=gpu).output
 
-    monkeypatch.setattr(_demo_gpu, "repeat", lambda run, arrays: run(*arrays) + 1)
-    ran = run("demo")
+    ran = run("demo", on=replace(gpu, repeat_on_gpu=lambda run, arrays: run(*arrays) + 1))
     assert ran.exit_code == 1
     assert ran.stderr.endswith("error: differs from its reference: copy 1 MiB\n")
 
 
-def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out(
-    fake_gpu: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_gpu.append(case())
-    monkeypatch.setattr(_demo_emulated, "why_not", lambda: "there is no C++ compiler")
+def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out() -> None:
+    gpu = replace(with_gpu(case()), why_no_emulator=lambda: "there is no C++ compiler")
 
-    ran = run("demo")
+    ran = run("demo", on=gpu)
 
     assert ran.exit_code == 0
     assert "Not on the CPU too: there is no C++ compiler." in ran.output
 
 
-def test_why_there_is_no_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(_: int) -> None:
+def test_why_there_is_no_gpu_is_one_line() -> None:
+    def absent(_: int) -> NoReturn:
         raise BackendError("there is no driver. Install one.\nIt said: no")
 
-    monkeypatch.setattr("tmaasync._driver.require_device", absent)
-
-    assert _demo_gpu.why_not() == "there is no driver"
+    assert why_not(absent) == "there is no driver"
 
 
-def test_with_a_gpu_every_case_is_a_line(fake_gpu: list[Case]) -> None:
-    fake_gpu.append(case())
-    fake_gpu.append(case(name="matmul", speed_over_cupy=None, error=2e-3, tolerance=4e-3))
+def test_with_a_gpu_every_case_is_a_line() -> None:
+    other = case(name="matmul", speed_over_cupy=None, error=2e-3, tolerance=4e-3)
 
-    ran = run("demo")
+    ran = run("demo", on=with_gpu(case(), other))
 
     assert ran.exit_code == 0
     copy, matmul = (line for line in ran.output.splitlines() if "1 GiB" in line)
@@ -168,43 +145,38 @@ def test_with_a_gpu_every_case_is_a_line(fake_gpu: list[Case]) -> None:
     assert matmul.split()[-2:] == ["-", "2.0e-03"]
 
 
-def test_with_a_gpu_json_has_every_figure(fake_gpu: list[Case]) -> None:
-    fake_gpu.append(case())
-
-    told = json.loads(run("demo", "--json").stdout)
+def test_with_a_gpu_json_has_every_figure() -> None:
+    told = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
 
     assert told["device"] == "Fake"
     assert told["cases"][0]["rate"] == 4.2
 
 
 @pytest.mark.parametrize("arguments", [("demo",), ("demo", "--json")])
-def test_a_wrong_result_fails_the_demo(fake_gpu: list[Case], arguments: tuple[str, ...]) -> None:
-    fake_gpu.append(case(error=0.25, passed=False))
-
-    ran = run(*arguments)
+def test_a_wrong_result_fails_the_demo(arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments, on=with_gpu(case(error=0.25, passed=False)))
 
     assert ran.exit_code == 1
     assert ran.stderr.endswith("error: differs from its reference: copy 1 GiB\n")
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_an_error_of_ours_is_a_message_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+def test_an_error_of_ours_is_a_message_and_no_traceback() -> None:
+    def fail() -> NoReturn:
         raise BackendError("there is no NVRTC. Install it.")
 
-    monkeypatch.setattr(_demo_host, "run", fail)
-
-    ran = run("demo")
+    ran = run("demo", on=replace(WITHOUT_GPU, on_host=fail))
 
     assert ran.exit_code == 1
     assert ran.stderr == "error: there is no NVRTC. Install it.\n"
 
 
-@pytest.mark.usefixtures("no_gpu")
-def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_demo_host, "run", lambda: 1 / 0)
+def test_an_error_that_is_not_ours_keeps_its_traceback() -> None:
+    def fail() -> NoReturn:
+        raise ZeroDivisionError
 
-    assert isinstance(run("demo").exception, ZeroDivisionError)
+    ran = run("demo", on=replace(WITHOUT_GPU, on_host=fail))
+
+    assert isinstance(ran.exception, ZeroDivisionError)
 
 
 def test_the_package_runs_as_a_module() -> None:

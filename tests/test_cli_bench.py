@@ -1,12 +1,12 @@
-"""``tmaasync bench``: what takes turns, and how the figures are told; the clock is the test's."""
+"""``tmaasync bench``: interleaved rounds and the printed figures; the clock is the test's."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,52 +14,55 @@ import pytest
 from command_line import assert_refused, run, told
 
 from tmaasync._elements import element
-from tmaasync.cli import _bench_jobs
-from tmaasync.cli._bench_jobs import Job, Operation, Request
-from tmaasync.ops._clocks import Clocks
-
-command = importlib.import_module("tmaasync.cli.bench")  # the package has the function there
+from tmaasync._timing import Clocks
+from tmaasync.cli._bench_jobs import Job, Libraries, Operation, Request, prepare
+from tmaasync.cli.bench import GpuBench
 
 MICROSECONDS = {"tmaasync": 200.0, "torch": 220.0, "cupy": 300.0}
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """One on which every contestant takes the time above, more and more as the clocks drop."""
-    turns: list[str] = []
+@dataclass
+class Gpu:
+    """Every candidate takes the time above on it, more and more as the clocks drop."""
 
-    def clock(run: Callable[[], Any], calls: int) -> float:
+    slices: list[str] = field(default_factory=list)
+
+    def microseconds(self, run: Callable[[], Any], calls: int) -> float:
         name = run()
-        turns.append(name)
-        return MICROSECONDS[name] * (1 + len(turns) / 1000)
+        self.slices.append(name)
+        return MICROSECONDS[name] * (1 + len(self.slices) / 1000)
 
     @contextlib.contextmanager
-    def clocks() -> Any:
+    def clocks_recorded(self) -> Any:
         yield Clocks([1755, 1700, 1760], [600.0, 640.0, 650.0])
 
-    def prepare(request: Request) -> Job:
+    def prepare(self, request: Request) -> Job:
         runs: dict[str, Callable[[], Any]] = {
             name: functools.partial(str, name) for name in MICROSECONDS
         }
         return Job(runs, {"jax": "it is slow"})
 
-    limits = type("Limits", (), {"name": "NVIDIA H200"})
-    monkeypatch.setattr(command, "why_not", lambda: None)
-    monkeypatch.setattr(command, "prepare", prepare)
-    monkeypatch.setattr(command, "device_microseconds", clock)
-    monkeypatch.setattr(command, "clocks_recorded", clocks)
-    monkeypatch.setattr(command._driver, "device_limits", lambda _: limits)
-    return turns
+    @property
+    def bench(self) -> GpuBench:
+        return GpuBench(
+            why_not=lambda: None,
+            name=lambda: "NVIDIA H200",
+            prepare=self.prepare,
+            microseconds=self.microseconds,
+            clocks_recorded=self.clocks_recorded,
+        )
 
 
-def test_ratios_are_those_within_a_round_and_rates_those_of_the_median(gpu: list[str]) -> None:
-    document = told("bench", "matmul", "1000", "2000", "3000", "--rounds", "5")
+def test_ratios_are_those_within_a_round_and_rates_those_of_the_median() -> None:
+    gpu = Gpu()
+
+    document = told("bench", "matmul", "1000", "2000", "3000", "--rounds", "5", on=gpu.bench)
 
     found = document["contestants"]
     assert list(found) == ["tmaasync", "torch", "cupy"]
     there, back = [*MICROSECONDS], [*MICROSECONDS][::-1]
-    assert gpu[-15:] == [*there, *back, *there, *back, *there]
-    own, torch = (7, 12, 13, 18, 19), (8, 11, 14, 17, 20)  # their turns, behind six to warm up
+    assert gpu.slices[-15:] == [*there, *back, *there, *back, *there]
+    own, torch = (7, 12, 13, 18, 19), (8, 11, 14, 17, 20)  # their slices, after six to warm up
     middle = 200 * (1 + 13 / 1000)
     assert found["tmaasync"]["microseconds"] == pytest.approx(middle)
     assert found["tmaasync"]["rate"] == pytest.approx(12e9 / middle / 1e6, abs=1e-3)
@@ -78,14 +81,13 @@ def test_ratios_are_those_within_a_round_and_rates_those_of_the_median(gpu: list
     assert (document["gpu"], document["unit"]) == ("NVIDIA H200", "TFLOP/s")
 
 
-@pytest.mark.usefixtures("gpu")
 def test_the_table_has_a_line_for_each_and_says_who_is_absent() -> None:
-    lines = run("bench", "attention", "--causal").output.splitlines()
+    lines = run("bench", "attention", "--causal", on=Gpu().bench).output.splitlines()
 
     assert lines[0].rstrip() == "attention causal 4 x 4096 x 16 x 128 bfloat16 on NVIDIA H200"
     ours = next(line for line in lines if line.split()[:1] == ["tmaasync"])
     torch = next(line for line in lines if line.split()[:1] == ["torch"])
-    assert ours.split()[1:] == ["203.6", "us", "1350", "TFLOP/s"]  # 200 us, 18 turns on
+    assert ours.split()[1:] == ["203.6", "us", "1350", "TFLOP/s"]  # 200 us, 18 slices on
     assert torch.split()[3:5] == ["1229", "TFLOP/s"]
     assert torch.split()[5:] == ["1.101", "x", "1.099", "x", "1.101", "x"]
     assert "Without jax: it is slow." in lines
@@ -110,27 +112,26 @@ def test_work_is_what_one_counts(
     assert request.work == work
 
 
-def test_contestants_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_do_the_same_work() -> None:
     """On arrays of NumPy's, where CuPy's would be."""
-    monkeypatch.setattr(_bench_jobs, "_cupy", lambda: np)
-    monkeypatch.setattr(_bench_jobs, "_torch", lambda: (None, {"torch": "not asked"}))
+    others = Libraries(np, None, {"torch": "not asked"})
     request = Request.of(Operation.MATMUL, (24, 16, 32), element("float16"), False)
 
-    job = _bench_jobs._matmul(request)
-    ours = job.contestants["tmaasync"]().copy()
-    out = job.contestants["tmaasync"]()
+    job = prepare(request, others)
+    ours = job.candidates["tmaasync"]().copy()
+    out = job.candidates["tmaasync"]()
     out.fill(np.nan)
-    theirs = job.contestants["cupy"]()
+    theirs = job.candidates["cupy"]()
 
     assert theirs is out
     assert job.absent == {"torch": "not asked"}
     assert np.allclose(ours.astype(float), theirs.astype(float), rtol=1e-3, atol=1e-3)
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "why_not", lambda: "there is none")
+def test_without_a_gpu_it_says_so() -> None:
+    none = GpuBench(why_not=lambda: "there is none")
 
-    assert_refused("there is nothing to measure on: there is none.", "bench", "copy")
+    assert_refused("there is nothing to measure on: there is none.", "bench", "copy", on=none)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
         ("copy", "1000", "1000", "--dtype", "float8_e4m3fn"),
     ],
 )
-def test_all_contestants_run_on_a_gpu(arguments: tuple[str, ...]) -> None:
+def test_all_candidates_run_on_a_gpu(arguments: tuple[str, ...]) -> None:
     pytest.importorskip("cupy")
 
     document = told("bench", *arguments, "--rounds", "2", "--seconds", "0.002")

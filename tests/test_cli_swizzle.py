@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -14,10 +12,9 @@ import pytest
 from command_line import assert_refused, run, told
 from swizzle_sums import MASKS, passes, place, read
 
-from tmaasync.cli import _swizzle_probe
 from tmaasync.cli._chunks import Access
-
-command = importlib.import_module("tmaasync.cli.swizzle")  # the package has the function there
+from tmaasync.cli.swizzle import ProbedDevices
+from tmaasync.modes import Swizzle
 
 
 @pytest.mark.parametrize("mode", list(MASKS))
@@ -123,14 +120,8 @@ def test_a_png_is_drawn(tmp_path: Path) -> None:
     assert ran.output.endswith(f"Written: {path}\n")
 
 
-def test_a_png_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-
-    def without(name: str, *more: Any) -> Any:
-        return None if name == "matplotlib" else find_spec(name, *more)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-
+@pytest.mark.usefixtures("without_matplotlib")
+def test_a_png_without_matplotlib_is_refused() -> None:
     assert_refused("png is a.png; it is drawn with matplotlib", "swizzle", "--png", "a.png")
 
 
@@ -140,11 +131,11 @@ def test_the_emulator_puts_chunks_where_they_are_drawn() -> None:
     assert document["probe"] == {"on": "the emulator", "chunks": 16 * 16, "wrong": []}
 
 
-def test_chunks_that_lie_elsewhere_are_listed_and_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_that_lie_elsewhere_are_listed_and_fail() -> None:
     """A chip that swaps the first two chunks, loses the third, and garbles the fourth."""
 
-    def dump(_: object, source: Any, *, on_gpu: bool) -> Any:
-        assert not on_gpu
+    def load(source: Any, swizzle: Swizzle) -> Any:
+        assert swizzle is Swizzle.B128
         lines = source.view(np.uint8).reshape(8, 8, 16)
         drawn = np.zeros((64, 16), np.uint8)
         for row in range(8):
@@ -155,10 +146,10 @@ def test_chunks_that_lie_elsewhere_are_listed_and_fail(monkeypatch: pytest.Monke
         drawn[3] = drawn[3][::-1]
         return drawn.reshape(-1)
 
-    monkeypatch.setattr(_swizzle_probe, "_dump", dump)
+    devices = ProbedDevices(load_on_emulator=load)
 
-    ran = run("swizzle", "--probe", "--emulate", "--json")
-    shown = run("swizzle", "--probe", "--emulate")
+    ran = run("swizzle", "--probe", "--emulate", "--json", on=devices)
+    shown = run("swizzle", "--probe", "--emulate", on=devices)
 
     assert (ran.exit_code, shown.exit_code) == (1, 1)
     assert json.loads(ran.stdout)["probe"]["wrong"] == [
@@ -172,10 +163,11 @@ def test_chunks_that_lie_elsewhere_are_listed_and_fail(monkeypatch: pytest.Monke
     assert ["0.2", "32", "-"] in [line.split() for line in shown.output.splitlines()]
 
 
-def test_without_a_gpu_a_probe_says_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "why_not", lambda: "there is none")
+def test_without_a_gpu_a_probe_says_what_else_there_is() -> None:
+    none = ProbedDevices(why_no_gpu=lambda: "there is none")
+    sentence = "there is nothing to probe: there is none. Pass --emulate"
 
-    assert_refused("there is nothing to probe: there is none. Pass --emulate", "swizzle", "--probe")
+    assert_refused(sentence, "swizzle", "--probe", on=none)
 
 
 @pytest.mark.gpu
@@ -184,7 +176,7 @@ def test_without_a_gpu_a_probe_says_what_else_there_is(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("dtype", "size"), [("int8", 1), ("bfloat16", 2), ("float32", 4), ("float64", 8)]
 )
-@pytest.mark.parametrize(("rows", "row_bytes"), [(8, 128), (24, 256), (250, 128)])
+@pytest.mark.parametrize(("rows", "row_bytes"), [(8, 128), (24, 256), (252, 128)])
 def test_the_chip_puts_chunks_where_they_are_drawn(
     mode: str, dtype: str, size: int, rows: int, row_bytes: int
 ) -> None:
@@ -211,7 +203,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
-        (("--emulate",), "emulate is set; it says on what to probe. Pass --probe too"),
+        (("--emulate",), "emulate is set; it chooses where to probe. Pass --probe too"),
         (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
     ],
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -176,16 +174,8 @@ def test_options_that_do_not_fit_are_refused(saved: Path) -> None:
     assert_refused("notes_per_warp is 0", "trace", subject.replace(".json", ".py"), "--notes", "0")
 
 
-def test_a_picture_without_matplotlib_is_refused_before_anything_runs(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = importlib.util.find_spec
-
-    def without(name: str, *more: Any) -> Any:
-        return None if name == "matplotlib" else found(name, *more)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-
+@pytest.mark.usefixtures("without_matplotlib")
+def test_a_picture_without_matplotlib_is_refused_before_anything_runs(script: Path) -> None:
     assert_refused("--plot is 'a.png'; plot draws with matplotlib", "trace", str(script), "1",
                    "--plot", "a.png")  # fmt: skip
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
 from tmaasync import _compile
-from tmaasync._compile import Parameter, Source, cache_dir, compile_source
+from tmaasync._compile import Parameter, Source, cache_dir, compile_source, load_nvrtc
 from tmaasync.errors import BackendError, CompileError
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
@@ -26,11 +27,18 @@ def compiled(text: str, *folders: Path, arch: str = "sm_90") -> _compile.Program
     return compile_source(Source(text=text, name="test.cu", include_dirs=folders), arch)
 
 
-def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def written(path: Path) -> tuple[int, int]:
+    """Which file it is, and since when: every build writes a new one."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def test_the_second_time_the_compiler_is_not_asked() -> None:
     first = compiled(EMPTY)
-    monkeypatch.setattr(_compile, "_run_nvrtc", lambda *_: pytest.fail("compiled again"))
+    before = written(first.path)
 
     assert compiled(EMPTY) == first
+    assert written(first.path) == before
 
 
 def test_an_edit_to_a_header_reached_through_another_header_compiles_anew(tmp_path: Path) -> None:
@@ -55,24 +63,14 @@ def test_options_are_part_of_the_key(options: tuple[str, ...]) -> None:
     assert compile_source(source, "sm_90").path != plain.path
 
 
-def test_an_include_that_names_a_macro_is_compiled_every_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_include_that_names_a_macro_is_compiled_every_time(tmp_path: Path) -> None:
     (tmp_path / "a.cuh").write_text("")
     text = '#define HEADER "a.cuh"\n#include HEADER\n' + EMPTY
-    compiled(text, tmp_path)
-    ran = []
-    run = _compile._run_nvrtc
+    first = compiled(text, tmp_path)
+    before = written(first.path)
 
-    def counted(*arguments: Any) -> Any:
-        ran.append(arguments)
-        return run(*arguments)
-
-    monkeypatch.setattr(_compile, "_run_nvrtc", counted)
-
-    compiled(text, tmp_path)
-
-    assert len(ran) == 1
+    assert compiled(text, tmp_path).path == first.path
+    assert written(first.path) != before
 
 
 def test_the_cache_is_private_to_its_owner(own_cache: Path) -> None:
@@ -168,14 +166,9 @@ extern "C" __global__ void __launch_bounds__(1024) spills(volatile float* p) {
     assert entry.registers == 64
 
 
-def test_without_nvrtc_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> None:
+def test_without_nvrtc_the_error_says_how_to_install_it() -> None:
+    def absent() -> NoReturn:
         raise RuntimeError("libnvrtc.so.13 was not found")
 
-    monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", absent)
-    _compile._nvrtc.cache_clear()
-    try:
-        with pytest.raises(BackendError, match=r"pip install 'tmaasync\[cuda13\]'.*not found"):
-            compiled(EMPTY)
-    finally:
-        _compile._nvrtc.cache_clear()
+    with pytest.raises(BackendError, match=r"pip install 'tmaasync\[cuda13\]'.*not found"):
+        load_nvrtc(lambda: SimpleNamespace(nvrtcVersion=absent))

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
+from result_files import Section, write_section
 
 from tmaasync import Kernel, create_tma_tile
 
@@ -261,7 +262,8 @@ def test_a_table_without_results_says_so(tmp_path: Path) -> None:
 
 def test_a_table_has_a_line_per_row_of_the_results(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
-    (tmp_path / "gpu.json").write_text(_RESULTS)
+    for name, row in _ROWS.items():
+        write_section(tmp_path / "gpu" / f"{name}.jsonl", Section(_MEASURED, [row]))
     text = "<!-- measured: all -->\n<!-- end measured -->\n"
 
     written = script["rewritten"](text, tmp_path)
@@ -272,15 +274,20 @@ def test_a_table_has_a_line_per_row_of_the_results(tmp_path: Path) -> None:
     assert script["rewritten"](written, tmp_path) == written
 
 
-_RESULTS = """
-{"copy": {"measured": {"gpu": "Fake", "date": "2026-01-01 00:00 UTC", "driver": "1"}, "rows": [
-  {"case": "contiguous 64 MiB", "us": {"tmaasync": 30, "cupy": 31},
-   "tb_per_s": {"tmaasync": 4.2, "cupy": 4.1},
-   "speed_over_cupy": {"tmaasync": {"median": 1.024, "min": 1.01, "max": 1.03}}}]},
- "host": {"measured": {"gpu": "Fake", "date": "2026-01-01 00:00 UTC", "driver": "1"}, "rows": {
-  "tiles": {"us": {"cached tile": 0.5, "peer": 5.0},
-            "cost_over_peer": {"cached tile": 0.1, "peer": 1.0}}}}}
-"""
+_MEASURED = {"gpu": "Fake", "date": "2026-01-01 00:00 UTC", "driver": "1"}
+_ROWS: dict[str, dict[str, Any]] = {
+    "copy": {
+        "case": "contiguous 64 MiB",
+        "us": {"tmaasync": 30, "cupy": 31},
+        "tb_per_s": {"tmaasync": 4.2, "cupy": 4.1},
+        "speed_over_cupy": {"tmaasync": {"median": 1.024, "min": 1.01, "max": 1.03}},
+    },
+    "host": {
+        "group": "tiles",
+        "us": {"cached tile": 0.5, "peer": 5.0},
+        "cost_over_peer": {"cached tile": 0.1, "peer": 1.0},
+    },
+}
 
 
 def test_the_pictures_are_those_the_script_draws() -> None:

@@ -3,11 +3,22 @@ from __future__ import annotations
 import builtins
 import pickle
 import re
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tmaasync import errors
-from tmaasync.errors import TensorMapError, TMAError, Violation
+from tmaasync._sources import find_kernel
+from tmaasync.access import ArrayAccess
+from tmaasync.copy_plan import plan_copy
+from tmaasync.errors import ArgumentError, LaunchError, TensorMapError, TMAError, Violation
+from tmaasync.modes import Swizzle
+from tmaasync.pipeline import Pipeline
+from tmaasync.ragged import running_sums
+from tmaasync.registers import RegisterSplit
+from tmaasync.tile import TMATensorTileArray, create_tma_tile
+from tmaasync.wgmma import compute_a_descriptor_params
 
 _CLASSES = [
     value
@@ -74,3 +85,43 @@ def test_a_tensor_map_error_survives_the_way_to_another_process() -> None:
 
 def test_a_compile_error_keeps_the_compilers_words() -> None:
     assert errors.CompileError("gemm.cu does not compile", "line 3").log == "line 3"
+
+
+@pytest.mark.parametrize("kind", [ArgumentError, LaunchError, TensorMapError])
+def test_an_error_of_violations_keeps_them(kind: type[ArgumentError]) -> None:
+    violations = [Violation("a", 1, "it must be 2", "Pass 2"), Violation("b", 3, "no", "Stop")]
+
+    error = pickle.loads(pickle.dumps(kind.of(violations)))
+
+    assert type(error) is kind
+    assert error.violations == tuple(violations)
+    assert str(error) == "a is 1; it must be 2. Pass 2.\nb is 3; no. Stop."
+
+
+def test_nothing_is_raised_for_no_violation() -> None:
+    ArgumentError.raise_for([])
+    with pytest.raises(ArgumentError, match="a is 1"):
+        ArgumentError.raise_for([Violation("a", 1, "it must be 2", "Pass 2")])
+
+
+_BROKEN_CALLS: dict[str, Callable[[], object]] = {
+    "access": lambda: ArrayAccess.from_array(np.zeros((4, 6), np.int8)[:, 1:]).check_bulk(),
+    "mode": lambda: ArrayAccess.from_array(np.zeros(4), "x"),  # type: ignore[arg-type]
+    "registers": lambda: RegisterSplit(0, 9, 7, 7),
+    "pipeline": lambda: Pipeline(0, tiles={}, consumers=0),
+    "tile": lambda: create_tma_tile(np.zeros((4, 4), np.int8), (300, 0)),
+    "tiles": lambda: TMATensorTileArray([]),
+    "operand": lambda: compute_a_descriptor_params((7, 9), "int8", swizzle=Swizzle.B128),
+    "copy plan": lambda: plan_copy(np.zeros(()), "shared"),
+    "running sums": lambda: running_sums([-1], max_length=1),
+    "source": lambda: find_kernel("absent.cu"),
+}
+
+
+@pytest.mark.parametrize("call", _BROKEN_CALLS.values(), ids=_BROKEN_CALLS)
+def test_every_part_of_the_package_lists_the_violations(call: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call()
+
+    assert caught.value.violations
+    assert str(caught.value) == "\n".join(map(str, caught.value.violations))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import gc
 import pickle
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import Driver
 from parity.backends import Emulate
 from parity.planted_hangs import BARRIERS, MEASURED, SOURCE, TILE_BYTES, PlantedHangs, line_of
 
-from tmaasync import ArgumentError, HangError, HungThreads, Kernel, _driver
+from tmaasync import ArgumentError, DriverError, HangError, HungThreads, Kernel
 from tmaasync._compile import Source
-from tmaasync._driver import PreparedLaunch
-from tmaasync.kernel import watch as watch_module
+from tmaasync._driver import LaunchConfig
 from tmaasync.kernel.hangs import (
     HANG_STATE,
     RECORDS,
@@ -133,9 +135,12 @@ def test_a_line_that_is_not_found_is_left_out() -> None:
     [
         (word_of(1, 0, 512, 1), "the bytes expected exceed what the copies delivered"),
         (word_of(1, 0, -8, 1), "copies delivered 8 bytes more than were expected"),
-        (word_of(1, 1, -1024, 1), "copies delivered 1024 bytes that nobody expected"),
+        (word_of(1, 1, -1024, 1), "copies delivered 1024 bytes that no thread expected"),
         (word_of(2, 1, 1024, 1), "bytes are expected, and not everybody has arrived"),
-        (word_of(64, 64, 0, 1), "nobody has arrived in this phase: whoever should never came"),
+        (
+            word_of(64, 64, 0, 1),
+            "no thread has arrived in this phase: the arriving threads never reached it",
+        ),
         (word_of(64, 64, 0, 1), "the waiter means the phase before, whose parity is 0"),
         (word_of(64, 1, 0, 1), "63 of 64 have arrived: init() counts more than arrive"),
         (word_of(64, 64, 0, 0), "the phase has ended since"),
@@ -199,7 +204,7 @@ def test_a_hang_survives_the_way_to_another_process() -> None:
 
 def test_names_come_from_the_same_source_on_the_cpu() -> None:
     planted = PlantedHangs(Emulate(), debug=True)
-    names = barrier_names(planted.kernel._source, "hangs")
+    names = barrier_names(planted.kernel._recipe.source, "hangs")
 
     assert tuple(names(FULL + 8 * index) for index in range(6)) == BARRIERS
 
@@ -234,72 +239,53 @@ def test_a_budget_that_is_no_time_is_refused(value: Any) -> None:
 # --- the watch --------------------------------------------------------------------------------
 
 
-class Device:
-    """Stands in for the driver: a stream that is busy for a while, a graph, the kernel's state."""
+class Device(Driver):
+    """A driver whose kernel has its state in ``state``."""
 
     def __init__(self) -> None:
-        self.busy_looks = 0
-        self.captures = False
-        self.state = b""
-        self._pinned = ctypes.create_string_buffer(RECORDS * WAIT_RECORD.itemsize)
-
-    def is_capturing(self, stream: int) -> bool:
-        return self.captures
-
-    def is_busy(self, stream: int) -> bool:
-        self.busy_looks -= 1
-        return self.busy_looks >= 0
-
-    def synchronize(self, stream: int, kernel: str) -> None:
-        assert (stream, kernel) == (5, "hangs")
-
-    def allocate_pinned(self, device: int, size_bytes: int) -> int:
-        return ctypes.addressof(self._pinned)
-
-    def free_pinned(self, device: int, address: int) -> None:
-        pass
-
-    def upload(self, device: int, address: int, data: bytes) -> None:
-        self.state = data
-
-    def download(self, device: int, address: int, size_bytes: int) -> bytes:
-        return self.state
+        super().__init__(argument_sizes=(8, 8))
+        self.state: Any = np.zeros((), HANG_STATE)
 
     def hang(self) -> None:
         """What the kernel does then."""
-        state = np.frombuffer(self.state, HANG_STATE)[0]
         data = record().tobytes()
-        ctypes.memmove(int(state["records"]), data, len(data))
+        ctypes.memmove(int(self.state["records"]), data, len(data))
+
+    def watch(self, **more: float) -> HangWatch:
+        address = self.state.ctypes.data
+        return HangWatch(KERNEL, "hangs", lambda _: "full[1]", address, 0, 0.2, **more)
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(use_driver: Callable[[object], None]) -> Iterator[Device]:
     device = Device()
-    for name in ("is_capturing", "is_busy", "synchronize", "upload", "download"):
-        monkeypatch.setattr(_driver, name, getattr(device, name))
-    for name in ("allocate_pinned", "free_pinned"):
-        monkeypatch.setattr(_driver, name, getattr(device, name))
-    monkeypatch.setattr(watch_module, "barrier_names", lambda *_: lambda offset: "full[1]")
-    return device
-
-
-def watching() -> HangWatch:
-    return HangWatch(KERNEL, "hangs", state_address=0x1000, device=0, budget_seconds=0.2)
+    use_driver(device)
+    yield device
+    gc.collect()  # what watches own is given back to this driver
 
 
 def test_a_launch_that_ends_raises_nothing(device: Device) -> None:
     device.busy_looks = 3
 
-    with watching().watching(5):
+    with device.watch().watching(5):
         pass
 
-    state = np.frombuffer(device.state, HANG_STATE)[0]
-    assert (int(state["budget_ns"]), int(state["is_draining"])) == (200_000_000, 0)
+    assert (int(device.state["budget_ns"]), int(device.state["is_draining"])) == (200_000_000, 0)
     assert device.busy_looks == -1
+    assert ("cuStreamSynchronize", 5) in device.done
+
+
+def test_a_kernel_that_died_is_named(device: Device) -> None:
+    watch = device.watch()
+    device.has_died = True
+
+    died = "hangs died, and the CUDA context with it"
+    with pytest.raises(DriverError, match=died), watch.watching(5):
+        pass
 
 
 def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device) -> None:
-    watch = watching()
+    watch = device.watch()
 
     with pytest.raises(HangError) as caught, watch.watching(5):
         device.hang()
@@ -310,32 +296,29 @@ def test_a_hang_is_raised_at_its_launch_and_forgotten_by_the_next(device: Device
         pass
 
 
-def test_a_launch_that_is_aimed_once_and_called_often_is_watched_each_time(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+def test_a_launch_that_is_bound_once_and_called_often_is_watched_each_time(
+    device: Device,
 ) -> None:
-    launched: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(_driver, "on_device", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(PreparedLaunch, "at", lambda _, *where: launched.append(where))
-    launch = object.__new__(WatchedLaunch)
-    launch._watch, launch._device = watching(), 0
-    again = launch.aimed((1, 2), 5)
+    config = LaunchConfig((1, 1, 1), (32, 1, 1), None, 0, False, 3)
+    launch = WatchedLaunch(device.watch(), "function", config, [bytes(8)] * 2, None, 0)
+    again = launch.bind((1, 2), 5)
 
     again()
     device.hang()
     with pytest.raises(HangError):
         again()
 
-    assert launched == [((1, 2), 5)]
+    assert device.launched == [(5, 0, [struct.pack("<Q", 1), struct.pack("<Q", 2)])]
 
 
 def test_a_captured_launch_is_not_waited_for_and_its_hang_raised_by_the_next(
     device: Device,
 ) -> None:
-    watch = watching()
-    device.captures = True
+    watch = device.watch()
+    device.is_capturing = True
     with watch.watching(5):
         device.hang()
-    device.captures = False
+    device.is_capturing = False
     launched = []
 
     with pytest.raises(HangError), watch.watching(5):
@@ -344,13 +327,10 @@ def test_a_captured_launch_is_not_waited_for_and_its_hang_raised_by_the_next(
     assert launched == []
 
 
-def test_a_kernel_that_does_not_end_is_reported_all_the_same(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_module, "_DRAIN_SECONDS", 0.01)
+def test_a_kernel_that_does_not_end_is_reported_all_the_same(device: Device) -> None:
     device.busy_looks = 1_000_000
 
-    with pytest.raises(HangError) as caught, watching().watching(5):
+    with pytest.raises(HangError) as caught, device.watch(drain_seconds=0.01).watching(5):
         device.hang()
 
     assert not caught.value.has_ended

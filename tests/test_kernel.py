@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from fake_driver import Driver, real
 
 from tmaasync import (
     ArgumentError,
@@ -16,7 +19,7 @@ from tmaasync import (
     _driver,
     create_tma_tile,
 )
-from tmaasync._driver import DeviceLimits, bindings, devices
+from tmaasync._driver import DeviceLimits, bindings
 from tmaasync.kernel.source import arch_for
 
 VALUE = 'extern "C" __device__ const int value = VALUE;\nextern "C" __global__ void k() {}\n'
@@ -111,13 +114,13 @@ def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
 def test_what_sm_90a_has_or_does_faster_is_compiled_for_it(word: str) -> None:
     text = f'\nextern "C" __global__ void k() {{ /* {word} */ }}\n'
 
-    assert arch_for(Kernel(text, "k")._source, (9, 0)) == "sm_90a"
+    assert arch_for(Kernel(text, "k")._recipe.source, (9, 0)) == "sm_90a"
 
 
 def test_multicast_is_no_reason_to_refuse_another_architecture() -> None:
     text = '\nextern "C" __global__ void k() { /* async_multicast_load */ }\n'
 
-    assert arch_for(Kernel(text, "k")._source, (10, 0)) == "sm_100"
+    assert arch_for(Kernel(text, "k")._recipe.source, (10, 0)) == "sm_100"
 
 
 def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
@@ -132,18 +135,18 @@ def test_wgmma_on_another_architecture_says_so_before_the_launch() -> None:
     wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
 
     with pytest.raises(BackendError, match="only sm_90a has; this device is sm_100"):
-        arch_for(Kernel(wgmma, "k")._source, (10, 0))
+        arch_for(Kernel(wgmma, "k")._recipe.source, (10, 0))
 
 
-def test_a_gpu_older_than_sm_90_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_older_than_sm_90_is_refused_by_name(use_driver: Callable[[object], None]) -> None:
     old = DeviceLimits(
         name="NVIDIA A100",
         compute_capability=(8, 0),
-        multiprocessors=108,
+        sms=108,
         shared_bytes=166912,
         threads_per_block=1024,
     )
-    monkeypatch.setattr(devices, "device_limits", lambda _: old)
+    use_driver(Driver(limits=old))
 
     with pytest.raises(BackendError, match=r"NVIDIA A100 \(sm_80\).*sm_90 and later"):
         _driver.require_device(0)
@@ -158,31 +161,27 @@ def test_host_arrays_run_on_the_cpu() -> None:
     assert array.tolist() == [0, 1, 2, 3]
 
 
-def test_without_a_driver_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(_: int) -> None:
+def test_without_a_driver_the_error_says_what_to_do() -> None:
+    def absent(_: int) -> NoReturn:
         raise RuntimeError("libcuda.so.1 was not found")
 
-    monkeypatch.setattr("cuda.bindings.driver.cuInit", absent)
-    bindings.driver.cache_clear()
-    _driver.device_limits.cache_clear()
-    try:
-        with pytest.raises(BackendError, match=r"no CUDA driver.*libcuda.so.1 was not found"):
-            _driver.require_device(0)
-    finally:
-        bindings.driver.cache_clear()
-        _driver.device_limits.cache_clear()
+    with pytest.raises(BackendError, match=r"no CUDA driver.*libcuda.so.1 was not found"):
+        bindings.start(lambda: SimpleNamespace(cuInit=absent))
 
 
-def test_a_driver_without_a_gpu_says_that_none_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = pytest.importorskip("cuda.bindings.driver")
-    none = driver.CUresult.CUDA_ERROR_NO_DEVICE
-    monkeypatch.setattr(driver, "cuInit", lambda _: (none,))
-    bindings.driver.cache_clear()
-    try:
-        with pytest.raises(BackendError, match=r"CUDA_ERROR_NO_DEVICE.*no NVIDIA GPU is visible"):
-            bindings.driver()
-    finally:
-        bindings.driver.cache_clear()
+def test_without_bindings_there_is_no_driver_either() -> None:
+    def absent() -> NoReturn:
+        raise ImportError("No module named 'cuda'")
+
+    with pytest.raises(BackendError, match=r"no CUDA driver.*No module named 'cuda'"):
+        bindings.start(absent)
+
+
+def test_a_driver_without_a_gpu_says_that_none_is_visible() -> None:
+    none = real.CUresult.CUDA_ERROR_NO_DEVICE
+
+    with pytest.raises(BackendError, match=r"CUDA_ERROR_NO_DEVICE.*no NVIDIA GPU is visible"):
+        bindings.start(lambda: SimpleNamespace(cuInit=lambda _: (none,)))
 
 
 def test_arguments_that_are_no_sequence_are_refused() -> None:

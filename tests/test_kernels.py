@@ -11,15 +11,25 @@ import pytest
 
 from tmaasync import Kernel, _arrays
 from tmaasync._elements import element
-from tmaasync.ops import gemm, grouped, ragged
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops._epilogue import Activation, BiasSide, Epilogue
-from tmaasync.ops.attention import kernel as attention
-from tmaasync.ops.conv2d import conv2d_kernel, conv2d_tiles
-from tmaasync.ops.copy import BULK_RING, TILED_RING, Ring, copy_kernel
-from tmaasync.ops.gemm.extras import ProductEpilogue
-from tmaasync.ops.scaled_gemm import ScaledBlocking, scaled_gemm_kernel, scaled_gemm_tiles
-from tmaasync.tile.window import window_of
+from tmaasync._tile.window import window_of
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, CopyPipeline, copy_kernel
+from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.config import TileConfig as FlashConfig
+from tmaasync.ops._flash.config import Variant
+from tmaasync.ops._flash.cost_model import tile_shapes
+from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.tiles import (
+    conv2d_kernel,
+    conv2d_tiles,
+    gemm_kernel,
+    gemm_tiles,
+    grouped_kernel,
+    grouped_tiles,
+    scaled_gemm_kernel,
+    scaled_gemm_tiles,
+)
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 
 def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
@@ -31,23 +41,23 @@ def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
 
 
 def gemm_with(
-    blocking: gemm.Blocking,
+    blocking: TileConfig,
     operand: str,
     output: str,
     a_transposed: bool,
     b_transposed: bool,
-    epilogue: ProductEpilogue | None = None,
+    epilogue: Epilogue | None = None,
 ) -> Kernel:
     m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
     k = 128 // element(operand).itemsize
     a = tile_type(operand, *(((k, m), (k, 64)) if a_transposed else ((m, k), (m, k))))
     b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
-    line_bytes = 128 if blocking.by_columns else blocking.chunk_bytes
+    line_bytes = 128 if blocking.m_major else blocking.store_bytes
     columns = line_bytes // element(output).itemsize
-    rows = blocking.stored_columns if blocking.by_columns else 64
-    sides = (rows, 64) if blocking.by_columns else (64, columns)
+    rows = blocking.stored_columns if blocking.m_major else 64
+    sides = (rows, 64) if blocking.m_major else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
-    return gemm.gemm_kernel(a, b, c, a_transposed, b_transposed, blocking, epilogue)
+    return gemm_kernel((a, b, c), a_transposed, b_transposed, blocking, epilogue)
 
 
 def assert_clean(kernel: Kernel) -> None:
@@ -61,35 +71,35 @@ def assert_clean(kernel: Kernel) -> None:
     assert entry.shared_bytes <= 232448
 
 
-FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_columns=True)]
+FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
 
 
 @pytest.mark.parametrize(
     ("blocking", "output", "layout"),
     [
         # The widest block of every form, alone and in pairs,
-        (gemm.Blocking(2, 256), "bfloat16", "nt"),
-        (gemm.Blocking(2, 256, 2), "float32", "nn"),
-        (gemm.Blocking(1, 256), "float32", "tt"),
-        (gemm.Blocking(1, 256, 2), "float16", "tn"),
-        (gemm.Blocking(3, 192), "float16", "nn"),
-        (gemm.Blocking(3, 192, 2), "bfloat16", "tt"),
-        (gemm.Blocking(2, 192, rows=128), "bfloat16", "tn"),
-        (gemm.Blocking(2, 192, 2, rows=128), "float32", "nt"),
-        (gemm.Blocking(2, 192, rows=128, ping_pong=True), "bfloat16", "nt"),
-        (gemm.Blocking(2, 192, 2, rows=128, ping_pong=True), "float32", "tn"),
-        (gemm.Blocking(2, 160, 2, rows=128, side_by_side=True), "bfloat16", "nt"),
+        (TileConfig(2, 256), "bfloat16", "nt"),
+        (TileConfig(2, 256, 2), "float32", "nn"),
+        (TileConfig(1, 256), "float32", "tt"),
+        (TileConfig(1, 256, 2), "float16", "tn"),
+        (TileConfig(3, 192), "float16", "nn"),
+        (TileConfig(3, 192, 2), "bfloat16", "tt"),
+        (TileConfig(2, 192, rows=128), "bfloat16", "tn"),
+        (TileConfig(2, 192, 2, rows=128), "float32", "nt"),
+        (TileConfig(2, 192, rows=128, ping_pong=True), "bfloat16", "nt"),
+        (TileConfig(2, 192, 2, rows=128, ping_pong=True), "float32", "tn"),
+        (TileConfig(2, 160, 2, rows=128, side_by_side=True), "bfloat16", "nt"),
         # stores that are narrow,
-        (gemm.Blocking(2, 112), "float32", "tt"),
-        (gemm.Blocking(1, 96, 2), "bfloat16", "nt"),
-        (gemm.Blocking(3, 96), "float16", "nt"),
+        (TileConfig(2, 112), "float32", "tt"),
+        (TileConfig(1, 96, 2), "bfloat16", "nt"),
+        (TileConfig(3, 96), "float16", "nt"),
         # blocks whose K is split,
-        (gemm.Blocking(2, 256, split=2), "bfloat16", "nt"),
-        (gemm.Blocking(2, 192, rows=128, split=4), "float32", "tn"),
-        (gemm.Blocking(2, 128, 2, split=4), "bfloat16", "nn"),
-        (gemm.Blocking(3, 192, split=2), "float16", "nt"),
-        (gemm.Blocking(1, 64, split=8), "bfloat16", "nn"),
-        (gemm.Blocking(2, 16, by_columns=True, split=8), "bfloat16", "nt"),
+        (TileConfig(2, 256, split_k=2), "bfloat16", "nt"),
+        (TileConfig(2, 192, rows=128, split_k=4), "float32", "tn"),
+        (TileConfig(2, 128, 2, split_k=4), "bfloat16", "nn"),
+        (TileConfig(3, 192, split_k=2), "float16", "nt"),
+        (TileConfig(1, 64, split_k=8), "bfloat16", "nn"),
+        (TileConfig(2, 16, m_major=True, split_k=8), "bfloat16", "nt"),
         # and few columns.
         (FEW_COLUMNS[0], "float16", "tt"),
         (FEW_COLUMNS[1], "bfloat16", "nn"),
@@ -97,7 +107,7 @@ FEW_COLUMNS = [gemm.Blocking(1, 16, by_columns=True), gemm.Blocking(2, 64, by_co
     ],
     ids=str,
 )
-def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+def test_gemm_compiles_clean(blocking: TileConfig, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
@@ -106,84 +116,84 @@ def test_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) 
 
 @pytest.mark.parametrize(
     ("blocking", "output", "layout"),
-    [(gemm.Blocking(2, 256, 2), "bfloat16", "nt"), (FEW_COLUMNS[1], "float32", "nn")],
+    [(TileConfig(2, 256, 2), "bfloat16", "nt"), (FEW_COLUMNS[1], "float32", "nn")],
     ids=str,
 )
-def test_batched_gemm_compiles_clean(blocking: gemm.Blocking, output: str, layout: str) -> None:
+def test_batched_gemm_compiles_clean(blocking: TileConfig, output: str, layout: str) -> None:
     operand = _arrays.view(np.zeros((2, 64, 64), np.float16))
     out = np.zeros((2, 64, 64), np.dtype(getattr(ml_dtypes, output, output)))
     transposed = (layout[0] == "t", layout[1] == "t")
-    tiles = gemm.gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
+    tiles = gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
 
-    assert_clean(gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), *transposed, blocking))
+    assert_clean(gemm_kernel([tile.cuda_type for tile in tiles], *transposed, blocking))
 
 
-def grouped_with(blocking: Blocking, output: str, b_transposed: bool) -> Kernel:
+def grouped_with(blocking: TileConfig, output: str, b_transposed: bool) -> Kernel:
     a, b = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), np.float16)
     c = np.zeros((8, 64), np.dtype(getattr(ml_dtypes, output, output)))
     kind = "bfloat16" if output == "bfloat16" else "float16"
     views = [*(_arrays.view(array, dtype=kind) for array in (a, b)), _arrays.view(c)]
-    tiles = grouped.grouped_tiles(views[0], views[1], views[2], blocking, b_transposed)
-    types = (tile.cuda_type for tile in tiles)
-    return grouped.grouped_kernel(*types, b_transposed, blocking)
+    tiles = grouped_tiles(views[0], views[1], views[2], blocking, b_transposed)
+    types = [tile.cuda_type for tile in tiles]
+    return grouped_kernel(types, b_transposed, blocking)
 
 
 @pytest.mark.parametrize(
     ("blocking", "output", "b_transposed"),
     [
-        (Blocking(2, 256, 2), "bfloat16", True),
-        (Blocking(1, 256), "float32", False),
-        (Blocking(3, 192), "float16", False),
-        (Blocking(2, 192, 2, rows=128), "float32", True),
-        (Blocking(2, 192, rows=128, ping_pong=True), "float32", False),
+        (TileConfig(2, 256, 2), "bfloat16", True),
+        (TileConfig(1, 256), "float32", False),
+        (TileConfig(3, 192), "float16", False),
+        (TileConfig(2, 192, 2, rows=128), "float32", True),
+        (TileConfig(2, 192, rows=128, ping_pong=True), "float32", False),
         (FEW_COLUMNS[0], "bfloat16", True),
         (FEW_COLUMNS[1], "float16", False),
     ],
     ids=str,
 )
-def test_grouped_gemm_compiles_clean(blocking: Blocking, output: str, b_transposed: bool) -> None:
+def test_grouped_gemm_compiles_clean(blocking: TileConfig, output: str, b_transposed: bool) -> None:
     assert_clean(grouped_with(blocking, output, b_transposed))
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
 
 
-def everything(activation: Activation, bias: BiasSide = COLUMNS) -> ProductEpilogue:
-    return ProductEpilogue(bias, activation, is_scaled=True, has_addend=True)
+def everything(activation: Activation, bias: BiasSide = COLUMNS) -> Epilogue:
+    return Epilogue(bias, activation, is_scaled=True, has_addend=True)
 
 
-SCALED_GELU = ProductEpilogue(COLUMNS, Activation.GELU, is_scaled=True)
-WITH_ADDEND = ProductEpilogue(BiasSide.NONE, Activation.GELU, has_addend=True)
-SCALED_SILU = ProductEpilogue(COLUMNS, Activation.SILU, is_scaled=True)
+SCALED_GELU = Epilogue(COLUMNS, Activation.GELU, is_scaled=True)
+WITH_ADDEND = Epilogue(BiasSide.NONE, Activation.GELU, has_addend=True)
+SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
 @pytest.mark.parametrize(
     ("blocking", "output", "epilogue"),
     [
-        (gemm.Blocking(2, 256), "bfloat16", everything(Activation.GELU)),
-        (gemm.Blocking(2, 256), "bfloat16", SCALED_GELU),
-        (gemm.Blocking(2, 192), "float32", everything(Activation.SILU)),
-        (gemm.Blocking(2, 192, 2), "float16", everything(Activation.GELU_TANH, ROWS)),
-        (gemm.Blocking(2, 256), "bfloat16", replace(WITH_ADDEND, bias=COLUMNS)),
-        (gemm.Blocking(2, 192, 2), "bfloat16", WITH_ADDEND),
-        (gemm.Blocking(2, 160, 2), "bfloat16", replace(WITH_ADDEND, bias=ROWS)),
-        (gemm.Blocking(1, 224), "float32", everything(Activation.RELU, ROWS)),
-        (gemm.Blocking(1, 192), "bfloat16", everything(Activation.SILU)),
-        (gemm.Blocking(3, 160), "float32", everything(Activation.GELU)),
-        (gemm.Blocking(3, 160), "float32", SCALED_GELU),
-        (gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True), "bfloat16", SCALED_GELU),
-        (gemm.Blocking(2, 160, 2, 16, 128), "float32", SCALED_GELU),
-        (gemm.Blocking(2, 192, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_GELU),
-        (gemm.Blocking(2, 160, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_SILU),
-        (gemm.Blocking(2, 112), "bfloat16", SCALED_GELU),
-        (gemm.Blocking(3, 128), "bfloat16", everything(Activation.SILU, ROWS)),
-        (gemm.Blocking(2, 64, by_columns=True), "bfloat16", everything(Activation.GELU)),
-        (gemm.Blocking(1, 8, by_columns=True), "float32", everything(Activation.RELU, ROWS)),
+        (TileConfig(2, 256), "bfloat16", everything(Activation.GELU)),
+        (TileConfig(2, 256), "bfloat16", SCALED_GELU),
+        (TileConfig(2, 192), "float32", everything(Activation.SILU)),
+        (TileConfig(2, 192, 2), "float16", everything(Activation.GELU_TANH, ROWS)),
+        (TileConfig(2, 256), "bfloat16", replace(WITH_ADDEND, bias=COLUMNS)),
+        (TileConfig(2, 192, 2), "bfloat16", WITH_ADDEND),
+        (TileConfig(2, 160, 2), "bfloat16", replace(WITH_ADDEND, bias=ROWS)),
+        (TileConfig(1, 224), "float32", everything(Activation.RELU, ROWS)),
+        (TileConfig(1, 192), "bfloat16", everything(Activation.SILU)),
+        (TileConfig(3, 160), "float32", everything(Activation.GELU)),
+        (TileConfig(3, 160), "float32", SCALED_GELU),
+        (TileConfig(2, 192, 2, 16, 128, side_by_side=True), "bfloat16", SCALED_GELU),
+        (TileConfig(2, 160, 2, 16, 128), "float32", SCALED_GELU),
+        (TileConfig(2, 192, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_GELU),
+        (TileConfig(2, 160, 1, 16, 128, ping_pong=True), "bfloat16", SCALED_SILU),
+        (TileConfig(2, 112), "bfloat16", SCALED_GELU),
+        (TileConfig(3, 128), "bfloat16", everything(Activation.SILU, ROWS)),
+        (TileConfig(2, 64, m_major=True), "bfloat16", everything(Activation.GELU)),
+        (TileConfig(1, 8, m_major=True), "float32", everything(Activation.RELU, ROWS)),
     ],
     ids=str,
 )
 def test_gemm_with_an_epilogue_compiles_clean(
-    blocking: gemm.Blocking, output: str, epilogue: ProductEpilogue
+    blocking: TileConfig, output: str, epilogue: Epilogue
 ) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
 
@@ -197,29 +207,31 @@ WHOLE_EPILOGUE = everything(Activation.GELU)
 @pytest.mark.parametrize(
     ("blocking", "operand", "output", "epilogue"),
     [
-        (gemm.Blocking(2, 256, 2), "bfloat16", "bfloat16", WHOLE_EPILOGUE),
-        (gemm.Blocking(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
+        (TileConfig(2, 256, 2), "bfloat16", "bfloat16", WHOLE_EPILOGUE),
+        (TileConfig(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
         (
-            gemm.Blocking(2, 192, 2, 16, 128, side_by_side=True),
-            *("float8_e4m3fn", "bfloat16", ProductEpilogue(BiasSide.NONE, is_scaled=True)),
+            TileConfig(2, 192, 2, 16, 128, side_by_side=True),
+            *("float8_e4m3fn", "bfloat16", Epilogue(BiasSide.NONE, is_scaled=True)),
         ),
-        (gemm.Blocking(2, 64, by_columns=True), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
-        (gemm.Blocking(2, 256, 2), "int8", "int32", None),
-        (gemm.Blocking(1, 8, by_columns=True), "uint8", "int32", None),
-        (gemm.Blocking(2, 256, 2), "tfloat32", "float32", None),
-        (gemm.Blocking(2, 32, by_columns=True), "tfloat32", "float32", None),
-        (gemm.Blocking(2, 128, split=6), "int8", "int32", None),
-        (gemm.Blocking(2, 256, split=8), "float8_e4m3fn", "bfloat16", SCALED_GELU),
+        (TileConfig(2, 64, m_major=True), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
+        (TileConfig(2, 256, 2), "int8", "int32", None),
+        (TileConfig(1, 8, m_major=True), "uint8", "int32", None),
+        (TileConfig(2, 256, 2), "tfloat32", "float32", None),
+        (TileConfig(2, 32, m_major=True), "tfloat32", "float32", None),
+        (TileConfig(2, 128, split_k=6), "int8", "int32", None),
+        (TileConfig(2, 256, split_k=8), "float8_e4m3fn", "bfloat16", SCALED_GELU),
     ],
     ids=str,
 )
 def test_gemm_of_other_types_compiles_clean(
-    blocking: gemm.Blocking, operand: str, output: str, epilogue: ProductEpilogue | None
+    blocking: TileConfig, operand: str, output: str, epilogue: Epilogue | None
 ) -> None:
     assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
 
 
-def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
+def conv2d_with(
+    blocking: TileConfig, output: str, epilogue: Epilogue, channels: int = 64
+) -> Kernel:
     shapes = (1, 4, 4, channels), (8, 3, 3, channels)
     images, filters = (np.zeros(shape, np.float16) for shape in shapes)
     kind = "float16" if output == "float32" else output
@@ -227,7 +239,7 @@ def conv2d_with(blocking: Blocking, output: str, epilogue: Epilogue, channels: i
     views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
     window = window_of(2, (3, 3), 1, 1, 1)
     tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, blocking)
-    return conv2d_kernel(*(tile.cuda_type for tile in tiles), "float", epilogue, blocking)
+    return conv2d_kernel([tile.cuda_type for tile in tiles], "float", epilogue, blocking)
 
 
 PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
@@ -236,22 +248,22 @@ PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
 @pytest.mark.parametrize(
     ("blocking", "output", "epilogue", "channels"),
     [
-        (Blocking(2, 160, rows=128), "bfloat16", BIASED, 64),
-        (Blocking(2, 128, 2, rows=128), "float32", BIASED, 16),
-        (Blocking(2, 256, 2), "float16", BIASED, 64),
-        (Blocking(2, 192), "bfloat16", PLAIN, 8),
-        (Blocking(3, 128), "float32", BIASED, 32),
-        (Blocking(1, 256, 2), "bfloat16", BIASED, 64),
+        (TileConfig(2, 160, rows=128), "bfloat16", BIASED, 64),
+        (TileConfig(2, 128, 2, rows=128), "float32", BIASED, 16),
+        (TileConfig(2, 256, 2), "float16", BIASED, 64),
+        (TileConfig(2, 192), "bfloat16", PLAIN, 8),
+        (TileConfig(3, 128), "float32", BIASED, 32),
+        (TileConfig(1, 256, 2), "bfloat16", BIASED, 64),
     ],
     ids=str,
 )
 def test_conv2d_compiles_clean(
-    blocking: Blocking, output: str, epilogue: Epilogue, channels: int
+    blocking: TileConfig, output: str, epilogue: Epilogue, channels: int
 ) -> None:
     assert_clean(conv2d_with(blocking, output, epilogue, channels))
 
 
-def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) -> Kernel:
+def scaled_gemm_with(blocking: ScaledTileConfig, output: str, transposed: bool) -> Kernel:
     operand = np.zeros((8, 128), ml_dtypes.float8_e4m3fn)
     scales, out = (
         np.zeros((4, 8), np.float32),
@@ -264,180 +276,176 @@ def scaled_gemm_with(blocking: ScaledBlocking, output: str, transposed: bool) ->
         blocking,
         b_scales_transposed=transposed,
     )
-    return scaled_gemm_kernel(tiles.cuda_types, transposed, blocking)
+    return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, blocking)
 
 
 @pytest.mark.parametrize(
     ("blocking", "scales", "output"),
     [
-        (ScaledBlocking(2, 256), "blocks", "bfloat16"),
-        (ScaledBlocking(2, 256, 2), "columns", "float32"),
-        (ScaledBlocking(3, 128, 2), "blocks, transposed", "float16"),
-        (ScaledBlocking(2, 128), "columns", "bfloat16"),
-        (ScaledBlocking(1, 128, 2), "blocks", "float32"),
-        (ScaledBlocking(2, 256, 4), "columns", "bfloat16"),
-        (ScaledBlocking(1, 32), "blocks, transposed", "float32"),
+        (ScaledTileConfig(2, 256), "blocks", "bfloat16"),
+        (ScaledTileConfig(2, 256, 2), "columns", "float32"),
+        (ScaledTileConfig(3, 128, 2), "blocks, transposed", "float16"),
+        (ScaledTileConfig(2, 128), "columns", "bfloat16"),
+        (ScaledTileConfig(1, 128, 2), "blocks", "float32"),
+        (ScaledTileConfig(2, 256, 4), "columns", "bfloat16"),
+        (ScaledTileConfig(1, 32), "blocks, transposed", "float32"),
     ],
     ids=str,
 )
-def test_scaled_gemm_compiles_clean(blocking: ScaledBlocking, scales: str, output: str) -> None:
+def test_scaled_gemm_compiles_clean(blocking: ScaledTileConfig, scales: str, output: str) -> None:
     one = replace(blocking, column_scales=scales == "columns")
 
     assert_clean(scaled_gemm_with(one, output, transposed="transposed" in scales))
 
 
-@pytest.mark.parametrize(("ring", "rank"), [(BULK_RING, 0), (TILED_RING, 1), (TILED_RING, 5)])
-def test_copy_compiles_clean(ring: Ring, rank: int) -> None:
+@pytest.mark.parametrize(
+    ("pipeline", "rank"), [(BULK_PIPELINE, 0), (TILED_PIPELINE, 1), (TILED_PIPELINE, 5)]
+)
+def test_copy_compiles_clean(pipeline: CopyPipeline, rank: int) -> None:
     sides = f"{'2, ' * (rank - 1)}256"
     tile = (
         f"tmaasync::TMATensorTile<unsigned short, tmaasync::Shape<{sides}>, "
         f"tmaasync::Box<{sides}>, tmaasync::Swizzle::kNone>"
     )
 
-    assert_clean(copy_kernel(tile if rank else "tmaasync::BulkTile<unsigned char, 32768>", ring))
+    assert_clean(
+        copy_kernel(tile if rank else "tmaasync::BulkTile<unsigned char, 32768>", pipeline)
+    )
 
 
 @pytest.mark.parametrize(
-    ("entry", "row", "ring"),
+    ("entry", "row", "pipeline"),
     [
-        ("ragged_store", (128,), ragged.RAGGED_RING),
-        ("ragged_load", (2, 8, 64), ragged.RAGGED_RING),
-        ("ragged_load", (5, 2056), Ring(16384, 4, 2, 4)),
+        ("ragged_store", (128,), RAGGED_PIPELINE),
+        ("ragged_load", (2, 8, 64), RAGGED_PIPELINE),
+        ("ragged_load", (5, 2056), CopyPipeline(16384, 4, 2, 4)),
     ],
 )
-def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], ring: Ring) -> None:
+def test_ragged_compiles_clean(entry: str, row: tuple[int, ...], pipeline: CopyPipeline) -> None:
     packed, padded = (
         _arrays.view(np.zeros((*lead, *row), np.float16)) for lead in [(90,), (3, 40)]
     )
-    map_, tile = ragged.ragged_tiles(packed, padded, ring)
+    map_, tile = ragged_tiles(packed, padded, pipeline)
 
-    assert_clean(ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring))
+    assert_clean(ragged_kernel(entry, map_.cuda_type, tile.cuda_type, pipeline))
 
 
 def attention_types(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
+    config: FlashConfig, variant: Variant, dtype: Any = np.float16
 ) -> tuple[str, ...]:
-    rows = (90, 2 * blocking.heads_per_tile, blocking.head_dim)
+    rows = (90, 2 * config.heads_per_tile, config.head_dim)
     shape = rows if variant.is_packed else (3, *rows)
     q, k, v = (_arrays.view(np.zeros(shape, dtype)) for _ in range(3))
     o = q
-    if blocking.element_bytes == 1:
+    if config.element_bytes == 1:
         v = _arrays.view(np.zeros((3, *rows[1:], 96), dtype))
         o = _arrays.view(np.zeros(shape, ml_dtypes.bfloat16))
-    make = attention.packed_maps if variant.is_packed else attention.attention_tiles
+    make = flash.packed_maps if variant.is_packed else flash.attention_tiles
     options = (variant.page_size,) if variant.page_size else ()
-    return tuple(tile.cuda_type for tile in make(q, k, v, o, blocking, *options))
+    return tuple(tile.cuda_type for tile in make(q, k, v, o, config, *options))
 
 
-def attention_with(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any = np.float16
-) -> Kernel:
-    types = attention_types(blocking, variant, dtype)
-    return attention.attention_kernel(types, variant, blocking)
+def attention_with(config: FlashConfig, variant: Variant, dtype: Any = np.float16) -> Kernel:
+    types = attention_types(config, variant, dtype)
+    return flash.attention_kernel(types, variant, config)
 
 
-PLAIN_ATTENTION = attention.Variant()
-CAUSAL = attention.Variant(has_right=True)
-EVERYTHING = attention.Variant(
-    is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True
-)
+PLAIN_ATTENTION = Variant()
+CAUSAL = Variant(has_right=True)
+EVERYTHING = Variant(is_packed=True, has_left=True, has_right=True, has_softcap=True, has_lse=True)
 
 
-MASKED = attention.Variant(is_packed=True, has_left=True, has_right=True)
+MASKED = Variant(is_packed=True, has_left=True, has_right=True)
 
 
-def paged(page_size: int, variant: attention.Variant = MASKED) -> attention.Variant:
+def paged(page_size: int, variant: Variant = MASKED) -> Variant:
     return replace(variant, page_size=page_size)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "variant", "dtype"),
+    ("config", "variant", "dtype"),
     [
-        (attention.Blocking(64, 3, 128), CAUSAL, np.float16),
-        (attention.Blocking(64, 2, 192), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(96, 2, 160), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 2, 176), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128), EVERYTHING, np.float16),
-        (attention.Blocking(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), CAUSAL, ml_dtypes.bfloat16),
-        (attention.Blocking(128, 2, 128, 1, 2, splits_keys=True), PLAIN_ATTENTION, np.float16),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(16), ml_dtypes.bfloat16),
-        (attention.Blocking(64, 1, 128, 4, splits_keys=True), EVERYTHING, np.float16),
-        (attention.Blocking(192, 2, 96), MASKED, ml_dtypes.bfloat16),
-        (attention.Blocking(256, 2, 64), EVERYTHING, np.float16),
-        (attention.Blocking(128, 2, 128), paged(16, EVERYTHING), np.float16),
-        (attention.Blocking(256, 2, 80), paged(16), ml_dtypes.bfloat16),
+        (FlashConfig(64, 3, 128), CAUSAL, np.float16),
+        (FlashConfig(64, 2, 192), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(96, 2, 160), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 2, 176), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128), PLAIN_ATTENTION, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128), EVERYTHING, np.float16),
+        (FlashConfig(128, 1, 128, heads_per_tile=4), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(64, 3, 128, cluster=2), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 2, 128, cluster=2), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(128, 1, 128, 8, stream_k=True), CAUSAL, ml_dtypes.bfloat16),
+        (FlashConfig(128, 2, 128, 1, 2, stream_k=True), PLAIN_ATTENTION, np.float16),
+        (FlashConfig(128, 1, 128, 8, kv_splits=2), paged(16), ml_dtypes.bfloat16),
+        (FlashConfig(64, 1, 128, 4, kv_splits=2), EVERYTHING, np.float16),
+        (FlashConfig(192, 2, 96), MASKED, ml_dtypes.bfloat16),
+        (FlashConfig(256, 2, 64), EVERYTHING, np.float16),
+        (FlashConfig(128, 2, 128), paged(16, EVERYTHING), np.float16),
+        (FlashConfig(256, 2, 80), paged(16), ml_dtypes.bfloat16),
     ],
     ids=str,
 )
-def test_attention_compiles_clean(
-    blocking: attention.Blocking, variant: attention.Variant, dtype: Any
-) -> None:
-    shape = blocking.consumers, blocking.block_n
-    assert shape in attention.shapes(blocking.head_dim, variant)
+def test_attention_compiles_clean(config: FlashConfig, variant: Variant, dtype: Any) -> None:
+    shape = config.consumers, config.block_n
+    assert shape in tile_shapes(config.head_dim, variant)
 
-    assert_clean(attention_with(blocking, variant, dtype))
+    assert_clean(attention_with(config, variant, dtype))
 
 
 @pytest.mark.parametrize(
-    ("blocking", "variant"),
+    ("config", "variant"),
     [
-        (attention.Blocking(64, 3, 128, element_bytes=1), CAUSAL),
-        (attention.Blocking(128, 3, 128, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(128, 3, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True, element_bytes=1), CAUSAL),
-        (attention.Blocking(128, 3, 128, splits_keys=True, element_bytes=1), CAUSAL),
-        (attention.Blocking(192, 2, 192, element_bytes=1), PLAIN_ATTENTION),
-        (attention.Blocking(192, 2, 192, element_bytes=1), attention.Variant(has_softcap=True)),
-        (attention.Blocking(256, 2, 128, element_bytes=1), CAUSAL),
-        (attention.Blocking(256, 2, 128, element_bytes=1), attention.Variant(has_softcap=True)),
+        (FlashConfig(64, 3, 128, element_bytes=1), CAUSAL),
+        (FlashConfig(128, 3, 128, element_bytes=1), PLAIN_ATTENTION),
+        (FlashConfig(128, 3, 128, element_bytes=1), replace(EVERYTHING, is_packed=False)),
+        (FlashConfig(128, 1, 128, 8, stream_k=True, element_bytes=1), CAUSAL),
+        (FlashConfig(128, 3, 128, stream_k=True, element_bytes=1), CAUSAL),
+        (FlashConfig(192, 2, 192, element_bytes=1), PLAIN_ATTENTION),
+        (FlashConfig(192, 2, 192, element_bytes=1), Variant(has_softcap=True)),
+        (FlashConfig(256, 2, 128, element_bytes=1), CAUSAL),
+        (FlashConfig(256, 2, 128, element_bytes=1), Variant(has_softcap=True)),
     ],
     ids=str,
 )
-def test_attention_of_float8_compiles_clean(
-    blocking: attention.Blocking, variant: attention.Variant
-) -> None:
-    shape = blocking.consumers, blocking.block_n
-    assert shape in attention.shapes(blocking.head_dim, variant, element_bytes=1)
+def test_attention_of_float8_compiles_clean(config: FlashConfig, variant: Variant) -> None:
+    shape = config.consumers, config.block_n
+    assert shape in tile_shapes(config.head_dim, variant, element_bytes=1)
 
-    assert_clean(attention_with(blocking, variant, ml_dtypes.float8_e4m3fn))
-    if blocking.splits_keys:
-        types = attention_types(blocking, variant, ml_dtypes.float8_e4m3fn)
-        assert_clean(attention.merge_kernel(types, variant, blocking))
+    assert_clean(attention_with(config, variant, ml_dtypes.float8_e4m3fn))
+    if config.splits_keys:
+        types = attention_types(config, variant, ml_dtypes.float8_e4m3fn)
+        assert_clean(flash.combine_kernel(types, variant, config))
 
 
-def transposing_with(head_dim: int) -> Kernel:
-    blocking = attention.Blocking(head_dim, 2, 128, element_bytes=1)
+def transpose_with(head_dim: int) -> Kernel:
+    config = FlashConfig(head_dim, 2, 128, element_bytes=1)
     shapes = (1, 96, 2, head_dim), (1, 2, head_dim, 96)
     v, transposed = (_arrays.view(np.zeros(shape, ml_dtypes.float8_e4m3fn)) for shape in shapes)
-    tiles = attention.transposing_tiles(v, transposed, blocking)
-    return attention.transposing_kernel(tuple(tile.cuda_type for tile in tiles), blocking)
+    tiles = flash.transpose_tiles(v, transposed, config)
+    return flash.transpose_kernel(tuple(tile.cuda_type for tile in tiles), config)
 
 
 def test_transposing_values_compiles_clean() -> None:
     for head_dim in (64, 128, 256):
-        assert_clean(transposing_with(head_dim))
+        assert_clean(transpose_with(head_dim))
 
 
-def test_adding_up_parts_compiles_clean() -> None:
-    with_lse = attention.Variant(has_lse=True)
-    for blocking, variant in (
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), with_lse),
-        (attention.Blocking(256, 2, 80, splits_keys=True), with_lse),
-        (attention.Blocking(128, 1, 128, 8, splits_keys=True), paged(128)),
-        (attention.Blocking(128, 2, 128, splits_keys=True), PLAIN_ATTENTION),
-        (attention.Blocking(192, 2, 96, splits_keys=True), PLAIN_ATTENTION),
+def test_combining_splits_compiles_clean() -> None:
+    with_lse = Variant(has_lse=True)
+    for config, variant in (
+        (FlashConfig(128, 1, 128, 8, stream_k=True), with_lse),
+        (FlashConfig(256, 2, 80, stream_k=True), with_lse),
+        (FlashConfig(128, 1, 128, 8, kv_splits=2), paged(128)),
+        (FlashConfig(128, 2, 128, stream_k=True), PLAIN_ATTENTION),
+        (FlashConfig(192, 2, 96, stream_k=True), PLAIN_ATTENTION),
     ):
-        types = attention_types(blocking, variant)
-        assert_clean(attention.merge_kernel(types, variant, blocking))
+        types = attention_types(config, variant)
+        assert_clean(flash.combine_kernel(types, variant, config))
 
 
-def test_cutting_sequences_compiles_clean() -> None:
+def test_scheduling_packed_sequences_compiles_clean() -> None:
     for variant in (CAUSAL, EVERYTHING):
-        assert_clean(attention.work_kernel(variant, attention.Blocking(128, 2, 128)))
+        assert_clean(flash.work_list_kernel(variant, FlashConfig(128, 2, 128)))
 
 
 SERIALISED = """
@@ -446,13 +454,13 @@ using namespace tmaasync;
 extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
     float sums[64];
     for (int i = 0; i < 64; ++i) sums[i] = p[i];
-    ptx::wgmma_fence();
+    wgmma_fence();
     for (int k = 0; k < static_cast<int>(p[0]); ++k) {
         wgmma_ss_atom<bfloat16>(sums, a + k, b, true);
         sums[3] += 1;
     }
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     for (int i = 0; i < 64; ++i) p[i * 128 + threadIdx.x] = sums[i];
 }
 """

@@ -10,16 +10,18 @@ import pytest
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
 from tmaasync._arrays import view
-from tmaasync._driver import PreparedLaunch
-from tmaasync.ops._plans import Layout
-from tmaasync.ops.attention.arguments import Views
-from tmaasync.ops.attention.float8 import Float8Launch, Scale
-from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, choose_blocking
-from tmaasync.ops.attention.order import tile_order
-from tmaasync.ops.attention.plan import Plan
-from tmaasync.ops.attention.scores import Scores
-from tmaasync.ops.attention.varlen_plan import Batch, VarlenPlan
-from tmaasync.ops.ragged.lengths import Sums
+from tmaasync.ops._attention import Attention
+from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
+from tmaasync.ops._flash.cost_model import choose_tile_config
+from tmaasync.ops._flash.float8 import UNSCALED, Float8Workspace, Scale
+from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.schedule import lpt_schedule
+from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.work_list import Batch
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._operation import LaunchSequence
+from tmaasync.ops._sequence_lengths import Sums
+from tmaasync.ops._varlen_attention import VarlenAttention
 
 Q = np.zeros((2, 12, 4, 64), np.float16)
 K = np.zeros((2, 20, 2, 64), np.float16)
@@ -87,16 +89,28 @@ def test_arguments_that_do_not_fit_are_refused(changes: dict[str, Any], said: st
 def test_an_output_over_what_is_read_finds_no_launch(
     which: str, shift_bytes: int, is_apart: bool
 ) -> None:
-    views = Views.of(Q, K, K, "[batch, positions, heads, head_dim]")
-    scores = Scores.of(64, False, None, None, None)
-    plan = Plan(views.layouts, Layout.of(view(Q)), scores, has_lse=True)
+    operation = attention_of(Q, K, has_lse=True)
     at = {"q": 0x20000, "k": 0x40000, "v": 0x60000, "out": 0x80000, "lse": 0xA0000}
     at[which] = at["out"] + shift_bytes
     addresses = [*at.values()]
 
-    assert plan.aim(addresses) is None  # it was never launched
-    launch = plan._launch = object.__new__(PreparedLaunch)
-    assert plan.aim(addresses) == ((launch, addresses) if is_apart else None)
+    assert operation.bind(addresses) is None  # it was never launched
+    launch = operation.prepared(LaunchSequence)
+    bound = operation.bind(addresses)
+    assert (bound is not None) == is_apart
+    if bound is not None:
+        assert bound[0] is launch
+        assert bound[1][:5] == tuple(addresses)
+
+
+def attention_of(
+    q: Any, k: Any, *, has_lse: bool = False, scales: tuple[Scale, ...] = UNSCALED
+) -> Attention:
+    """The operation on arrays like these, with values like keys and an output of 16 bits."""
+    operands = Operands.of(q, k, k, "[batch, positions, heads, head_dim]", may_be_float8=True)
+    scores = Scores.of(64, False, None, None, None)
+    out = Layout.of(view(Q))
+    return Attention(operands.layouts, out, scores, has_lse=has_lse, scales=scales)
 
 
 def test_an_address_off_the_granule_is_refused() -> None:
@@ -174,20 +188,50 @@ def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
 
 
 @pytest.mark.parametrize("has_lse", [False, True])
-def test_a_launch_of_float8_gets_its_addresses_in_one_order(has_lse: bool) -> None:
+def test_launches_of_float8_share_a_workspace(has_lse: bool) -> None:
     q, k = (np.zeros((*shape[:3], 64), ml_dtypes.float8_e4m3fn) for shape in (Q.shape, K.shape))
-    views = Views.of(q, k, k, "[batch, positions, heads, head_dim]", may_be_bytes=True)
-    scores = Scores.of(64, False, None, None, None)
     scales = (Scale(2.0), Scale(1.0, (2, 1)), Scale(1.0, (0, 0)))
-    plan = Plan(views.layouts, Layout.of(view(Q)), scores, has_lse=has_lse, scales=scales)
-    launch = plan._launch = object.__new__(Float8Launch)
-    names = ("q", "k", "v", "of_k", "of_v", "out", "lse", "memory")
-    at = {name: place << 16 for place, name in enumerate(names, 1)}
-    given = [address for name, address in at.items() if has_lse or name != "lse"]
+    operation = attention_of(q, k, has_lse=has_lse, scales=scales)
+    operation.prepared(LaunchSequence)
+    names = ("q", "k", "v", "scale_k", "scale_v", "out", "lse", "workspace")
+    at = {name: index << 16 for index, name in enumerate(names, 1)}
+    bound = operation.bind([at[name] for name in names if has_lse or name != "lse"])
 
+    assert bound is not None
+    addresses: Any = bound[1]
+    values = at["workspace"]
+    descales = values + 2 * 2 * 64 * 32  # of 20 keys, up to a multiple of 16
+    partials = descales + 4 * 8
     lse = at["lse"] if has_lse else 0
-    operands = (at["q"], at["k"], at["v"], at["out"])
-    assert plan.aim(given) == (launch, (*operands, lse, at["memory"], 0, at["of_k"], at["of_v"]))
+    scales_at = (0, at["scale_k"], at["scale_v"])
+    assert addresses.to_transpose() == (at["v"], values, descales, *scales_at)
+    assert addresses.to_attend() == (at["q"], at["k"], values, at["out"], lse, descales)
+    assert addresses.to_combine() == (at["out"], lse, partials)
+
+
+@pytest.mark.parametrize(("batch", "kv_heads"), [(1, 1), (3, 5), (2, 2)])
+def test_partial_outputs_start_at_multiples_of_16(batch: int, kv_heads: int) -> None:
+    v = view(np.zeros((batch, 20, kv_heads, 64), ml_dtypes.float8_e4m3fn))
+
+    workspace = Float8Workspace.of(Layout.of(v))
+
+    assert workspace.partials_at % 16 == 0
+    assert 0 <= workspace.partials_at - workspace.descales_at - 8 * batch * kv_heads < 16
+
+
+@pytest.mark.parametrize("has_lse", [False, True])
+def test_launches_of_split_keys_share_a_workspace(has_lse: bool) -> None:
+    operation = attention_of(Q, K, has_lse=has_lse)
+    operation.prepared(LaunchSequence)
+    names = ("q", "k", "v", "out", "lse", "workspace")
+    at = {name: index << 16 for index, name in enumerate(names, 1)}
+    bound = operation.bind([at[name] for name in names if has_lse or name != "lse"])
+
+    assert bound is not None
+    addresses: Any = bound[1]
+    lse = at["lse"] if has_lse else 0
+    assert addresses.to_attend() == (*(at[name] for name in names[:4]), lse, at["workspace"])
+    assert addresses.to_combine() == (at["out"], lse, at["workspace"])
 
 
 def test_every_broken_rule_is_named() -> None:
@@ -228,17 +272,18 @@ def test_sequences_that_do_not_fit_are_refused(changes: dict[str, Any], said: st
 def test_wrong_sums_on_a_device_are_reported_and_leave_the_rest_alone(sums: list[int]) -> None:
     """What the kernel finds, which on the host is never asked: sums there are checked before."""
     out = np.full(PACKED.shape, np.nan, np.float16)
-    views = Views.of(PACKED, PACKED, PACKED, "[rows, heads, head_dim]")
+    operands = Operands.of(PACKED, PACKED, PACKED, "[rows, heads, head_dim]")
     scores = Scores.of(64, False, None, None, None)
-    plan = VarlenPlan(views.layouts, Layout.of(view(out)), Batch(3, 9, 9), scores, has_lse=False)
+    layouts = (operands.layouts, Layout.of(view(out)))
+    operation = VarlenAttention(*layouts, Batch(3, 9, 9), scores, has_lse=False)
     given = np.array(sums, np.int32)
     on_device = Sums("cu_seqlens", given, 3, is_on_device=True)
     right = Sums("cu_seqlens", np.array([0, 5, 9, 12], np.int32), 3, is_on_device=True)
 
     with pytest.raises(ArgumentError, match=r"of this call is wrong about sequence \d"):
-        plan.run(views, view(out), None, (on_device, on_device), None)
+        operation.run(operands, view(out), None, (on_device, on_device), None)
     assert np.isnan(out).all()
-    plan.run(views, view(out), None, (right, right), None)
+    operation.run(operands, view(out), None, (right, right), None)
     assert (out == 0).all()
 
 
@@ -258,10 +303,10 @@ def sizes(queries: int, keys: int, **changes: int) -> Sizes:
 def test_every_head_dim_fits_shared_memory(head_dim: int, variant: Variant) -> None:
     for queries in (1, 100, 4096):
         given = sizes(queries, 4096, head_dim=head_dim)
-        blocking = choose_blocking(given, 132, variant)
+        config = choose_tile_config(given, 132, variant)
 
-        assert blocking.stages >= 2
-        assert head_dim <= blocking.head_dim < head_dim + 32
+        assert config.stages >= 2
+        assert head_dim <= config.head_dim < head_dim + 32
 
 
 @pytest.mark.parametrize("head_dim", range(16, 272, 16))
@@ -269,18 +314,18 @@ def test_every_head_dim_fits_shared_memory(head_dim: int, variant: Variant) -> N
 def test_every_head_dim_of_float8_fits_shared_memory(head_dim: int, variant: Variant) -> None:
     for queries in (1, 100, 4096):
         given = sizes(queries, 4096, head_dim=head_dim, element_bytes=1)
-        blocking = choose_blocking(given, 132, variant)
+        config = choose_tile_config(given, 132, variant)
 
-        assert blocking.stages >= 2
-        assert not blocking.output_is_over_queries
-        assert head_dim <= blocking.head_dim < head_dim + 64
+        assert config.stages >= 2
+        assert not config.output_is_over_queries
+        assert head_dim <= config.head_dim < head_dim + 64
 
 
 def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:
-    blocking = choose_blocking(sizes(1, 8192, heads=64, heads_per_kv_head=8), 132, PLAIN)
+    config = choose_tile_config(sizes(1, 8192, heads=64, heads_per_kv_head=8), 132, PLAIN)
 
-    assert (blocking.consumers, blocking.heads_per_tile) == (1, 8)
-    assert blocking.spans(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
+    assert (config.consumers, config.heads_per_tile) == (1, 8)
+    assert config.spans(sizes(1, 8192, heads=64, heads_per_kv_head=8)) == 4 * 8
 
 
 @pytest.mark.parametrize(
@@ -307,29 +352,29 @@ def test_few_queries_of_heads_that_share_keys_share_a_tile() -> None:
 def test_pairs_share_keys_where_heads_have_many_tiles(
     given: Sizes, variant: Variant, cluster: int
 ) -> None:
-    assert choose_blocking(given, 132, variant).cluster == cluster
+    assert choose_tile_config(given, 132, variant).cluster == cluster
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(1, 1), (2, 2), (3, 1), (6, 2), (12, 4), (128, 64)])
 def test_heads_share_a_tile_in_powers_of_two(heads: int, shared: int) -> None:
     given = sizes(1, 128, heads=heads, heads_per_kv_head=heads)
 
-    assert choose_blocking(given, 132, PLAIN).heads_per_tile == shared
+    assert choose_tile_config(given, 132, PLAIN).heads_per_tile == shared
 
 
 # --- the order of tiles -----------------------------------------------------------------------
 
 
-def blocks_of(given: Sizes, scores: Scores, blocking: Blocking, position: int) -> int:
+def blocks_of(given: Sizes, scores: Scores, config: TileConfig, position: int) -> int:
     """Blocks of keys with a key that one of the span's positions sees, one by one."""
     shift = 0 if scores.is_top_left else given.keys - given.queries
     seen = set()
-    step = blocking.span_positions
+    step = config.span_positions
     for row in range(position * step, (position + 1) * step):
         own = row + shift
         first = 0 if scores.left is None else max(own - scores.left, 0)
         last = given.keys - 1 if scores.right is None else min(own + scores.right, given.keys - 1)
-        seen |= {key // blocking.block_n for key in range(first, last + 1)}
+        seen |= {key // config.block_n for key in range(first, last + 1)}
     return len(seen)
 
 
@@ -342,14 +387,14 @@ def test_clusters_share_all_tiles_evenly(
 ) -> None:
     given = Sizes(queries=1500, keys=1700, heads=8, heads_per_kv_head=2, batch=3, head_dim=64)
     scores = Scores.of(64, causal, None, window, None)
-    blocking = Blocking(64, 2, 128, cluster=cluster)
+    config = TileConfig(64, 2, 128, cluster=cluster)
 
-    order = tile_order(given, scores, blocking, clusters)
+    order = lpt_schedule(given, scores, config, clusters)
 
-    per_head = -(-given.queries // blocking.span_positions)
+    per_head = -(-given.queries // config.span_positions)
     spans = order[order >= 0]
     assert sorted(spans) == list(range(given.batch * given.heads * per_head))
-    costs = np.array([blocks_of(given, scores, blocking, p) + 1 for p in range(per_head)])
+    costs = np.array([blocks_of(given, scores, config, p) + 1 for p in range(per_head)])
     work = [costs[own[own >= 0] % per_head].sum() for own in order.T]
     assert max(work) - min(work) <= costs.max()
     # No cluster has a gap in its rounds.

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
-from tmaasync._driver import PreparedLaunch
-from tmaasync.ops._epilogue import BiasSide, Epilogue
-from tmaasync.ops.conv2d import choose_blocking
-from tmaasync.ops.conv2d.arguments import Place, Views, window_over
-from tmaasync.ops.conv2d.kernel import RATE
-from tmaasync.ops.conv2d.plan import plan_for
+from tmaasync.ops._conv2d import Conv2d, Views, window_over
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config, coefficients
+from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue
+from tmaasync.ops._layouts import Layout
 
 IMAGES = np.zeros((2, 12, 14, 16), np.float16)
 FILTERS = np.zeros((24, 3, 3, 16), np.float16)
@@ -155,7 +155,7 @@ def test_an_output_over_an_operand_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("multiprocessors", [114, 132])
+@pytest.mark.parametrize("sms", [114, 132])
 @pytest.mark.parametrize(
     ("m", "k", "least"),
     [
@@ -167,46 +167,45 @@ def test_an_output_over_an_operand_is_refused() -> None:
         (32 * 28 * 28, 512, 0.85),
     ],
 )
-def test_blocks_keep_the_multiprocessors_busy(
-    m: int, k: int, least: float, multiprocessors: int
-) -> None:
-    """What of the blocks in all rounds is output, not what lies beyond it or waits."""
-    blocking = choose_blocking(m, k, multiprocessors)
+def test_tiles_keep_the_sms_busy(m: int, k: int, least: float, sms: int) -> None:
+    """The share of the tiles of all waves that is output, not beyond it or idle."""
+    config = choose_conv2d_config(m, k, Occupancy.estimated(sms))
 
-    blocks = blocking.clusters(m, k) * blocking.cluster
-    rounds = -(-blocks // multiprocessors)
-    used = m * k / (rounds * multiprocessors * blocking.block_m * blocking.block_n)
+    blocks = config.clusters(m, k) * config.cluster
+    waves = -(-blocks // sms)
+    used = m * k / (waves * sms * config.block_m * config.block_n)
 
     assert used >= least
 
 
-@pytest.mark.parametrize("shape", RATE, ids=str)
-def test_every_blocking_is_one_that_the_kernel_can_have(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("shape", coefficients().conv2d.rate, ids=str)
+def test_every_tile_config_is_one_that_the_kernel_can_have(shape: tuple[int, int, int]) -> None:
     consumers, rows, block_n = shape
 
     assert consumers * rows <= 256  # one box
-    assert rows * block_n // 64 // 2 <= 160  # registers of a thread for its sums
+    assert rows * block_n // 64 // 2 <= 160  # registers of a thread for its accumulators
     assert block_n % 32 == 0  # whole chunks of 64 bytes
 
 
-def test_a_single_pixel_takes_the_smallest_block() -> None:
-    blocking = choose_blocking(1, 8, 132)
+def test_a_single_pixel_takes_the_smallest_tile() -> None:
+    config = choose_conv2d_config(1, 8, Occupancy.estimated(132))
 
-    assert (blocking.block_m, blocking.block_n, blocking.cluster) == (64, 64, 1)
+    assert (config.block_m, config.block_n, config.cluster) == (64, 64, 1)
 
 
 def test_an_output_over_what_is_read_finds_no_launch() -> None:
     images, filters = np.zeros((1, 4, 4, 8), np.float16), np.zeros((8, 3, 3, 8), np.float16)
     views = Views.of(images, filters, np.zeros(8, np.float16))
     window = window_over(views, 1, 1, 1)
-    out = Place.of(_arrays.view(np.zeros((1, 4, 4, 8), np.float16)))
-    plan = plan_for(views.places, out, False, window, Epilogue(BiasSide.COLUMNS))
+    out = Layout.of(_arrays.view(np.zeros((1, 4, 4, 8), np.float16)))
+    operands = map(Layout.of, views.named.values())
+    operation = Conv2d(out, window, Epilogue(BiasSide.COLUMNS), *operands)
     apart = [1 << 20, 2 << 20, 3 << 20, 4 << 20]
-    assert plan.aim(apart) is None  # nothing was launched
-    plan._launch = PreparedLaunch.__new__(PreparedLaunch)
+    assert operation.bind(apart) is None  # nothing was launched
+    launch = operation.prepared(LaunchStub)
 
     order = (0, 1, 3, 2)  # the kernel has the output before the bias
-    assert plan.aim(apart) == (plan._launch, tuple(apart[place] for place in order))
+    assert operation.bind(apart) == (launch, tuple(apart[place] for place in order))
     for which in (0, 1, 2):
         over = [4 << 20 if index == which else at for index, at in enumerate(apart)]
-        assert plan.aim(over) is None
+        assert operation.bind(over) is None

@@ -1,4 +1,4 @@
-"""Products without a GPU: what is refused, and how operands are fetched."""
+"""ops.matmul without a GPU: what is refused, and how operands are fetched."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
-from tmaasync._driver import PreparedLaunch
-from tmaasync.ops.gemm import Blocking, gemm_tiles
-from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import plan_for
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, layouts_of
+from tmaasync.ops._gemm.tiles import gemm_tiles
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._operation import tile_configs
 
 A, B = np.ones((6, 16), np.float16), np.ones((16, 24), np.float16)
 SINGLE = np.ones((6, 16), np.float32)
@@ -92,6 +94,41 @@ def test_an_output_over_what_is_read_is_refused(name: str, given: dict[str, Any]
     refused(ArgumentError, f"out overlaps {name} ", out=out, **given)
 
 
+ROWS, STACK = np.zeros((12, 16), np.float16), np.zeros((3, 16, 24), np.float16)
+
+
+def refused_batch(error: type[Exception], said: str, a: Any, b: Any, **options: Any) -> None:
+    with pytest.raises(error, match=said):
+        ops.matmul(a, b, **options)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        (
+            ROWS[0],
+            STACK,
+            r"a has shape \(16,\); it must have 2 dimensions, or 3 as a batch\. Reshape it",
+        ),
+        (ROWS, STACK[None], r"b has shape \(1, 3, 16, 24\); .* all others make up one batch"),
+        (
+            ROWS,
+            STACK[:, :8],
+            r"b has shape \(3, 8, 24\); .* must have 16 rows\. .* b\.swapaxes\(1, 2\)",
+        ),
+        (STACK[:2], STACK.swapaxes(1, 2), r"must be a batch of 2 matrices, or one matrix for all"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(a: Any, b: Any, said: str) -> None:
+    refused_batch(ArgumentError, said, a, b)
+
+
+def test_an_output_of_another_shape_is_refused() -> None:
+    out = np.zeros((12, 24), np.float16)
+
+    refused_batch(ArgumentError, r"out has shape \(12, 24\) .* \(3, 12, 24\)", ROWS, STACK, out=out)
+
+
 OUT_AT = 0x10000
 
 
@@ -111,7 +148,7 @@ OUT_AT = 0x10000
         ((), {"b": -16 * 48}, True),
     ],
 )
-def test_an_output_over_what_is_read_finds_no_plan(
+def test_an_output_over_what_is_read_finds_no_launch(
     names: tuple[str, ...], shifts: dict[str, int], is_apart: bool
 ) -> None:
     beside: dict[str, Any] = {
@@ -119,26 +156,25 @@ def test_an_output_over_what_is_read_finds_no_plan(
         "bias": np.ones(24, np.float32),
         "scale_a": np.ones(1, np.float32),
     }
-    extras = PLAIN._replace(**{name: beside[name] for name in names})
-    views = (_arrays.view(array) for array in (A, B, beside["c"]))
-    form = ExtraForm.of(extras, ExtraViews.of(extras))
-    plan = plan_for(*map(Matrix.of, views), None, form)
+    epilogue = NO_EPILOGUE._replace(**{name: beside[name] for name in names})
+    layouts = (Layout.of(_arrays.view(array)) for array in (A, B, beside["c"]))
+    operation = Matmul(*layouts, epilogue=layouts_of(epilogue.views()))
     apart = dict(zip(("a", "b", "out", *names), range(0x20000, 0x90000, 0x10000), strict=False))
     at = {**apart, "out": OUT_AT, **{name: OUT_AT + shift for name, shift in shifts.items()}}
 
-    assert plan.keeps_apart([*at.values()]) == is_apart
+    assert operation.overlaps([*at.values()]) != is_apart
 
 
 @pytest.mark.parametrize(("rows", "order"), [(6, (1, 0, 2)), (512, (0, 1, 2))])
-def test_of_few_rows_the_transposes_are_launched(rows: int, order: tuple[int, ...]) -> None:
+def test_of_few_rows_ab_are_swapped(rows: int, order: tuple[int, ...]) -> None:
     a, out = np.ones((rows, 16), np.float16), np.ones((rows, 24), np.float16)
-    plan = plan_for(*(Matrix.of(_arrays.view(array)) for array in (a, B, out)), None)
+    operation = Matmul(*(Layout.of(_arrays.view(array)) for array in (a, B, out)))
     at = [0x10000, 0x40000, 0x80000]
 
-    assert plan.aim(at) is None  # it was never launched
-    launch = plan._launch = object.__new__(PreparedLaunch)
-    assert plan.aim(at) == (launch, tuple(at[place] for place in order))
-    assert plan.aim([0x10000, 0x80000, 0x80000]) is None
+    assert operation.bind(at) is None  # it was never launched
+    launch = operation.prepared(LaunchStub)
+    assert operation.bind(at) == (launch, tuple(at[place] for place in order))
+    assert operation.bind([0x10000, 0x80000, 0x80000]) is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +193,7 @@ def test_what_is_read_once_is_fetched_in_lines(
 ) -> None:
     a, b, c = (_arrays.view(np.zeros(shape, np.float16)) for shape in ((m, k), (n, k), (m, n)))
 
-    tiles = gemm_tiles(a, b, c, Blocking(2, 256), False, True)
+    tiles = gemm_tiles(a, b, c, TileConfig(2, 256), False, True)
 
     assert tuple(tile.spec.l2_promotion.name for tile in tiles[:2]) == wanted
 
@@ -168,3 +204,16 @@ def test_an_output_beside_what_is_read_is_written() -> None:
     ops.matmul(whole[:, 40:56], B, out=whole[:, :24])
 
     assert (whole == np.where(np.arange(64) < 24, 16, 1)).all()
+
+
+def test_groups_of_tiles_that_do_not_divide_the_rows_give_the_product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((330, 8), (8, 72)))
+    c = np.full((330, 72), np.nan, np.float32)
+    left, right, out = map(_arrays.view, (a, b, c))
+    operation = Matmul(*map(Layout.of, (left, right, out)))
+
+    with tile_configs(lambda _: TileConfig(1, 64, 1, 4)):
+        operation.run(left, right, out, None)
+
+    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))

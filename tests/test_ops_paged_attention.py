@@ -10,7 +10,8 @@ import pytest
 from fake_arrays import Cupy, CupyArray
 
 from tmaasync import ArgumentError, ArrayTypeError, ops
-from tmaasync.ops.attention.kernel import Variant, rows_at_once, shapes
+from tmaasync.ops._flash.config import Variant
+from tmaasync.ops._flash.cost_model import rows_per_load, tile_shapes
 
 Q = np.zeros((12, 2, 64), np.float16)
 PAGES = np.zeros((4, 16, 2, 64), np.float16)
@@ -78,9 +79,9 @@ def test_tables_of_other_types_are_refused(table: Any) -> None:
 @pytest.mark.parametrize("variant", [{}, {"has_right": True}, {"has_softcap": True}], ids=str)
 def test_every_page_is_cut_into_whole_loads(variant: dict[str, bool], size: int) -> None:
     for head_dim in range(8, 264, 8):
-        found = shapes(head_dim, Variant(is_packed=True, page_size=size, **variant))
+        found = tile_shapes(head_dim, Variant(is_packed=True, page_size=size, **variant))
 
-        rows = {rows_at_once(size, block_n) for _, block_n in found}
+        rows = {rows_per_load(size, block_n) for _, block_n in found}
         assert len(rows) == 1
         assert all(size % each == 0 and each % 8 == 0 for each in rows)
 
@@ -89,6 +90,6 @@ def test_every_page_is_cut_into_whole_loads(variant: dict[str, bool], size: int)
     ("head_dim", "size", "rows"), [(64, 128, 128), (256, 64, 64), (96, 64, 64)]
 )
 def test_blocks_are_chosen_that_take_few_loads(head_dim: int, size: int, rows: int) -> None:
-    found = shapes(head_dim, Variant(is_packed=True, page_size=size))
+    found = tile_shapes(head_dim, Variant(is_packed=True, page_size=size))
 
-    assert {rows_at_once(size, block_n) for _, block_n in found} == {rows}
+    assert {rows_per_load(size, block_n) for _, block_n in found} == {rows}

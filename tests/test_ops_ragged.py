@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from fake_arrays import Cupy, CupyArray
 
 from tmaasync import ArgumentError, TensorMapError, _arrays, ops
-from tmaasync.ops._plans import PlanCache
-from tmaasync.ops.ragged import plans
+from tmaasync.ops._call_cache import forget
+from tmaasync.ops._ragged import RaggedCopy
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -76,10 +77,10 @@ def test_empty_batches_cost_nothing() -> None:
 
 
 class Launches:
-    """In place of the driver: where each launch was aimed, and on which stream."""
+    """In place of the driver: the addresses of each launch, and on which stream."""
 
     def __init__(self) -> None:
-        self.aimed: list[tuple[int, ...]] = []
+        self.addresses: list[tuple[int, ...]] = []
         self.streams: list[int] = []
         self.prepared = 0
 
@@ -87,9 +88,12 @@ class Launches:
         self.prepared += 1
         return self
 
-    def at(self, addresses: tuple[int, ...], stream: int) -> None:
-        self.aimed.append(tuple(addresses))
+    def launch_at(self, addresses: tuple[int, ...], stream: int) -> None:
+        self.addresses.append(tuple(addresses))
         self.streams.append(stream)
+
+    def bind(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
+        return functools.partial(self.launch_at, addresses, stream)
 
 
 class Device:
@@ -109,11 +113,10 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     cupy, launches = Cupy(), Launches()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(plans.Plan, "_prepare", launches.prepare)
-    monkeypatch.setattr(plans, "_KNOWN", PlanCache())
-    plans._plan.cache_clear()
+    monkeypatch.setattr(RaggedCopy, "_prepare", launches.prepare)
+    forget()
     yield Device(cupy, launches)
-    plans._plan.cache_clear()
+    forget()
 
 
 def address(array: Any) -> int:
@@ -151,7 +154,7 @@ def test_a_call_like_an_earlier_one_looks_at_no_array(
     out = call(*again)
 
     padded, packed, sums = again
-    assert device.launches.aimed[-1] == (address(packed), address(padded), address(sums))
+    assert device.launches.addresses[-1] == (address(packed), address(padded), address(sums))
     assert device.launches.prepared == 1
     assert out is (packed if entry == "ragged_store" else padded)
 
@@ -162,10 +165,8 @@ def test_lengths_in_host_memory_are_checked_and_uploaded_where_they_differ(
 ) -> None:
     padded, packed = device.array((3, 8, 32)), device.array((20, 32))
     sums = [0, 3, 3, 9]
-    ops.ragged_store(padded, kind([3, 0, 6]), packed)
-    device.uploads.clear()
 
-    for _ in range(3):
+    for _ in range(4):
         ops.ragged_store(padded, kind([3, 0, 6]), packed)
     assert device.uploads == [sums]
     ops.ragged_store(padded, kind([3, 0, 7]), packed)
@@ -201,7 +202,7 @@ def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
         for stream in (None, 9):
             for _ in range(2):
                 ops.ragged_store(padded, out=packed, cu_seqlens=given, stream=stream)
-    places = [places[2] for places in device.launches.aimed]
+    places = [places[2] for places in device.launches.addresses]
 
     assert places[1] == address(sums)
     assert address(wide) not in places

@@ -407,15 +407,15 @@ def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
 
     assert fault is not None
     assert fault.reason == (
-        "nobody can go on: producer waits for phase 0 of empty[0] (1 of 1 arrivals missing); "
+        "no role can proceed: producer waits for phase 0 of empty[0] (1 of 1 arrivals missing); "
         "consumer 0 for phase 0 of full[0] (16 bytes missing)."
     )
 
 
-def test_a_ring_too_large_to_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmaasync.pipeline.check._MAX_STAGE_STATES", 1000)
+def test_a_ring_too_large_to_search_says_so() -> None:
+    large = RingProtocol.for_ring(16, consumers=4, load_bytes=(16,) * 6)
     with pytest.raises(ProtocolError, match="Check the same protocol with fewer stages"):
-        find_fault(RingProtocol.for_ring(16, consumers=4, load_bytes=(16,) * 6))
+        find_fault(large, max_stage_states=1000)
 
 
 def test_what_describes_no_ring_is_refused_with_every_reason() -> None:

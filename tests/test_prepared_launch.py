@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import gc
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_driver import Driver
 
-from tmaasync._driver import LaunchConfig, PreparedLaunch, bindings, devices, launches
+from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync.errors import DriverError, LaunchError
 
 MAPS = [bytes([i]) * 128 for i in (1, 2)]
@@ -23,54 +20,11 @@ ARGUMENTS = [*MAPS, b"\x03\x00\x00\x00", b"\x04" * 12]
 CONFIG = LaunchConfig((8, 1, 1), (128, 1, 1), None, 1024, False, 5)
 
 
-class Result(int):
-    """A status as the bindings have it."""
-
-    @property
-    def name(self) -> str:
-        names = {201: "INVALID_CONTEXT", 719: "LAUNCH_FAILED"}
-        return f"CUDA_ERROR_{names.get(self, int(self))}"
-
-
-class Driver:
-    """Notes stream, current device and arguments of every launch; `statuses` are its answers."""
-
-    def __init__(self, devices: int = 1) -> None:
-        self.devices = devices
-        self.launched: list[tuple[int, int | None, list[bytes]]] = []
-        self.statuses: list[int] = []
-        self.current: int | None = 0
-        self.wait_s = 0.0
-        self.bindings = SimpleNamespace(
-            cuLaunchKernelEx=self.launch,
-            cuGetErrorString=lambda _: (0, b"words"),
-        )
-
-    def launch(self, native: int, function: object, pointers: int, extra: int) -> tuple[Result]:
-        assert (function, extra) == ("function", 0)
-        places = struct.unpack("4Q", ctypes.string_at(pointers, 32))
-        sizes = map(len, ARGUMENTS)
-        time.sleep(self.wait_s)  # others may run, as while the driver's own code does
-        said = [ctypes.string_at(place, n) for place, n in zip(places, sizes, strict=True)]
-        self.launched.append((native, self.current, said))
-        return (Result(self.statuses.pop(0) if self.statuses else 0),)
-
-    @contextlib.contextmanager
-    def on_device(self, device: int) -> Iterator[None]:
-        before, self.current = self.current, device
-        yield
-        self.current = before
-
-
 @pytest.fixture
-def driver_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
-    def make(count: int = 1) -> Driver:
-        driver = Driver(count)
-        monkeypatch.setattr(bindings, "driver", lambda: driver.bindings)
-        monkeypatch.setattr(bindings, "device_count", lambda: count)
-        monkeypatch.setattr(launches, "_native", lambda config: config.stream)
-        monkeypatch.setattr(devices, "on_device", driver.on_device)
-        monkeypatch.setattr(devices, "current_device", lambda: driver.current)
+def driver_of(use_driver: Callable[[object], None]) -> Callable[..., Driver]:
+    def make(devices: int = 1) -> Driver:
+        driver = Driver(devices, argument_sizes=[*map(len, ARGUMENTS)])
+        use_driver(driver)
         return driver
 
     return make
@@ -88,14 +42,15 @@ def test_a_call_passes_the_arguments_as_they_were_packed(driver_of: Any) -> None
     driver = driver_of()
     prepared()()
     assert driver.launched == [(5, 0, ARGUMENTS)]
+    assert driver.functions == ["function"]
 
 
 def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_of: Any) -> None:
     driver = driver_of()
     launch = prepared()
-    launch.at((0x7F00_0000_1000, 0x7F00_0000_2000), 5)
-    launch.at([0x7F00_0000_3000], 9)
-    launch.at([0x7F00_0000_3000], 5)
+    launch.launch_at((0x7F00_0000_1000, 0x7F00_0000_2000), 5)
+    launch.launch_at([0x7F00_0000_3000], 9)
+    launch.launch_at([0x7F00_0000_3000], 5)
 
     first = at(MAPS[0], 0x7F00_0000_3000)
     second = at(MAPS[1], 0x7F00_0000_2000)
@@ -110,9 +65,9 @@ def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_o
 def test_what_is_aimed_keeps_its_addresses_and_stream_whatever_comes_after(driver_of: Any) -> None:
     driver = driver_of()
     launch = prepared()
-    first = launch.aimed((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
-    second = launch.aimed([0x7F00_0000_3000, 0x7F00_0000_4000], 5)
-    launch.at((0x5000, 0x6000), 7)
+    first = launch.bind((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
+    second = launch.bind([0x7F00_0000_3000, 0x7F00_0000_4000], 5)
+    launch.launch_at((0x5000, 0x6000), 7)
     del launch
     gc.collect()
     second()
@@ -138,7 +93,7 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
 
     def repeat(number: int) -> None:
         for _ in range(20):
-            launch.at((number, number), number)
+            launch.launch_at((number, number), number)
 
     threads = [threading.Thread(target=repeat, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -155,21 +110,21 @@ def test_threads_do_not_see_each_others_addresses_and_streams(driver_of: Any) ->
     "again",
     [
         lambda launch: launch(),
-        lambda launch: launch.at((1, 2), 5),
-        lambda launch: launch.aimed((1, 2), 5)(),
+        lambda launch: launch.launch_at((1, 2), 5),
+        lambda launch: launch.bind((1, 2), 5)(),
     ],
 )
 def test_a_thread_without_a_context_gets_the_devices(driver_of: Any, again: Any) -> None:
     driver = driver_of()
-    driver.current, driver.statuses = None, [201]
+    driver.contexts, driver.statuses = [], [201]
     again(prepared())
     assert [device for _, device, _ in driver.launched] == [None, 0]
-    assert driver.current is None
+    assert driver.contexts == []
 
 
 @pytest.mark.parametrize(
     "launched",
-    [lambda launch: launch.at((1, 2), 5), lambda launch: launch.aimed((1, 2), 5)()],
+    [lambda launch: launch.launch_at((1, 2), 5), lambda launch: launch.bind((1, 2), 5)()],
 )
 def test_where_there_are_several_devices_the_right_one_is_made_current(
     driver_of: Any, launched: Any
@@ -177,10 +132,10 @@ def test_where_there_are_several_devices_the_right_one_is_made_current(
     driver = driver_of(2)
     launch = prepared()
     launched(launch)
-    driver.current = 1
+    driver.contexts = [1]
     launched(launch)
     assert [device for _, device, _ in driver.launched] == [0, 0]
-    assert driver.current == 1
+    assert driver.contexts == [1]
 
 
 def test_where_there_are_several_devices_what_is_aimed_still_has_arguments_of_its_own(
@@ -188,9 +143,9 @@ def test_where_there_are_several_devices_what_is_aimed_still_has_arguments_of_it
 ) -> None:
     driver = driver_of(2)
     launch = prepared()
-    aimed = launch.aimed((0x1000, 0x2000), 9)
-    launch.at((0x3000, 0x4000), 7)
-    aimed()
+    bound = launch.bind((0x1000, 0x2000), 9)
+    launch.launch_at((0x3000, 0x4000), 7)
+    bound()
     assert driver.launched[-1] == (9, 0, [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]])
 
 
@@ -208,8 +163,8 @@ def test_a_refused_launch_is_an_error_and_the_next_one_is_not(
 ) -> None:
     driver = driver_of()
     launch = prepared()
-    aimed = launch.aimed((1, 2), 5)
-    for again in (functools.partial(launch.at, (1, 2), 5), aimed):
+    bound = launch.bind((1, 2), 5)
+    for again in (functools.partial(launch.launch_at, (1, 2), 5), bound):
         driver.statuses = list(statuses)
         driver.launched.clear()
         with pytest.raises(error, match="words"):
@@ -242,15 +197,15 @@ def test_while_traces_are_wanted_the_tracer_launches_with_the_same_arguments(
     launch()
     tracer.wanted = True
     launch()
-    launch.at([0x1000, 0x2000], 6)
-    aimed = launch.aimed([0x3000, 0x4000], 8)
-    aimed()
+    launch.launch_at([0x1000, 0x2000], 6)
+    bound = launch.bind([0x3000, 0x4000], 8)
+    bound()
     tracer.wanted = False
     launch()
-    aimed()
+    bound()
 
     moved = [at(MAPS[0], 0x1000), at(MAPS[1], 0x2000), *ARGUMENTS[2:]]
-    streams_and_arguments = [(native, said) for native, _, said in driver.launched]
+    streams_and_arguments = [(stream, arguments) for stream, _, arguments in driver.launched]
     elsewhere = [at(MAPS[0], 0x3000), at(MAPS[1], 0x4000), *ARGUMENTS[2:]]
     assert streams_and_arguments == [
         (5, ARGUMENTS),

@@ -25,6 +25,7 @@ from tmaasync import (
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
 )
+from tmaasync._ragged.batch import BatchNames, checked_sums
 from tmaasync.ragged import running_sums
 
 
@@ -197,7 +198,7 @@ def test_what_lies_outside_a_sequence_is_refused() -> None:
         map_.store_coordinates(0, 65, (0, 0, 0))
     with pytest.raises(ArgumentError, match="start is 140; with length 10 it leaves the packed"):
         map_.load_coordinates(140, 10, (0, 0, 0))
-    with pytest.raises(ArgumentError, match=r"at\[0\] is -1; the rows in front of a sequence"):
+    with pytest.raises(ArgumentError, match=r"at\[0\] is -1; the rows before a sequence"):
         map_.load_coordinates(0, 10, (-1, 0, 0))
     with pytest.raises(ArgumentError, match="the array has 3 dimensions and needs a number for"):
         map_.load_coordinates(0, 10, (0, 0))
@@ -354,6 +355,21 @@ def test_every_broken_rule_is_told_at_once() -> None:
         running_sums(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
 
     assert len(str(caught.value).splitlines()) == 4
+
+
+def test_violations_of_a_batch_are_in_the_callers_names() -> None:
+    names = BatchNames("", "cu_seqlens_q", "max_seqlen_q", "q")
+    with pytest.raises(ArgumentError) as caught:
+        checked_sums(None, [1, 40, 3], max_length=8, total_rows=2, names=names)
+
+    assert [violation.argument for violation in caught.value.violations] == [
+        "cu_seqlens_q[0]",
+        "cu_seqlens_q[2]",
+        "cu_seqlens_q[1] - cu_seqlens_q[0]",
+        "cu_seqlens_q[2]",
+    ]
+    assert "more than max_seqlen_q, 8 rows. Use max_seqlen_q=39" in str(caught.value)
+    assert "q has 2 rows" in str(caught.value)
 
 
 def test_more_rows_than_32_bits_are_refused() -> None:

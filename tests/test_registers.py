@@ -136,7 +136,7 @@ def test_off_leaves_registers_as_they_are() -> None:
 
     assert off.is_off
     assert off.constants == {"PRODUCER_REGISTERS": 0, "CONSUMER_REGISTERS": 0}
-    assert "Nobody gives or takes" in off.explain()
+    assert "No thread releases or claims" in off.explain()
     assert "setmaxnreg" not in str(kernel(off).compile().warnings)
 
 

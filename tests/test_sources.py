@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tmaasync import ArgumentError, BackendError, _sources
-from tmaasync._sources import find_kernel, include_dir, kernels_dir
+from tmaasync._sources import find_kernel, include_dir, kernels_dir, shipped_kernels
 
 
 def _make_kernels(folder: Path, *names: str) -> Path:
@@ -13,6 +13,7 @@ def _make_kernels(folder: Path, *names: str) -> Path:
     header.parent.mkdir(parents=True)
     header.touch()
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     return folder
 
@@ -31,10 +32,30 @@ def test_the_one_include_is_on_the_include_path() -> None:
 
 
 def test_every_shipped_kernel_is_found_by_its_bare_name() -> None:
-    shipped = sorted(kernels_dir().glob("*.cu"))
+    shipped = sorted(kernels_dir().rglob("*.cu"))
 
     assert [find_kernel(path.name) for path in shipped] == shipped
-    assert {"copy.cu", "gemm.cu"} <= {path.name for path in shipped}
+    assert sorted(shipped_kernels()) == shipped
+    assert len({path.name for path in shipped}) == len(shipped)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("copy.cu", ""),
+        ("ragged.cu", ""),
+        ("gemm.cu", "gemm"),
+        ("gemm_epilogue.cu", "gemm"),
+        ("grouped_gemm.cu", "gemm"),
+        ("scaled_gemm.cu", "gemm"),
+        ("conv2d.cu", "gemm"),
+        ("attention.cu", "attention"),
+    ],
+)
+def test_the_names_that_users_pass_are_found_in_their_familys_folder(
+    name: str, folder: str
+) -> None:
+    assert find_kernel(name) == kernels_dir() / folder / name
 
 
 def test_an_installed_package_brings_its_own_kernels(package: Path) -> None:
@@ -70,7 +91,7 @@ def test_a_file_of_the_user_comes_before_a_shipped_kernel_of_the_same_name(
 
 
 def test_an_unknown_kernel_is_answered_with_those_that_are_shipped(package: Path) -> None:
-    _make_kernels(package / "kernels", "gemm.cu", "copy.cu")
+    _make_kernels(package / "kernels", "family/gemm.cu", "copy.cu")
 
     with pytest.raises(ArgumentError) as caught:
         find_kernel("gem.cu")
@@ -81,11 +102,13 @@ def test_an_unknown_kernel_is_answered_with_those_that_are_shipped(package: Path
     )
 
 
-@pytest.mark.parametrize("name", ["kernels/gemm.cu", "../kernels/gemm.cu", "", "include"])
+@pytest.mark.parametrize(
+    "name", ["kernels/gemm.cu", "../kernels/gemm.cu", "family/gemm.cu", "", "include", "family"]
+)
 def test_only_a_bare_file_name_is_looked_up_among_the_shipped(
     name: str, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _make_kernels(package / "kernels", "gemm.cu")
+    _make_kernels(package / "kernels", "gemm.cu", "family/copy.cu")
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(ArgumentError, match="there is no such file"):

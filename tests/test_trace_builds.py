@@ -38,7 +38,7 @@ extern "C" __global__ void ring(const __grid_constant__ Tile tile) {
 @pytest.fixture(scope="module")
 def builds() -> tuple[Assembly, Assembly]:
     """Of one source, without and with a trace."""
-    source = Kernel(RING, "ring")._source
+    source = Kernel(RING, "ring")._recipe.source
     traced = replace(source, options=TRACE_OPTIONS)
     return assemble(source, "sm_90a"), assemble(traced, "sm_90a")
 

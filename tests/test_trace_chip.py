@@ -144,7 +144,7 @@ def test_lanes_know_producer_and_consumer() -> None:
 # --- clocks -----------------------------------------------------------------------------------
 
 
-def test_blocks_share_a_clock_though_multiprocessors_begin_to_count_apart() -> None:
+def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
     starts = (7, 2**63 - 10**6, 2**32 - 150)  # the last wraps its low half on the way
     chip = Chip(blocks=3, starts=starts, room=256)
     for block in range(3):
@@ -214,9 +214,8 @@ def test_other_clusters_keep_theirs() -> None:
     assert len(trace.of(block=1, kind="load_issued")) == 6
 
 
-def test_blocks_beyond_the_memory_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmaasync.trace.chip.layout._MAX_BYTES", 20_000)
-    chip = Chip(blocks=100, warps=3, room=64)
+def test_blocks_beyond_the_memory_are_counted() -> None:
+    chip = Chip(blocks=100, warps=3, room=64, max_bytes=20_000)
     ring(chip)
 
     trace = chip.trace()

@@ -1,4 +1,4 @@
-"""Tuning: what is measured, who wins, what is kept, and how the command line tells it."""
+"""Tuning: what is measured, which wins, what is kept, and what the command line prints."""
 
 from __future__ import annotations
 
@@ -15,37 +15,44 @@ from typer.testing import CliRunner
 
 from tmaasync import _arrays, errors
 from tmaasync.cli import app
-from tmaasync.ops._epilogue import Activation, BiasSide, activation_of
-from tmaasync.ops.gemm import Blocking, choose_blocking, choose_few_columns, tuned
-from tmaasync.ops.gemm.candidates import candidates, is_legal
-from tmaasync.ops.gemm.choice import default_blocking
-from tmaasync.ops.gemm.extras import PLAIN, ExtraForm, ExtraViews, ProductEpilogue
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import new_plan
-from tmaasync.ops.gemm.problem import Problem
-from tmaasync.ops.gemm.tune import Request, steps, tune
-from tmaasync.ops.gemm.tuned import Winner
+from tmaasync.ops._gemm import tuned
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import (
+    Problem,
+    candidates,
+    choose_config,
+    choose_skinny_config,
+    default_config,
+    is_legal,
+)
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, BiasSide, Epilogue, activation_of
+from tmaasync.ops._gemm.tuned import Winner
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._operation import tile_configs
+from tmaasync.ops._tuning import Request, steps, tune
 
 command = importlib.import_module("tmaasync.cli.tune")  # the package has the function there
 GPU = "NVIDIA H200"
+H200 = Occupancy.estimated(132)
 WIDE = Problem(4096, 4096, 4096, 1, "bfloat16", "bfloat16", "nt", False, True)
 ROWS_OF_B = WIDE._replace(layout="nn")
 SHORT = WIDE._replace(m=100)
-FEW = WIDE._replace(n=9, by_columns=True)
-OTHER = Blocking(2, 256, 1, 4)
+FEW = WIDE._replace(n=9, m_major=True)
+OTHER = TileConfig(2, 256, 1, 4)
 
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Files of this test's own."""
-    monkeypatch.setattr(tuned, "_folder", lambda: tmp_path / "tuned")
-    tuned._blockings.cache_clear()
+    monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path))
+    tuned.forget()
     yield tmp_path / "tuned"
-    tuned._blockings.cache_clear()
+    tuned.forget()
 
 
-def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
-    return Winner(problem, blocking, 100.0, 110.0)
+def winner(problem: Problem = WIDE, config: TileConfig = OTHER) -> Winner:
+    return Winner(problem, config, 100.0, 110.0)
 
 
 # --- candidates -------------------------------------------------------------------------------
@@ -53,13 +60,13 @@ def winner(problem: Problem = WIDE, blocking: Blocking = OTHER) -> Winner:
 
 def chosen(problem: Problem) -> set[tuple[int, ...]]:
     """Those that leave K in one piece, none side by side."""
-    found = candidates(problem, 132)
+    found = candidates(problem, H200)
     assert len(found) == len(set(found))
-    assert {blocking.by_columns for blocking in found} == {problem.by_columns}
+    assert {config.m_major for config in found} == {problem.m_major}
     return {
         (one.ping_pong, one.consumers, one.rows, one.block_n, one.cluster, one.group_m)
         for one in found
-        if one.split == 1 and not one.side_by_side
+        if one.split_k == 1 and not one.side_by_side
     }
 
 
@@ -73,14 +80,14 @@ def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None
 
 
 def test_high_blocks_are_tried_side_by_side_too() -> None:
-    beside = [one for one in candidates(WIDE, 132) if one.side_by_side]
+    beside = [one for one in candidates(WIDE, H200) if one.side_by_side]
 
     assert beside
     assert all(one.block_m > one.block_n and one.cluster == 2 for one in beside)
 
 
-def test_no_blocking_is_tried_twice_where_rows_are_off_the_lines() -> None:
-    found = candidates(WIDE._replace(m=5000, n=5000, k=5000, on_lines=False), 132)
+def test_no_tile_config_is_tried_twice_where_rows_are_off_the_lines() -> None:
+    found = candidates(WIDE._replace(m=5000, n=5000, k=5000, on_lines=False), H200)
 
     assert len(found) == len(set(found))
 
@@ -104,173 +111,162 @@ FEW_BLOCKS = WIDE._replace(m=256, n=512, k=8192)
 
 @pytest.mark.parametrize("problem", [FEW_BLOCKS, FEW._replace(m=1024, k=16384)])
 def test_where_blocks_are_few_parts_of_k_are_tried_too(problem: Problem) -> None:
-    split = [one for one in candidates(problem, 132) if one.split > 1]
+    split = [one for one in candidates(problem, H200) if one.split_k > 1]
 
-    assert {one.split for one in split} <= set(range(2, 9))
-    assert len({one.split for one in split}) > 1
+    assert {one.split_k for one in split} <= set(range(2, 9))
+    assert len({one.split_k for one in split}) > 1
     for one in split:
-        assert one.split * one.clusters(problem.m, problem.n) <= 132
-    assert {one.split for one in candidates(WIDE, 132)} == {1}
+        assert one.split_k * one.clusters(problem.m, problem.n) <= 132
+    assert {one.split_k for one in candidates(WIDE, H200)} == {1}
 
 
 @pytest.mark.parametrize(
     "problem", [WIDE, ROWS_OF_B, SHORT, FEW_BLOCKS, FEW, FEW._replace(layout="tn")]
 )
-def test_the_models_choice_is_legal(problem: Problem) -> None:
-    assert is_legal(default_blocking(problem, 132), problem)
+def test_the_cost_models_choice_is_legal(problem: Problem) -> None:
+    assert is_legal(default_config(problem, H200), problem)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "problem"),
+    ("config", "problem"),
     [
-        (Blocking(3, 208), WIDE),
-        (Blocking(3, 128, rows=128), WIDE),
-        (Blocking(2, 100), WIDE),
-        (Blocking(2, 192, 2), ROWS_OF_B),
-        (Blocking(2, 256, 4), WIDE),
-        (Blocking(2, 256, 1, 0), WIDE),
-        (Blocking(2, 256, 1, 65), WIDE),
-        (Blocking(2, 256, rows=128), WIDE),
-        (Blocking(2, 256, most_stages=2), WIDE),
-        (Blocking(2, 160), ROWS_OF_B),
-        (Blocking(2, 64, by_columns=True), WIDE),
-        (Blocking(2, 64), FEW),
-        (Blocking(2, 8, by_columns=True), FEW),
-        (Blocking(2, 16, 2, by_columns=True), FEW),
-        (Blocking(2, 128, split=9), WIDE),
-        (Blocking(2, 128, 2, split=5), WIDE),  # a cluster has at most eight thread blocks
-        (Blocking(2, 176, rows=128, split=8), WIDE),  # the ring does not hold what is sent
-        (Blocking(2, 128, ping_pong=True), WIDE),  # groups have 128 rows each
-        (Blocking(2, 128, side_by_side=True), WIDE),  # there is nobody beside it
-        (Blocking(1, 128, 2, side_by_side=True), WIDE._replace(layout="tt")),  # one box of rows
-        (Blocking(2, 64, 2, split=2, side_by_side=True), WIDE),
-        (Blocking(2, 128, rows=128, split=2, ping_pong=True), WIDE),
+        (TileConfig(3, 208), WIDE),
+        (TileConfig(3, 128, rows=128), WIDE),
+        (TileConfig(2, 100), WIDE),
+        (TileConfig(2, 192, 2), ROWS_OF_B),
+        (TileConfig(2, 256, 4), WIDE),
+        (TileConfig(2, 256, 1, 0), WIDE),
+        (TileConfig(2, 256, 1, 65), WIDE),
+        (TileConfig(2, 256, rows=128), WIDE),
+        (TileConfig(2, 256, max_stages=2), WIDE),
+        (TileConfig(2, 160), ROWS_OF_B),
+        (TileConfig(2, 64, m_major=True), WIDE),
+        (TileConfig(2, 64), FEW),
+        (TileConfig(2, 8, m_major=True), FEW),
+        (TileConfig(2, 16, 2, m_major=True), FEW),
+        (TileConfig(2, 128, split_k=9), WIDE),
+        (TileConfig(2, 128, 2, split_k=5), WIDE),  # a cluster has at most eight thread blocks
+        (TileConfig(2, 176, rows=128, split_k=8), WIDE),  # the ring does not hold what is sent
+        (TileConfig(2, 128, ping_pong=True), WIDE),  # groups have 128 rows each
+        (TileConfig(2, 128, side_by_side=True), WIDE),  # there is nobody beside it
+        (TileConfig(1, 128, 2, side_by_side=True), WIDE._replace(layout="tt")),  # one box of rows
+        (TileConfig(2, 64, 2, split_k=2, side_by_side=True), WIDE),
+        (TileConfig(2, 128, rows=128, split_k=2, ping_pong=True), WIDE),
     ],
 )
-def test_other_blockings_are_not(blocking: Blocking, problem: Problem) -> None:
-    assert not is_legal(blocking, problem)
-
-
-def test_groups_that_do_not_divide_the_rows_give_the_product() -> None:
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((330, 8), (8, 72)))
-    c = np.full((330, 72), np.nan, np.float32)
-    left, right, out = map(_arrays.view, (a, b, c))
-    matrices = Matrix.of(left), Matrix.of(right), Matrix.of(out)
-    plan = new_plan(*matrices, Blocking(1, 64, 1, 4))
-
-    plan.run(left, right, out, None)
-
-    assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+def test_other_tile_configs_are_not(config: TileConfig, problem: Problem) -> None:
+    assert not is_legal(config, problem)
 
 
 # --- the race ---------------------------------------------------------------------------------
 
 
-class FakeProduct:
-    """A product whose blockings take the time that a test says."""
+class FakeGemm:
+    """A GEMM whose tile configs take the time that a test says."""
 
     gpu = GPU
-    multiprocessors = 132
+    occupancy = H200
 
-    def __init__(self, microseconds: Callable[[Blocking], float], problem: Problem = WIDE) -> None:
+    def __init__(
+        self, microseconds: Callable[[TileConfig], float], problem: Problem = WIDE
+    ) -> None:
         self.problem = problem
-        self.default = default_blocking(problem, 132)
+        self.default = default_config(problem, H200)
         self.time = microseconds
-        self.broken: set[Blocking] = set()
-        self.wrong: set[Blocking] = set()
-        self.prepared: list[Blocking] = []
-        self.turns: list[Blocking] = []
+        self.broken: set[TileConfig] = set()
+        self.wrong: set[TileConfig] = set()
+        self.prepared: list[TileConfig] = []
+        self.timed: list[TileConfig] = []
 
-    def prepare(self, blocking: Blocking) -> Callable[[], object]:
-        self.prepared.append(blocking)
-        if blocking in self.broken:
+    def prepare(self, config: TileConfig) -> Callable[[], object]:
+        self.prepared.append(config)
+        if config in self.broken:
             raise errors.CompileError("no")
-        return lambda: blocking
+        return lambda: config
 
     def error(self) -> float:
         return 0.1 if self.prepared[-1] in self.wrong else 1e-4
 
     def microseconds(self, run: Callable[[], object], calls: int) -> float:
-        blocking = run()
-        assert isinstance(blocking, Blocking)
+        config = run()
+        assert isinstance(config, TileConfig)
         assert calls > 0
-        self.turns.append(blocking)
-        # A clock that slows down all the time: only turns that are near each other compare.
-        return self.time(blocking) * (1 + len(self.turns) / 100)
+        self.timed.append(config)
+        # A clock that slows down all the time: only slices that are near each other compare.
+        return self.time(config) * (1 + len(self.timed) / 100)
 
 
-def times(fast: dict[Blocking, float]) -> Callable[[Blocking], float]:
-    return lambda blocking: fast.get(blocking, 200.0)
+def times(fast: dict[TileConfig, float]) -> Callable[[TileConfig], float]:
+    return lambda config: fast.get(config, 200.0)
 
 
 def test_the_fastest_wins_although_clocks_drift() -> None:
-    product = FakeProduct(times({OTHER: 90.0, Blocking(2, 256, 1, 16): 95.0}))
-    found = tune(product)
+    gemm = FakeGemm(times({OTHER: 90.0, TileConfig(2, 256, 1, 16): 95.0}))
+    found = tune(gemm)
 
-    assert (found.problem, found.blocking) == (WIDE, OTHER)
+    assert (found.problem, found.config) == (WIDE, OTHER)
     assert found.default_microseconds > found.microseconds
-    assert product.prepared[0] == product.default
-    assert set(product.prepared) == {*candidates(WIDE, 132), product.default}
+    assert gemm.prepared[0] == gemm.default
+    assert set(gemm.prepared) == {*candidates(WIDE, H200), gemm.default}
 
 
 def test_what_does_not_compile_or_is_wrong_does_not_take_part() -> None:
-    product = FakeProduct(
-        times({OTHER: 10.0, Blocking(2, 256, 2, 8): 20.0, Blocking(2, 256, 1, 8): 30.0})
+    gemm = FakeGemm(
+        times({OTHER: 10.0, TileConfig(2, 256, 2, 8): 20.0, TileConfig(2, 256, 1, 8): 30.0})
     )
-    product.broken, product.wrong = {OTHER}, {Blocking(2, 256, 2, 8)}
+    gemm.broken, gemm.wrong = {OTHER}, {TileConfig(2, 256, 2, 8)}
 
-    assert tune(product).blocking == Blocking(2, 256, 1, 8)
-    assert not {OTHER, Blocking(2, 256, 2, 8)} & set(product.turns)
+    assert tune(gemm).config == TileConfig(2, 256, 1, 8)
+    assert not {OTHER, TileConfig(2, 256, 2, 8)} & set(gemm.timed)
 
 
-def test_noise_does_not_beat_the_models_choice() -> None:
-    product = FakeProduct(times({}))
-    product.time = times({product.default: 100.0, OTHER: 99.5})
-    found = tune(product)
+def test_noise_does_not_beat_the_cost_models_choice() -> None:
+    gemm = FakeGemm(times({}))
+    gemm.time = times({gemm.default: 100.0, OTHER: 99.5})
+    found = tune(gemm)
 
-    assert found.blocking == product.default
+    assert found.config == gemm.default
     assert found.gain == 1
 
 
-def test_a_models_choice_that_does_not_compile_is_an_error() -> None:
-    product = FakeProduct(times({}))
-    product.broken = {product.default}
+def test_a_cost_models_choice_that_does_not_compile_is_an_error() -> None:
+    gemm = FakeGemm(times({}))
+    gemm.broken = {gemm.default}
     with pytest.raises(errors.CompileError):
-        tune(product)
+        tune(gemm)
 
 
 @pytest.mark.parametrize("problem", [WIDE, FEW])
 def test_progress_is_told_as_often_as_was_said(problem: Problem) -> None:
-    product = FakeProduct(times({}), problem)
+    gemm = FakeGemm(times({}), problem)
     told: list[None] = []
-    tune(product, lambda: told.append(None))
-    assert len(told) == steps(product)
+    tune(gemm, lambda: told.append(None))
+    assert len(told) == steps(gemm)
 
 
 # --- what is kept -----------------------------------------------------------------------------
 
 
-def test_a_winner_is_found_again_for_its_product_and_gpu_alone() -> None:
-    tuned.keep(GPU, [winner(), winner(FEW, Blocking(1, 32, by_columns=True))])
+def test_a_winner_is_found_again_for_its_gemm_and_gpu_alone() -> None:
+    tuned.keep(GPU, [winner(), winner(FEW, TileConfig(1, 32, m_major=True))])
 
-    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
-    assert tuned.tuned_blocking(GPU, FEW) == Blocking(1, 32, by_columns=True)
-    assert tuned.tuned_blocking("NVIDIA H100", WIDE) is None
+    assert tuned.tuned_config(GPU, WIDE) == OTHER
+    assert tuned.tuned_config(GPU, FEW) == TileConfig(1, 32, m_major=True)
+    assert tuned.tuned_config("NVIDIA H100", WIDE) is None
     others: dict[str, Any] = {
         "m": 4097, "n": 1, "k": 1, "operands": "float16", "output": "float32", "layout": "nn",
-        "by_columns": True, "on_lines": False,
+        "m_major": True, "on_lines": False,
     }  # fmt: skip
     for name, value in others.items():
-        assert tuned.tuned_blocking(GPU, WIDE._replace(**{name: value})) is None
+        assert tuned.tuned_config(GPU, WIDE._replace(**{name: value})) is None
 
 
-def test_keeping_adds_to_what_is_kept_and_replaces_the_same_product() -> None:
+def test_keeping_adds_to_what_is_kept_and_replaces_the_same_gemm() -> None:
     tuned.keep(GPU, [winner(), winner(SHORT)])
-    tuned.keep(GPU, [winner(blocking=Blocking(2, 192))])
+    tuned.keep(GPU, [winner(config=TileConfig(2, 192))])
 
-    assert tuned.tuned_blocking(GPU, WIDE) == Blocking(2, 192)
-    assert tuned.tuned_blocking(GPU, SHORT) == OTHER
+    assert tuned.tuned_config(GPU, WIDE) == TileConfig(2, 192)
+    assert tuned.tuned_config(GPU, SHORT) == OTHER
     winners, ignored = tuned.kept()
     assert {one.problem for one in winners[GPU]} == {WIDE, SHORT}
     assert ignored == {}
@@ -278,9 +274,9 @@ def test_keeping_adds_to_what_is_kept_and_replaces_the_same_product() -> None:
 
 def test_the_file_is_read_once() -> None:
     path = tuned.keep(GPU, [winner()])
-    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
+    assert tuned.tuned_config(GPU, WIDE) == OTHER
     path.unlink()
-    assert tuned.tuned_blocking(GPU, WIDE) == OTHER
+    assert tuned.tuned_config(GPU, WIDE) == OTHER
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -289,8 +285,8 @@ def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
     return json.dumps(whole).encode()
 
 
-def in_product(part: str, **values: object) -> Callable[[dict[str, Any]], object]:
-    return lambda whole: whole["products"][0][part].update(values)
+def in_problem(part: str, **values: object) -> Callable[[dict[str, Any]], object]:
+    return lambda whole: whole["problems"][0][part].update(values)
 
 
 BROKEN: dict[str, Callable[[], bytes]] = {
@@ -300,20 +296,20 @@ BROKEN: dict[str, Callable[[], bytes]] = {
     "another format": lambda: edited(lambda whole: whole.update(format=99)),
     "another GPU": lambda: edited(lambda whole: whole.update(gpu="NVIDIA A100")),
     "another kernel": lambda: edited(lambda whole: whole.update(kernel="0" * 64)),
-    "no products": lambda: edited(lambda whole: whole.pop("products")),
-    "products that are none": lambda: edited(lambda whole: whole.update(products=[3])),
-    "an illegal width": lambda: edited(in_product("blocking", block_n=100)),
-    "an illegal cluster": lambda: edited(in_product("blocking", cluster=4)),
-    "a group of none": lambda: edited(in_product("blocking", group_m=0)),
-    "a width that is text": lambda: edited(in_product("blocking", block_n="128")),
-    "a width that is a bool": lambda: edited(in_product("blocking", cluster=True)),
-    "more than a blocking has": lambda: edited(in_product("blocking", rows=128)),
-    "less than a problem has": lambda: edited(lambda w: w["products"][0]["problem"].pop("m")),
-    "a side that is text": lambda: edited(in_product("problem", m="4096")),
+    "no problems": lambda: edited(lambda whole: whole.pop("problems")),
+    "problems that are none": lambda: edited(lambda whole: whole.update(problems=[3])),
+    "an illegal width": lambda: edited(in_problem("config", block_n=100)),
+    "an illegal cluster": lambda: edited(in_problem("config", cluster=4)),
+    "a group of none": lambda: edited(in_problem("config", group_m=0)),
+    "a width that is text": lambda: edited(in_problem("config", block_n="128")),
+    "a width that is a bool": lambda: edited(in_problem("config", cluster=True)),
+    "more than a tile config has": lambda: edited(in_problem("config", rows=128)),
+    "less than a problem has": lambda: edited(lambda w: w["problems"][0]["problem"].pop("m")),
+    "a side that is text": lambda: edited(in_problem("problem", m="4096")),
     "blocks of lines that B has not": lambda: edited(
         lambda whole: (
-            in_product("problem", layout="nn")(whole),
-            in_product("blocking", block_n=160)(whole),
+            in_problem("problem", layout="nn")(whole),
+            in_problem("config", block_n=160)(whole),
         )
     ),
 }
@@ -324,78 +320,79 @@ def test_a_file_that_cannot_be_used_is_ignored_with_one_warning(what: str, folde
     tuned.keep(GPU, [])
     (path,) = folder.glob("*.json")
     path.write_bytes(BROKEN[what]())
-    tuned._blockings.cache_clear()
+    tuned.forget()
 
     with pytest.warns(RuntimeWarning, match=r"is ignored: .*\. Run tmaasync tune again") as said:
-        assert tuned.tuned_blocking(GPU, WIDE) is None
+        assert tuned.tuned_config(GPU, WIDE) is None
     assert len(said) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tuned.tuned_blocking(GPU, WIDE) is None
+        assert tuned.tuned_config(GPU, WIDE) is None
 
     # What is measured next takes its place.
     tuned.keep(GPU, [winner(SHORT)])
-    assert tuned.tuned_blocking(GPU, SHORT) == OTHER
+    assert tuned.tuned_config(GPU, SHORT) == OTHER
 
 
-def plan_of(m: int, n: int, k: int, blocking: Blocking | None = None) -> Any:
+def matmul_of(m: int, n: int, k: int) -> Matmul:
     a, b, c = (np.zeros(shape, np.float16) for shape in ((m, k), (n, k), (m, n)))
-    left, right, out = (Matrix.of(_arrays.view(array)) for array in (a, b.T, c))
-    return new_plan(left, right, out, blocking)
+    return Matmul(*(Layout.of(_arrays.view(array)) for array in (a, b.T, c)))
 
 
-def test_a_plan_takes_the_tuned_blocking_and_else_the_models() -> None:
+def test_a_plan_takes_the_tuned_config_and_else_the_models() -> None:
     problem = WIDE._replace(m=512, n=384, k=64, operands="float16", output="float16")
-    plan = plan_of(512, 384, 64)
-    assert plan.problem == problem
-    assert plan.blocking_on(GPU, 132) == choose_blocking(512, 384, 64, 132)
+    operation = matmul_of(512, 384, 64)
+    assert operation.problem == problem
+    assert operation.config_on(GPU, H200) == choose_config(problem, H200)
     tuned.keep(GPU, [winner(problem)])
-    assert plan.blocking_on(GPU, 132) == OTHER
-    assert plan.blocking_on(None, 132) == choose_blocking(512, 384, 64, 132)
-    assert plan_of(512, 384, 64, Blocking(2, 64)).blocking_on(GPU, 132) == Blocking(2, 64)
+    assert operation.config_on(GPU, H200) == OTHER
+    assert operation.config_on(None, H200) == choose_config(problem, H200)
+    with tile_configs(lambda _: TileConfig(2, 64)):
+        assert operation.config_on(GPU, H200) == TileConfig(2, 64)
 
 
 @pytest.mark.parametrize(("activation", "fits"), [("relu", True), ("silu", False)])
-def test_a_tuned_blocking_without_room_for_the_epilogue_is_not_taken(
+def test_a_tuned_config_without_room_for_the_epilogue_is_not_taken(
     activation: str, fits: bool
 ) -> None:
     """A block of 256 columns has no registers left for an activation that divides."""
-    widest = Blocking(2, 256)
-    extras = PLAIN._replace(activation=activation_of(activation))
+    widest = TileConfig(2, 256)
+    epilogue = NO_EPILOGUE._replace(activation=activation_of(activation))
     shapes = (512, 64), (64, 384), (512, 384)
-    a, b, c = (Matrix.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes)
-    plan = new_plan(a, b, c, extras=ExtraForm.of(extras, ExtraViews()))
-    tuned.keep(GPU, [winner(plan.problem, widest)])
+    layouts = (Layout.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes)
+    operation = Matmul(*layouts, epilogue=epilogue)
+    tuned.keep(GPU, [winner(operation.problem, widest)])
 
-    taken = plan.blocking_on(GPU, 132)
+    taken = operation.config_on(GPU, H200)
 
     assert (taken == widest) == fits
     assert taken.block_n <= 192 or fits
 
 
 @pytest.mark.parametrize(
-    ("activation", "takes_turns"), [(Activation.NONE, False), (Activation.SILU, True)]
+    ("activation", "ping_pong"), [(Activation.NONE, False), (Activation.SILU, True)]
 )
-def test_groups_take_turns_where_that_hides_much_work_behind_the_product(
-    activation: Activation, takes_turns: bool
+def test_consumers_ping_pong_where_that_hides_a_long_epilogue(
+    activation: Activation, ping_pong: bool
 ) -> None:
-    epilogue = ProductEpilogue(BiasSide.COLUMNS, activation)
+    epilogue = Epilogue(BiasSide.COLUMNS, activation)
 
-    def fits(blocking: Blocking) -> bool:
-        return epilogue.fits(blocking, 2)
+    def fits(config: TileConfig) -> bool:
+        return epilogue.fits(config, 2)
 
-    found = default_blocking(WIDE, 132, fits, epilogue.depth)
+    found = default_config(WIDE, H200, fits, epilogue.depth)
 
     assert fits(found)
-    assert found.ping_pong == takes_turns
+    assert found.ping_pong == ping_pong
 
 
-def test_of_few_rows_the_product_of_the_transposes_is_tuned() -> None:
-    plan = plan_of(9, 384, 64)
-    assert (plan.problem.m, plan.problem.n, plan.problem.by_columns) == (384, 9, True)
-    assert plan.blocking_on(GPU, 132) == choose_few_columns(384, 9, 132, b_is_k_major=True)
-    tuned.keep(GPU, [winner(plan.problem, Blocking(1, 64, by_columns=True))])
-    assert plan.blocking_on(GPU, 132) == Blocking(1, 64, by_columns=True)
+def test_of_few_rows_the_gemm_with_ab_swapped_is_tuned() -> None:
+    operation = matmul_of(9, 384, 64)
+    problem = operation.problem
+    assert (problem.m, problem.n, problem.m_major) == (384, 9, True)
+    assert operation.config_on(GPU, H200) == choose_skinny_config(problem, H200)
+    tuned.keep(GPU, [winner(problem, TileConfig(1, 64, m_major=True))])
+    assert operation.config_on(GPU, H200) == TileConfig(1, 64, m_major=True)
 
 
 # --- the command ------------------------------------------------------------------------------
@@ -410,13 +407,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     """A GPU on which `OTHER` is always the fastest; the list has what was asked."""
     asked: list[Request] = []
 
-    def product(request: Request) -> FakeProduct:
+    def gemm(request: Request) -> FakeGemm:
         asked.append(request)
         problem = WIDE._replace(m=request.m, n=request.n, k=request.k, operands=request.dtype)
-        return FakeProduct(times({OTHER: 50.0}), problem)
+        return FakeGemm(times({OTHER: 50.0}), problem)
 
     monkeypatch.setattr(command, "why_not", lambda: None)
-    monkeypatch.setattr(command, "DeviceProduct", product)
+    monkeypatch.setattr(command, "DeviceGemm", gemm)
     return asked
 
 
@@ -427,7 +424,7 @@ def test_a_shape_is_tuned_shown_kept_and_cleared(device: list[Request], folder: 
     for part in (GPU, "4096 2048 1024 float16 nn", "128x256, groups of 4", "Kept in", " %"):
         assert part in ran.output
     problem = WIDE._replace(n=2048, k=1024, operands="float16")
-    assert tuned.tuned_blocking(GPU, problem) == OTHER
+    assert tuned.tuned_config(GPU, problem) == OTHER
     assert "128x256, groups of 4" in run("--show").output
     assert run("--clear").output == "1 file removed.\n"
     assert list(folder.glob("*")) == []
@@ -439,18 +436,18 @@ def test_json_tells_the_same(folder: Path) -> None:
     told = json.loads(run("4096", "4096", "4096", "--json").stdout)
     assert told["gpu"] == GPU
     assert Path(told["file"]).parent == folder
-    (product,) = told["products"]
-    assert product.pop("microseconds") < product.pop("default_microseconds")
-    assert product.pop("gain") == pytest.approx(4, rel=0.1)
-    assert product == {
+    (gemm,) = told["products"]
+    assert gemm.pop("microseconds") < gemm.pop("default_microseconds")
+    assert gemm.pop("gain") == pytest.approx(4, rel=0.1)
+    assert gemm == {
         **Request(4096, 4096, 4096)._asdict(),
-        "blocking": {
+        "tile_config": {
             "consumers": 2,
             "rows": 64,
             "block_n": 256,
             "cluster": 1,
             "group_m": 4,
-            "split": 1,
+            "split_k": 1,
             "ping_pong": False,
             "side_by_side": False,
         },

@@ -1,4 +1,4 @@
-"""From CUDA source to a cubin on disk, cached under a hash of everything that went into it.
+"""Compile CUDA source to a cubin on disk, cached under a hash of everything that went into it.
 
 CuPy's own cache ignores edits to included headers and reaches ``sm_90a`` only by accident, so the
 cubin is built here with NVRTC and handed to CuPy as a file.
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "digest",
     "file_digest",
     "load_facts",
+    "load_nvrtc",
     "nvrtc_version",
     "reached",
     "refusal",
@@ -69,7 +70,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One ``__global__`` function of a program, and what the compiler said of it."""
+    """One ``__global__`` function of a program, with the compiler's facts about it."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -90,7 +91,7 @@ class Program:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the compiler warned of, a line each.
+        """Return the compiler's warnings, a line each.
 
         Its advice on lost speed too (an ignored setmaxnreg, serialised wgmma), which the assembler
         prints as information with a number such as C7508.
@@ -100,7 +101,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What the compiler made of a source on the way to a cubin: its PTX, and what it said."""
+    """The compiler's intermediate results: the PTX of a source, and its log."""
 
     ptx: str
     entries: Mapping[str, Entry]
@@ -109,7 +110,7 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is compiled: the text, the name its errors carry, and where its headers lie."""
+    """A source to compile: its text, its name in errors, and the directories of its headers."""
 
     text: str
     name: str
@@ -124,12 +125,12 @@ class Source:
 
 
 def cache_dir() -> Path:
-    """The folder of compiled kernels, private to its owner (mode 0700).
+    """Return the folder of compiled kernels, private to its owner (mode 0700).
 
     ``TMAASYNC_CACHE_DIR`` names another one.
 
     Raises:
-        BackendError: The folder cannot be made, or belongs to somebody else.
+        BackendError: The folder cannot be made, or belongs to another user.
     """
     chosen = os.environ.get("TMAASYNC_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -154,7 +155,7 @@ def compile_source(source: Source, arch: str) -> Program:
     """Compile for an architecture such as ``"sm_90a"``, or take the cubin from the cache.
 
     Raises:
-        CompileError: The compiler refused the source; the message shows its words.
+        CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC, or the cache folder cannot be used.
     """
     options = _options(source, arch)
@@ -178,7 +179,7 @@ def assemble(source: Source, arch: str) -> Assembly:
     """Compile for an architecture such as ``"sm_90a"``, past the cache, which has no PTX.
 
     Raises:
-        CompileError: The compiler refused the source; the message shows its words.
+        CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC.
     """
     _, ptx, log = _run_nvrtc(source, _options(source, arch))
@@ -186,7 +187,7 @@ def assemble(source: Source, arch: str) -> Assembly:
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """The compiler's version.
+    """Return the compiler's version.
 
     Raises:
         BackendError: There is no NVRTC.
@@ -201,9 +202,23 @@ def nvrtc_version() -> tuple[int, int]:
 
 @functools.cache
 def _nvrtc() -> Any:
-    try:
-        from cuda.bindings import nvrtc
+    return load_nvrtc(_bindings)
 
+
+def _bindings() -> Any:
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def load_nvrtc(load: Callable[[], Any]) -> Any:
+    """Load the bindings of NVRTC, and NVRTC with them.
+
+    Raises:
+        BackendError: There is no NVRTC.
+    """
+    try:
+        nvrtc = load()
         nvrtc.nvrtcVersion()
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(
@@ -215,7 +230,7 @@ def _nvrtc() -> Any:
 
 @functools.cache
 def toolkit_include_dirs() -> tuple[Path, ...]:
-    """The folders of CUDA's own headers, as far as they are installed."""
+    """Return the folders of CUDA's own headers, as far as they are installed."""
     from cuda import pathfinder
 
     found = (pathfinder.find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
@@ -262,7 +277,7 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
-    """What a compiler said, and the names that the host may have forgotten to supply."""
+    """Return the compiler's errors, with a hint at names that the host may have to supply."""
     names = ", ".join(dict.fromkeys(undefined))
     hint = ""
     if names:
@@ -273,7 +288,7 @@ def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> 
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
 
 
-# --- what the compiler says -------------------------------------------------------------------
+# --- the compiler's log -----------------------------------------------------------------------
 
 
 def _entries(ptx: str, log: str) -> dict[str, Entry]:
@@ -302,7 +317,7 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
-    """A hash of all that the cubin depends on; None where an include names a macro."""
+    """Return a hash of all that the cubin depends on; None where an include names a macro."""
     folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
     try:
         headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
@@ -318,7 +333,7 @@ class ComputedIncludeError(Exception):
 
 
 def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
-    """Every header that the text reaches and that lies in the folders, in a stable order."""
+    """Return every header that the text reaches and that lies in the folders, in a stable order."""
     found: dict[Path, None] = {}
     pending = list(_existing(_includes(text), folders))
     while pending:
@@ -330,7 +345,7 @@ def reached(text: str, folders: tuple[Path, ...]) -> list[Path]:
 
 
 def _includes(text: str) -> tuple[tuple[str, str], ...]:
-    """The files that a text names, and what the preprocessor would have to find out."""
+    """Return the files that a text names, and what the preprocessor would have to find out."""
     return tuple((angled or quoted, macro) for angled, quoted, macro in _INCLUDE.findall(text))
 
 
@@ -345,12 +360,12 @@ def _existing(includes: Iterable[tuple[str, str]], folders: tuple[Path, ...]) ->
 
 
 def digest(data: bytes) -> str:
-    """A hash that names the data."""
+    """Return a hash that names the data."""
     return hashlib.sha256(data).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """The same for a file's contents."""
+    """Return the digest of a file's contents."""
     return _read_file(path)[0]
 
 
@@ -375,14 +390,14 @@ def _store(program: Program, cubin: bytes) -> None:
 
 
 def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> None:
-    """Put a compiled file into the cache, and beside it what is known of it."""
+    """Put a compiled file into the cache, with a file of its facts."""
     write_whole(path, data)
     whole = {"sha256": digest(data), **facts}
     write_whole(path.with_suffix(".json"), json.dumps(whole, indent=1).encode())
 
 
 def load_facts(path: Path) -> dict[str, Any] | None:
-    """What is known of a cached file; None where there is none or it is not what was written."""
+    """Return the facts of a cached file; None if it is missing or not what was written."""
     try:
         facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
         return facts if digest(path.read_bytes()) == facts["sha256"] else None
@@ -403,7 +418,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _load(folder: Path, key: str) -> Program | None:
-    """The cached program; None where there is none or it is not what was written."""
+    """Return the cached program; None where there is none or it is not what was written."""
     path = folder / f"{key}.cubin"
     facts = load_facts(path)
     try:

@@ -1,4 +1,4 @@
-"""What one element of a tensor is called by NumPy, by the tensor map and by CUDA C++.
+"""Names of element types: NumPy's, the tensor map's and CUDA C++'s.
 
 Every module asks this table; none keeps a second list of types.
 """
@@ -29,7 +29,7 @@ class Element:
 
     Note:
         A tensor map knows no int8, int16, bool or float8: they travel as unsigned integers of their
-        width, which loads, stores and zero fill cannot tell apart. A *reduction* can: it follows
+        width, which loads, stores and zero fill do not distinguish. A *reduction* does: it follows
         ``data_type``, so that the minimum of two float8 would compare their bits. Where the map
         reads the element as what it is, ``is_exact`` holds.
     """
@@ -46,7 +46,7 @@ class Element:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the tensor map's type is this very type, not a carrier of the same width.
+        """True if the tensor map's type is this very type, not a carrier of the same width.
 
         >>> element("bfloat16").is_exact, element("int8").is_exact
         (True, False)

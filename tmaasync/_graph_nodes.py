@@ -23,7 +23,6 @@ class KernelNode:
     __slots__ = ("_native", "_node", "parameters")
 
     def __init__(self, node: Any) -> None:
-        """Read the node."""
         self._node = node
         (self._native,) = _driver.results("cuGraphKernelNodeGetParams", node)
         self.parameters = _parameters_of(self._native)
@@ -54,11 +53,11 @@ def _parameters_of(native: Any) -> tuple[bytes, ...] | None:
 
 @dataclass(slots=True)
 class GraphNodes:
-    """What a captured graph is made of.
+    """The nodes of a captured graph.
 
     Attributes:
         kernels: Its kernels.
-        copied: What the driver itself copies or fills: first device address, and the one behind.
+        copied: Device memory that the driver copies or fills: first address and end.
         nested: How many nodes are graphs themselves.
     """
 

@@ -15,7 +15,7 @@ _ALIGNMENT = 128
 
 
 def placed(device: int | None, data: bytes) -> HostMemory | DeviceMemory:
-    """A copy of the data, at an address that is a multiple of 128; it lives as long as the result.
+    """Return a copy of the data at a multiple of 128; it lives as long as the result.
 
     Args:
         device: The ordinal of the device; None for host memory.
@@ -39,7 +39,6 @@ class HostMemory:
         self._bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def read(self) -> bytes:
-        """All of them."""
         return self._bytes.tobytes()
 
 
@@ -58,7 +57,6 @@ class DeviceMemory:
         _driver.upload(self._device, self.address + offset, data)
 
     def read(self) -> bytes:
-        """All of them."""
         return _driver.download(self._device, self.address, self._size)
 
 
@@ -73,9 +71,7 @@ class PinnedMemory:
         self.clear()
 
     def clear(self) -> None:
-        """Make them zeros again."""
         ctypes.memset(self.address, 0, self._size)
 
     def read(self) -> bytes:
-        """All of them."""
         return ctypes.string_at(self.address, self._size)

@@ -1,4 +1,4 @@
-"""Where the CUDA C++ of this package lies."""
+"""Paths of this package's CUDA C++."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tmaasync.errors import ArgumentError, BackendError, Violation
 
-__all__ = ["find_kernel", "include_dir", "kernels_dir"]
+__all__ = ["find_kernel", "include_dir", "kernels_dir", "shipped_kernels"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _HEADER = Path("include", "tmaasync", "tmaasync.cuh")
@@ -35,12 +35,22 @@ def include_dir() -> Path:
     return kernels_dir() / "include"
 
 
+def shipped_kernels() -> tuple[Path, ...]:
+    """Return the source of every shipped kernel, in the order of their names.
+
+    They lie in `kernels_dir` or in a folder of it, one for each family; no two have the same name.
+    """
+    folder = kernels_dir()
+    found = (*folder.glob("*.cu"), *folder.glob("*/*.cu"))
+    return tuple(sorted(found, key=lambda source: source.name))
+
+
 def find_kernel(name: str | Path) -> Path:
-    """Return the CUDA source that ``name`` means.
+    """Return the path of the CUDA source called ``name``.
 
     Args:
         name: The path of a file of yours; or, where no such file exists, the bare name of a kernel
-            shipped with the package, such as ``"gemm.cu"``.
+            shipped with the package, such as ``"gemm.cu"``, whatever folder it lies in.
 
     Raises:
         ArgumentError: There is no such file.
@@ -51,16 +61,17 @@ def find_kernel(name: str | Path) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path.resolve()
-    if path.name == str(name) and (shipped := kernels_dir() / path.name).is_file():
-        return shipped
-    names = ", ".join(sorted(source.name for source in kernels_dir().glob("*.cu")))
-    raise ArgumentError(
-        str(
+    shipped = {source.name: source for source in shipped_kernels()}
+    if str(name) in shipped:
+        return shipped[str(name)]
+    names = ", ".join(shipped)
+    raise ArgumentError.of(
+        [
             Violation(
                 "kernel",
                 repr(str(name)),
                 "there is no such file",
                 f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
             )
-        )
+        ]
     )

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tmaasync._torch_internals import current_stream
 from tmaasync.errors import ArrayTypeError, LaunchError
 
 __all__ = ["current_stream_of", "stream_of"]
 
 
 def stream_of(frameworks: Iterable[str], device: int | None, stream: object = None) -> int:
-    """The handle of the stream that work on arrays of these frameworks goes to.
+    """Return the handle of the stream for work on arrays of these frameworks.
 
     Args:
         frameworks: As `ArrayView.framework` has them.
@@ -35,32 +36,25 @@ def stream_of(frameworks: Iterable[str], device: int | None, stream: object = No
 
 
 def current_stream_of(frameworks: Iterable[str]) -> Callable[[int], int]:
-    """The function that tells the stream of the moment, from a device's ordinal.
+    """Return a function from a device's ordinal to its current stream.
 
     It raises LaunchError where CuPy and torch arrays are mixed, and the two have different ones.
     """
     named = set(frameworks)
-    # JAX and other frameworks do not tell their stream: their work goes to CuPy's current one.
+    # JAX and other frameworks do not name their stream: their work goes to CuPy's current one.
     if "torch" not in named:
         return _cupy_stream
-    return _common_stream if "cupy" in named else _torch_stream()
+    return _common_stream if "cupy" in named else current_stream()
 
 
 def _common_stream(device: int) -> int:
-    torch, cupy = _torch_stream()(device), _cupy_stream(device)
+    torch, cupy = current_stream()(device), _cupy_stream(device)
     if torch != cupy:
         raise LaunchError(
             f"args mix torch arrays (current stream {torch:#x}) and CuPy arrays (current stream "
             f"{cupy:#x}); one launch runs on one stream. Pass stream=."
         )
     return torch
-
-
-def _torch_stream() -> Callable[[int], int]:
-    torch = sys.modules["torch"]
-    # What torch.compile's own launchers call: a tenth of the cost of making a Stream object.
-    raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 def _cupy_stream(device: int) -> int:

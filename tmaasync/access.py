@@ -1,4 +1,4 @@
-"""What a pointer to a slice reaches: address, bytes, alignment, and whether it is one piece."""
+"""Memory of a slice, as a kernel reaches it by pointer: address, bytes, alignment, contiguity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal, Self
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
+from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["ArrayAccess", "bulk_violations"]
 
 Mode = Literal["r", "w", "rw"]
 
-_GRANULE_BYTES = 16
 _MAX_ALIGNMENT = 4096  # nothing asks for more
 
 
@@ -26,10 +26,10 @@ class ArrayAccess:
     Made by `from_array`. Shape and strides run outermost dimension first.
 
     Attributes:
-        address: Of the element with all indices zero: what the kernel gets for the slice.
-        extent_bytes: From the lowest byte that belongs to the slice to behind its highest.
-        size_bytes: Of its elements: less than ``extent_bytes`` if there are gaps.
-        run_bytes: Of what lies in one piece, from ``address`` on: all, or one row, or less.
+        address: The address of the element with all indices zero: the kernel's pointer.
+        extent_bytes: From the lowest byte of the slice to the end of its highest.
+        size_bytes: Bytes of its elements: less than ``extent_bytes`` if there are gaps.
+        run_bytes: Contiguous bytes from ``address`` on: all, or one row, or less.
         alignment: The largest power of two, up to 4096, that divides the address.
         shape: Elements along each dimension.
         strides_bytes: Bytes from one index to the next along each dimension.
@@ -71,7 +71,8 @@ class ArrayAccess:
         """
         if mode not in ("r", "w", "rw"):
             rule = "an access reads, writes, or does both"
-            raise ArgumentError(str(Violation("mode", repr(mode), rule, "Pass 'r', 'w' or 'rw'")))
+            remedy = "Pass 'r', 'w' or 'rw'"
+            raise ArgumentError.of([Violation("mode", repr(mode), rule, remedy)])
         view = _arrays.view(array, argument=argument)
         if "w" in mode:
             _arrays.require_writable(view, argument)
@@ -89,7 +90,7 @@ class ArrayAccess:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements lie one after the other, the innermost dimension fastest."""
+        """True if the elements lie one after the other, the innermost dimension fastest."""
         return _arrays.is_contiguous(self._view)
 
     def check_bulk(self) -> None:
@@ -100,18 +101,17 @@ class ArrayAccess:
                 every broken rule is listed.
         """
         broken = list(bulk_violations(self._view))
-        if self.size_bytes % _GRANULE_BYTES:
+        if self.size_bytes % TMA_ALIGNMENT:
             broken.append(
                 Violation(
                     "array's size",
                     f"{self.size_bytes} bytes",
-                    f"it must be a multiple of {_GRANULE_BYTES}: the chip drops the rest",
-                    f"Slice {self.size_bytes // _GRANULE_BYTES * _GRANULE_BYTES} bytes, and move "
+                    f"it must be a multiple of {TMA_ALIGNMENT}: the chip drops the rest",
+                    f"Slice {self.size_bytes // TMA_ALIGNMENT * TMA_ALIGNMENT} bytes, and move "
                     "the rest otherwise",
                 )
             )
-        if broken:
-            raise ArgumentError("\n".join(map(str, broken)))
+        ArgumentError.raise_for(broken)
 
 
 def _run_bytes(view: ArrayView) -> int:
@@ -128,7 +128,7 @@ def _run_bytes(view: ArrayView) -> int:
 
 
 def bulk_violations(view: ArrayView) -> Iterator[Violation]:
-    """Why bulk copies without a tensor map cannot move an array, whatever their size."""
+    """Yield why bulk copies without a tensor map cannot move an array, whatever their size."""
     if not _arrays.is_contiguous(view):
         yield Violation(
             "array.strides",
@@ -136,10 +136,10 @@ def bulk_violations(view: ArrayView) -> Iterator[Violation]:
             "a bulk copy moves contiguous memory",
             "Use create_tma_tile, which honours strides",
         )
-    if view.address % _GRANULE_BYTES:
+    if view.address % TMA_ALIGNMENT:
         yield Violation(
             "array's address",
             f"{view.address:#x}",
-            f"it must be a multiple of {_GRANULE_BYTES}",
-            f"Slice the array at a multiple of {_GRANULE_BYTES} bytes",
+            f"it must be a multiple of {TMA_ALIGNMENT}",
+            f"Slice the array at a multiple of {TMA_ALIGNMENT} bytes",
         )

@@ -62,7 +62,7 @@ class BarrierWord:
 
     @property
     def missing(self) -> str:
-        """What the current phase still waits for, in words."""
+        """Arrivals and bytes that the current phase still waits for, in words."""
         arrivals = f"{self.pending} of {self.count} arrivals" if self.pending else ""
         if self.tx_count < 0:
             landed = f"the announcement of {-self.tx_count} bytes that have landed"
@@ -75,7 +75,7 @@ class BarrierWord:
         return self.phase & 1 != parity
 
     def arrive(self, count: int = 1) -> BarrierWord:
-        """Take ``count`` arrivals."""
+        """Count ``count`` arrivals."""
         return self._next(count, 0)
 
     def expect_bytes(self, size_bytes: int) -> BarrierWord:
@@ -83,11 +83,11 @@ class BarrierWord:
         return self._next(1, _checked_bytes(self.name, size_bytes))
 
     def expect_tx(self, size_bytes: int) -> BarrierWord:
-        """Expect more bytes; nobody arrives."""
+        """Expect more bytes without arriving."""
         return self._next(0, _checked_bytes(self.name, size_bytes))
 
     def complete_tx(self, size_bytes: int) -> BarrierWord:
-        """Let bytes land."""
+        """Credit bytes that have landed."""
         return self._next(0, -_checked_bytes(self.name, size_bytes))
 
     def _next(self, arrivals: int, size_bytes: int) -> BarrierWord:
@@ -124,7 +124,7 @@ class ArrivalToken:
 class SharedMemBarrier:
     """One mbarrier, with the method names of the device's ``SharedMemBarrier``.
 
-    Nothing here blocks or races: one Python thread plays all the roles, and ``waiter`` says which
+    Nothing here blocks or races: one Python thread plays all the roles, and ``waiter`` names which
     one is waiting. What the hardware leaves undefined raises ``ProtocolError``; the barrier is then
     as it was before the call. A remote arrival in a cluster (``arrive_cluster``) is an ``arrive``
     on the object of that CTA; memory order and scope say nothing about phases, hence the aliases.
@@ -199,7 +199,7 @@ class SharedMemBarrier:
         if not 1 <= count <= MAX_ARRIVALS:
             raise ProtocolError(
                 f"{self._name}: arrive of count {count}; it must be from 1 to {MAX_ARRIVALS}. "
-                "Leave out an arrival of nobody."
+                "Leave out an arrival of zero threads."
             )
         return self._advance(word.arrive(count))
 
@@ -210,7 +210,7 @@ class SharedMemBarrier:
     expect_bytes_relaxed = expect_bytes
 
     def expect_tx(self, size_bytes: int) -> None:
-        """Expect bytes in this phase; nobody arrives (``mbarrier.expect_tx``)."""
+        """Expect bytes in this phase without arriving (``mbarrier.expect_tx``)."""
         self._advance(self._live_word().expect_tx(size_bytes))
 
     def complete_tx(self, size_bytes: int) -> None:
@@ -223,7 +223,7 @@ class SharedMemBarrier:
         """Tell whether the phase of this parity, or of this token, has completed.
 
         ``waiter`` names who asks: one who has seen a phase complete must not miss the next, because
-        a parity cannot tell a phase from the one two later.
+        a parity does not distinguish a phase from the one two later.
         """
         word = self._live_word()
         if isinstance(phase, ArrivalToken):
@@ -243,7 +243,7 @@ class SharedMemBarrier:
     try_wait = test_wait
 
     def wait(self, phase: int | ArrivalToken, *, waiter: str = "the waiter") -> None:
-        """Pass if the phase has completed; raise if not, for nobody else will ever complete it."""
+        """Pass if the phase has completed; raise if not, as nothing else will ever complete it."""
         if not self.test_wait(phase, waiter=waiter):
             word = self._live_word()
             raise ProtocolError(
@@ -270,7 +270,7 @@ class SharedMemBarrier:
         if token._barrier is not self or not 0 <= word.phase - token._phase <= 1:
             raise ProtocolError(
                 f"{self._name}: the token is of phase {token._phase} of {token._barrier._name}; "
-                f"only phases {word.phase - 1} and {word.phase} of {self._name} can be told apart. "
+                f"only phases {word.phase - 1} and {word.phase} of {self._name} differ in parity. "
                 "Test a token before the phase after its own completes."
             )
         return token._phase < word.phase

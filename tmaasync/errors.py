@@ -5,27 +5,29 @@ TMAError
 ├── ArgumentError (ValueError)        an argument breaks a rule; nothing was done
 │   ├── TensorMapError                the rules of the 128 bytes; ``violations`` lists every one
 │   ├── LaunchError                   grid, block, cluster, shared memory or kernel arguments
-│   └── StaleTileError                the array behind a tile was freed or reallocated
+│   └── StaleTileError                the array of a tile was freed or reallocated
 ├── ArrayTypeError (TypeError)        not an array, or one whose elements TMA cannot read
 ├── BackendError (RuntimeError)       no driver, no GPU, no compiler, or a GPU older than sm_90
-├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` holds its words
+├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` is its output
 ├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
 ├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
 ├── HangError (RuntimeError)          a kernel on the GPU, in a debug build: a wait took too long
-├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is under way
+├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is in flight
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
 ├── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
 └── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs on, and nothing comes of it
 ```
 
 A message names the argument, its value, the rule, and the remedy. Where one call breaks several
-rules, one exception reports them all. After any of these nothing half-made stays behind.
+rules, one exception reports them all. After any of these nothing half-made is left.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 __all__ = [
     "ArgumentError",
@@ -68,7 +70,27 @@ class TMAError(Exception):
 
 
 class ArgumentError(TMAError, ValueError):
-    """An argument breaks a rule. Nothing was created or launched."""
+    """An argument breaks a rule. Nothing was created or launched.
+
+    ``violations`` lists the broken rules, where they are known one by one.
+    """
+
+    violations: tuple[Violation, ...] = ()
+
+    @classmethod
+    def of(cls, violations: Iterable[Violation]) -> Self:
+        """Return the error that reports all these violations, a line each."""
+        found = tuple(violations)
+        error = cls("\n".join(map(str, found)))
+        error.violations = found
+        return error
+
+    @classmethod
+    def raise_for(cls, violations: Iterable[Violation]) -> None:
+        """Raise the error if there is any violation."""
+        found = tuple(violations)
+        if found:
+            raise cls.of(found)
 
 
 class TensorMapError(ArgumentError):
@@ -79,6 +101,11 @@ class TensorMapError(ArgumentError):
         self.violations = violations
         super().__init__("\n".join(str(violation) for violation in violations))
 
+    @classmethod
+    def of(cls, violations: Iterable[Violation]) -> Self:
+        """Return the error that reports all these violations, a line each."""
+        return cls(tuple(violations))
+
     def __reduce__(self) -> tuple[type[TensorMapError], tuple[tuple[Violation, ...]]]:
         return type(self), (self.violations,)
 
@@ -88,7 +115,7 @@ class LaunchError(ArgumentError):
 
 
 class StaleTileError(ArgumentError):
-    """The array behind a tile was freed, resized or moved since the tile was made."""
+    """A tile's array was freed, resized or moved since the tile was made."""
 
 
 class ArrayTypeError(TMAError, TypeError):
@@ -96,14 +123,14 @@ class ArrayTypeError(TMAError, TypeError):
 
 
 class BackendError(TMAError, RuntimeError):
-    """What the call needs (driver, GPU, compiler) is absent or too old."""
+    """A requirement of the call (driver, GPU, compiler) is absent or too old."""
 
 
 class CompileError(TMAError, RuntimeError):
-    """The CUDA compiler refused a kernel; ``log`` holds everything it said."""
+    """The CUDA compiler refused a kernel; ``log`` holds its whole output."""
 
     def __init__(self, message: str, log: str = "") -> None:
-        """Keep the compiler's log beside the message."""
+        """Keep the compiler's log next to the message."""
         self.log = log
         super().__init__(message)
 
@@ -123,9 +150,9 @@ _Block = tuple[int, ...]
 class WaitingThreads:
     """Threads of one block that wait for the same thing.
 
-    An mbarrier is told by its offset in the block's shared memory and, where the source gives it
+    An mbarrier is named by its offset in the block's shared memory and, where the source gives it
     one, its name; a named barrier by its number; all are None for threads that wait in another
-    instruction. ``phase`` counts the barrier's phases from 0; bytes below zero came in beyond those
+    instruction. ``phase`` counts the barrier's phases from 0; bytes below zero came in beyond the
     expected. ``source`` is the line in the kernel, as in ``gemm.cu:120``.
     """
 
@@ -160,7 +187,7 @@ class WaitingThreads:
         return f"{who}: {self.instruction}"
 
     def _why(self) -> str:
-        """The likely cause, of bytes that do not add up."""
+        """Return the likely cause of missing or surplus bytes."""
         if not self.missing_bytes:
             return ""
         return f" (it expects {self.expected_bytes}, and loads delivered {self.delivered_bytes})"
@@ -174,7 +201,7 @@ _MAX_RANGES = 4
 
 
 def _named(threads: tuple[int, ...]) -> str:
-    """Them in runs, or how many there are among how many."""
+    """Name the threads in runs; many runs become a count."""
     runs = _ranges(threads)
     if len(runs.split(", ")) <= _MAX_RANGES:
         return f"threads {runs}"
@@ -196,11 +223,11 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 class HungThreads:
     """Threads of one block that waited on the GPU for the same phase of an mbarrier, in vain.
 
-    ``source`` is the line of the wait, as in ``gemm.cuh:38``, ``code`` its text, and ``function``
+    ``source`` is the line of the wait, as in ``gemm.cu:38``, ``code`` its text, and ``function``
     the function that it is in. ``barrier_offset`` counts from the start of dynamic shared memory;
     below zero lies what is static. ``phase`` is the parity that the wait names. Of the ``arrivals``
     that end a phase, and of the bytes that it expects, some are missing; bytes below zero came in
-    beyond those expected. ``waited_seconds`` is how long, until the kernel was stopped.
+    beyond the expected ones. ``waited_seconds`` is the time until the kernel was stopped.
     """
 
     block: _Block
@@ -230,12 +257,12 @@ class HungThreads:
 
 
 class HangError(TMAError, RuntimeError):
-    """On the GPU, in a debug build: a wait took longer than its budget, and the kernel was stopped.
+    """On the GPU, in a debug build: a wait exceeded its budget, and the kernel was stopped.
 
     Attributes:
         kernel: The kernel's name.
         budget_seconds: How long a wait may take.
-        waits: Who waited for what, the longest first; those of other clusters than that one's last.
+        waits: Who waited for what: the longest wait first, waits of other clusters last.
         others: How many warps' waits were not recorded.
         has_ended: Whether the kernel has ended. Then the CUDA context is as before, the next launch
             works, and what the kernel should have written is undefined. Otherwise it still runs.
@@ -250,7 +277,7 @@ class HangError(TMAError, RuntimeError):
         others: int = 0,
         has_ended: bool = True,
     ) -> None:
-        """Join what the threads waited for into one message."""
+        """Join the waits into one message."""
         self.kernel = kernel
         self.budget_seconds = budget_seconds
         self.waits = waits
@@ -275,14 +302,14 @@ class HangError(TMAError, RuntimeError):
 
 
 class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, named by its kind
-    """On the CPU: every thread waits and nothing is under way; ``waits`` says who and on what."""
+    """On the CPU: every thread waits and nothing is in flight; ``waits`` lists who and on what."""
 
     def __init__(self, kernel: str, waits: tuple[WaitingThreads, ...]) -> None:
-        """Join what the threads wait for into one message."""
+        """Join the waits into one message."""
         self.kernel = kernel
         self.waits = waits
         lines = "".join(f"\n  {wait}" for wait in waits)
-        super().__init__(f"{kernel}: every thread waits, and nothing is under way:{lines}")
+        super().__init__(f"{kernel}: every thread waits, and nothing is in flight:{lines}")
 
     def __reduce__(self) -> tuple[type[EmulatedDeadlock], tuple[str, tuple[WaitingThreads, ...]]]:
         return type(self), (self.kernel, self.waits)
@@ -294,7 +321,7 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
     def __init__(
         self, kernel: str, reason: str, block: _Block, thread: int, source: str | None = None
     ) -> None:
-        """Say which thread of which block, and where in the source."""
+        """Name the thread and its block, and the line in the source."""
         self.kernel = kernel
         self.reason = reason
         self.block = block
@@ -310,7 +337,7 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedAccess:
-    """One of two accesses that race: who made or issued it, by what, and the line in the kernel."""
+    """One of two accesses that race: its thread, its operation, and the line in the kernel."""
 
     block: _Block
     thread: int
@@ -328,7 +355,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
     Attributes:
         memory: ``"shared"``, ``"global"`` or ``"registers"``.
         start: The first byte of both, as an offset in shared memory or as an address.
-        name: What lies there in the kernel's source, such as ``stages[1].b``; None if unknown.
+        name: The variable in the kernel's source, such as ``stages[1].b``; None if unknown.
         first: The access that came first in this run, asynchronous ones when they were issued; in
             another run it may be the second.
         second: The other one.
@@ -346,7 +373,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
         second: EmulatedAccess,
         cause: str,
     ) -> None:
-        """Say which bytes, who, and what is missing."""
+        """Name the bytes, both threads, and the missing step."""
         self.kernel = kernel
         self.memory = memory
         self.start = start
@@ -368,10 +395,10 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
 
 
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
-    """On the CPU: for ``budget_seconds`` of a core nothing came of what a cluster did.
+    """On the CPU: a cluster made no progress for ``budget_seconds`` of a core.
 
     ``looping`` is the block and the thread that runs and never waits; None if threads poll or meet
-    again and again. ``waits`` says where every thread of the cluster stands.
+    again and again. ``waits`` lists where every thread of the cluster stands.
     """
 
     def __init__(
@@ -381,13 +408,13 @@ class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
         looping: tuple[_Block, int] | None,
         waits: tuple[WaitingThreads, ...],
     ) -> None:
-        """Say who loops, and where the others stand."""
+        """Name the looping thread, and where the others wait."""
         self.kernel = kernel
         self.budget_seconds = budget_seconds
         self.looping = looping
         self.waits = waits
         what = (
-            "its threads go round in circles: no phase completes, no copy lands, no thread ends"
+            "its threads make no progress: no phase completes, no copy lands, no thread ends"
             if looping is None
             else f"block {looping[0]}, thread {looping[1]} runs on and never lets others run"
         )

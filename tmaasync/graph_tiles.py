@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._ragged.base import RaggedMap, array_address
+from tmaasync._tile.argument import MapTile
 from tmaasync.errors import (
     ArgumentError,
     ArrayTypeError,
@@ -20,8 +23,7 @@ from tmaasync.errors import (
     TensorMapError,
     Violation,
 )
-from tmaasync.ragged.base import RaggedMap, array_address
-from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+from tmaasync.tensormap import TENSOR_MAP_BYTES, Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
     KernelArgument,
@@ -29,13 +31,10 @@ from tmaasync.tile import (
     TMATensorTileArray,
     create_tma_tile,
 )
-from tmaasync.tile.argument import MapTile
 
 __all__ = ["GraphTiles"]
 
-_MAP_BYTES = 128
 _WORD_BYTES = 8
-_GRANULE_BYTES = 16
 
 
 class _Place(NamedTuple):
@@ -50,11 +49,11 @@ class GraphTiles:
     """The tiles and arrays that the kernels of a captured CUDA graph were given.
 
     `rebind` moves one of them to another array, in place in the executable graph: nothing is
-    captured or instantiated again. Launches of the graph from then on use the new array, those
+    captured or instantiated again. Launches of the graph from then on use the new array, launches
     already in a stream the old one. Grid, cluster, numbers and the order of the nodes stay.
 
     Keep this object as long as the graph is launched: it keeps the graph and the new arrays alive.
-    Those of the capture are the caller's to keep until they are moved. One `GraphTiles` serves one
+    The caller keeps the arrays of the capture until they are moved. One `GraphTiles` serves one
     graph; a second one of the same graph would not know what the first has changed.
 
     Args:
@@ -69,9 +68,7 @@ class GraphTiles:
         """Read the parameters of every kernel; nothing is changed."""
         captured, self._executable = _handles(graph)
         nodes = graph_nodes(captured)
-        found = list(_unreadable(nodes))
-        if found:
-            raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(_unreadable(nodes))
         self._graph = graph
         self._nodes = nodes.kernels
         self._copied = nodes.copied
@@ -84,7 +81,7 @@ class GraphTiles:
         """Have launches of the graph from now on use another array.
 
         Args:
-            captured: What a launch in the capture was given: a tile (also to say so again after it
+            captured: What a launch in the capture was given: a tile (also again after it
                 was moved), or an array. Of an array everything that the kernels know moves: tensor
                 maps and pointers, into any part of it. That is how operands of `ops` are named,
                 whose tiles the caller never sees.
@@ -171,7 +168,7 @@ class GraphTiles:
 
 
 def _handles(graph: Any) -> tuple[int, int]:
-    """The captured and the executable graph."""
+    """Return the captured and the executable graph."""
     if hasattr(graph, "raw_cuda_graph_exec"):
         try:
             return int(graph.raw_cuda_graph()), int(graph.raw_cuda_graph_exec())
@@ -195,7 +192,7 @@ def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
         yield Violation(
             "graph",
             f"one of which {nodes.nested} nodes are graphs themselves",
-            "kernels in those cannot be changed from outside",
+            "kernels in nested graphs cannot be changed from outside",
             "Capture the launches, not launches of graphs",
         )
     closed = sum(node.parameters is None for node in nodes.kernels)
@@ -209,7 +206,7 @@ def _unreadable(nodes: GraphNodes) -> Iterator[Violation]:
 
 
 def _addresses(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where in a parameter there may be an address, and where the array would lie.
+    """Yield the offsets in a parameter that may be addresses, and the array's address then.
 
     Other numbers are hardly ever as large as the address of an array.
     """
@@ -228,17 +225,17 @@ def _word(data: bytes, offset: int) -> int:
 
 
 def _map_in(data: bytes) -> TensorMapSpec | Im2colSpec | None:
-    """The tensor map with which a parameter begins."""
-    if len(data) < _MAP_BYTES:
+    """Return the tensor map with which a parameter begins."""
+    if len(data) < TENSOR_MAP_BYTES:
         return None
     try:
-        return TensorMapSpec.decode(data[:_MAP_BYTES])
+        return TensorMapSpec.decode(data[:TENSOR_MAP_BYTES])
     except TensorMapError:
         return None
 
 
 def _shifted(data: bytes, offset: int, shift: int) -> bytes:
-    """The address there, so many bytes further on; that of a tensor map has rules."""
+    """Return the address at the offset, moved by ``shift``; a tensor map's address has rules."""
     address = _word(data, offset) + shift
     map_ = _map_in(data)
     if map_ is not None:
@@ -250,7 +247,7 @@ def _shifted(data: bytes, offset: int, shift: int) -> bytes:
 
 
 def _moved(tile: KernelArgument, array: object) -> KernelArgument:
-    """The tile over another array, if kernels compiled and launched for the one serve the other."""
+    """Return the tile over another array, if the captured launch can serve it."""
     _check_element(tile, array)
     if isinstance(tile, TMATensorTileArray):
         raise ArgumentError(
@@ -315,8 +312,7 @@ def _of_as_many_tiles(tile: KernelArgument, new: KernelArgument) -> KernelArgume
         )
         if before != now
     ]
-    if found:
-        raise TensorMapError(tuple(found))
+    TensorMapError.raise_for(found)
     return new
 
 
@@ -328,7 +324,7 @@ def _tile_count(tile: Any) -> object:
 
 
 def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]:
-    """Both arrays, of which only the address may differ."""
+    """Return views of both arrays; only the address may differ."""
     old = _arrays.view(captured, argument="captured")
     new = _arrays.view(array, argument="array")
     if old.element != new.element:
@@ -340,17 +336,14 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),
         "array's device": (old.device, new.device),
-        "array's address modulo 16": tuple(it.address % _GRANULE_BYTES for it in (old, new)),
+        "array's address modulo 16": tuple(it.address % TMA_ALIGNMENT for it in (old, new)),
     }
     found = [
-        Violation(
-            what, now, f"that of the captured array is {before}", "Copy it into one that fits"
-        )
+        Violation(what, now, f"the captured array has {before}", "Copy it into an array that fits")
         for what, (before, now) in facts.items()
         if before != now
     ]
-    if found:
-        raise ArgumentError("\n".join(map(str, found)))
+    ArgumentError.raise_for(found)
     return old, new
 
 

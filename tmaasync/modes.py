@@ -68,12 +68,12 @@ class DataType(_NamedIntEnum):
 
     @property
     def is_float(self) -> bool:
-        """Whether the type can be filled with NaN out of bounds."""
+        """True if the type can be filled with NaN out of bounds."""
         return DataType.FLOAT16 <= self <= DataType.TFLOAT32_FTZ
 
     @property
     def needs_sm_100(self) -> bool:
-        """Whether only sm_100 and later can read the type."""
+        """True if only sm_100 and later can read the type."""
         return self >= DataType.PACKED_16U4_ALIGN8B
 
 
@@ -117,7 +117,7 @@ class Swizzle(_NamedIntEnum):
 
     @property
     def needs_sm_100(self) -> bool:
-        """Whether only sm_100 and later have the mode."""
+        """True if only sm_100 and later have the mode."""
         return self >= Swizzle.B128_ATOM_32B
 
 
@@ -134,7 +134,7 @@ class SwizzleMode(_NamedIntEnum):
 
     @classmethod
     def from_swizzle(cls, swizzle: Swizzle) -> SwizzleMode:
-        """The number under which ``wgmma`` knows the swizzle that a tile was loaded with.
+        """Return the number under which ``wgmma`` knows the swizzle that a tile was loaded with.
 
         Raises:
             ValueError: The swizzle exists on sm_100 and later only.
@@ -166,7 +166,7 @@ class L2Promotion(_NamedIntEnum):
     """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches.
 
     What is read once comes from memory 3 to 10 % slower with ``B256`` than with ``B128`` or less;
-    products whose operands are read again and again from L2 gain up to 2 % by ``B256`` (measured on
+    GEMMs whose operands are read repeatedly from L2 gain up to 2 % by ``B256`` (measured on
     an H200).
     """
 

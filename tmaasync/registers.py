@@ -1,4 +1,4 @@
-"""Who gets how many registers, where warpgroups of one block do different work."""
+"""Registers of producer and consumer warpgroups (``setmaxnreg``)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from tmaasync._hardware import MAX_BLOCK_THREADS, WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError, Violation
 
 __all__ = ["RegisterSplit"]
 
-_REGISTERS = 64 * 1024  # of one multiprocessor
-_WARPGROUP = 128
-_MAX_WARPGROUPS = 8
+_REGISTERS = 64 * 1024  # of one SM
+_MAX_WARPGROUPS = MAX_BLOCK_THREADS // WARPGROUP_THREADS
 _GRANULE = 8
 _LEAST, _MOST = 24, 256  # PTX ISA: setmaxnreg
 _USUAL = 240  # where libraries stop; a thread can address 255
@@ -24,7 +24,7 @@ class RegisterSplit:
 
     A block starts with as many for every thread as its size leaves. Producers, which only issue
     copies, give most of theirs back; consumers, which hold accumulators, claim them. Consumers that
-    claim more than the block has wait for ever, so that such a split is refused.
+    claim more than the block has would wait for ever, so that the split is refused.
 
     In the kernel, which has ``__launch_bounds__(threads, 1)``, all of a producer warpgroup calls
     ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer warpgroup
@@ -33,9 +33,9 @@ class RegisterSplit:
     Args:
         producers: Producer warpgroups, of 128 threads each.
         consumers: Consumer warpgroups.
-        producer: What each producer thread keeps: a multiple of 8 from 24.
-        consumer: What each consumer thread gets: a multiple of 8 up to 256. 0 for both leaves all
-            as they are.
+        producer: Registers that each producer thread keeps: a multiple of 8 from 24.
+        consumer: Registers of each consumer thread: a multiple of 8 up to 256. 0 for both leaves
+            all as they are.
 
     Raises:
         ArgumentError: The numbers are none that the instruction takes, or do not fit; every broken
@@ -61,9 +61,8 @@ class RegisterSplit:
 
     def __post_init__(self) -> None:
         """Refuse a split that the hardware cannot have."""
-        broken = list(_number_violations(self)) or list(_fit_violations(self))
-        if broken:
-            raise ArgumentError("\n".join(str(violation) for violation in broken))
+        ArgumentError.raise_for(_number_violations(self))
+        ArgumentError.raise_for(_fit_violations(self))
 
     @classmethod
     def fit(cls, *, producers: int = 1, consumers: int = 2, producer: int = 24) -> Self:
@@ -72,35 +71,34 @@ class RegisterSplit:
         Args:
             producers: Producer warpgroups.
             consumers: Consumer warpgroups.
-            producer: What each producer thread keeps.
+            producer: Registers that each producer thread keeps.
 
         Raises:
             ArgumentError: As above.
         """
-        # Without registers: refuses warpgroups that cannot be, with the same words.
+        # Without registers: refuses impossible warpgroups with the same messages.
         cls(producers, consumers, 0, 0)
-        if broken := list(_register_violations("producer", producer)):
-            raise ArgumentError(str(broken[0]))
+        ArgumentError.raise_for(_register_violations("producer", producer))
         return cls(producers, consumers, producer, _most(producers, consumers, producer))
 
     @property
     def off(self) -> Self:
-        """The same warpgroups, where nobody gives or takes."""
+        """The same warpgroups without any reallocation."""
         return replace(self, producer=0, consumer=0)
 
     @property
     def is_off(self) -> bool:
-        """Whether all threads keep what they start with."""
+        """True if all threads keep the registers that they start with."""
         return self.consumer == 0
 
     @property
     def threads(self) -> int:
-        """Of the block."""
-        return _WARPGROUP * (self.producers + self.consumers)
+        """Threads of the block."""
+        return WARPGROUP_THREADS * (self.producers + self.consumers)
 
     @property
     def launch_registers(self) -> int:
-        """What every thread starts with.
+        """Registers that every thread starts with.
 
         The compiler takes it from ``__launch_bounds__``, and no more than consumers will have.
         """
@@ -109,18 +107,18 @@ class RegisterSplit:
 
     @property
     def constants(self) -> Mapping[str, int]:
-        """For ``Kernel(constants=...)``."""
+        """Constants for ``Kernel(constants=...)``."""
         return {"PRODUCER_REGISTERS": self.producer, "CONSUMER_REGISTERS": self.consumer}
 
     def explain(self) -> str:
-        """Say in words what every thread starts with, keeps and gets."""
+        """Describe the registers that every thread starts with, keeps and gets."""
         groups = self.producers + self.consumers
         start = (
             f"{groups} warpgroups start with {self.launch_registers} registers a thread, "
             f"{self.threads * self.launch_registers} in all."
         )
         if self.is_off:
-            return f"{start} Nobody gives or takes any."
+            return f"{start} No thread releases or claims any."
         return (
             f"{start} A producer thread keeps {self.producer}, a consumer thread gets "
             f"{self.consumer}: {_needed(self)} in all."
@@ -128,18 +126,18 @@ class RegisterSplit:
 
 
 def _launch_limit(warpgroups: int) -> int:
-    """The most registers with which every thread of a block can start."""
-    most = _REGISTERS // (_WARPGROUP * warpgroups) // _GRANULE * _GRANULE
+    """Return the most registers with which every thread of a block can start."""
+    most = _REGISTERS // (WARPGROUP_THREADS * warpgroups) // _GRANULE * _GRANULE
     return min(most, _MOST)
 
 
 def _needed(split: RegisterSplit) -> int:
     per_lane = split.producers * split.producer + split.consumers * split.consumer
-    return _WARPGROUP * per_lane
+    return WARPGROUP_THREADS * per_lane
 
 
 def _most(producers: int, consumers: int, producer: int) -> int:
-    """What is left for each consumer thread."""
+    """Return the registers left for each consumer thread."""
     warpgroups = producers + consumers
     left = warpgroups * _launch_limit(warpgroups) - producers * producer
     return min(_USUAL, left // consumers // _GRANULE * _GRANULE)
@@ -149,7 +147,7 @@ def _most(producers: int, consumers: int, producer: int) -> int:
 
 
 def _number_violations(split: RegisterSplit) -> Iterator[Violation]:
-    """Numbers that no split has."""
+    """Yield numbers that no split has."""
     for name in ("producers", "consumers"):
         count = getattr(split, name)
         if not isinstance(count, int) or count < 1:
@@ -180,8 +178,8 @@ def _fit_violations(split: RegisterSplit) -> Iterator[Violation]:
         yield Violation(
             "consumers",
             split.consumers,
-            f"with {split.producers} producers the block has {split.threads} threads, and 1024 are "
-            "the most",
+            f"with {split.producers} producers the block has {split.threads} threads, and "
+            f"{MAX_BLOCK_THREADS} are the most",
             f"Use {_MAX_WARPGROUPS} warpgroups in all",
         )
         return

@@ -1,4 +1,4 @@
-"""Where a byte of a tile lands in shared memory, and what reading it costs.
+"""Shared-memory offsets of a tile's bytes under a swizzle, and bank conflicts of reading them.
 
 Pure arithmetic on integers and NumPy arrays; ``swizzle.cuh`` holds the same function for kernels.
 Offsets count bytes from the start of the tile, which lies at a multiple of ``Swizzle.alignment``.
@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
 
@@ -28,8 +29,6 @@ __all__ = [
 
 _Offset = TypeVar("_Offset", int, npt.NDArray[np.int64])
 
-_UNIT_BYTES = 16
-_LINE_BYTES = 128
 _BANKS = 32
 _BANK_BYTES = 4
 _ROW_SHIFT = 7  # bits 7-9 choose the pattern of a line ...
@@ -37,14 +36,14 @@ _UNIT_SHIFT = 4  # ... that is applied to bits 4-6, the number of the 16-byte un
 
 
 def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
-    """Where a byte lands that would lie at ``offset_bytes`` without swizzle.
+    """Return the offset of a byte that would lie at ``offset_bytes`` without swizzle.
 
     The number of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9, of which
     ``B32`` keeps one, ``B64`` two and ``B128`` three.
 
     Args:
         offset_bytes: One offset or an array of them, 0 or more.
-        swizzle: The mode of the tensor map; those of sm_100 are refused.
+        swizzle: The mode of the tensor map; modes of sm_100 are refused.
 
     Raises:
         ArgumentError: The mode exists on sm_100 and later only.
@@ -63,7 +62,7 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
 
 
 def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
-    """Which unswizzled offset lies at this place: `shared_offset` is its own inverse."""
+    """Return the unswizzled offset of a byte: `shared_offset` is its own inverse."""
     return shared_offset(shared_offset_bytes, swizzle)
 
 
@@ -74,7 +73,7 @@ def tile_offset(
     itemsize: int,
     swizzle: Swizzle = Swizzle.NONE,
 ) -> _Offset:
-    """Where an element of a tile lies in shared memory, in bytes from the start of the tile.
+    """Return an element's offset in shared memory, in bytes from the start of the tile.
 
     The boxes of a tile lie one after the other, the last side of the grid of boxes slowest and the
     others in row-major order. Each box is dense, and the swizzle runs over the whole. When only the
@@ -141,10 +140,10 @@ def bank_conflicts(addresses_bytes: npt.ArrayLike, access_bytes: int) -> int:
 
 
 def bank_words(addresses_bytes: npt.ArrayLike, access_bytes: int) -> npt.NDArray[np.int64]:
-    """How many words one access of a warp wants of each bank, phase by phase.
+    """Count the words that one access of a warp reads from each bank, phase by phase.
 
-    A phase takes as many passes over the banks as the busiest of them has words to give;
-    `bank_conflicts` says which lanes make a phase.
+    A phase takes as many passes as its busiest bank has words to deliver;
+    `bank_conflicts` lists which lanes make a phase.
 
     Args:
         addresses_bytes: As in `bank_conflicts`.
@@ -186,7 +185,7 @@ def render(
     *,
     lines: int = 16,
 ) -> str:
-    """A map of shared memory for the terminal: which 16 bytes of the tile lie where.
+    """Return a map of shared memory for the terminal: which 16 bytes of the tile lie where.
 
     One line per 128 bytes, one cell per 16. A cell names the row of the tile (all sides but the
     last, counted through) and the 16-byte chunk within it.
@@ -208,33 +207,33 @@ def render(
        256 | 2.2 2.3 2.0 2.1 2.6 2.7 2.4 2.5
        384 | 3.3 3.2 3.1 3.0 3.7 3.6 3.5 3.4
     """
-    if box_shape[-1] * itemsize % _UNIT_BYTES:
+    if box_shape[-1] * itemsize % SWIZZLE_CHUNK_BYTES:
         raise ArgumentError(
             f"box_shape[-1] is {box_shape[-1]}; it takes {box_shape[-1] * itemsize} bytes, which "
             "must be a multiple of 16."
         )
-    shown = lines * _LINE_BYTES // _UNIT_BYTES
+    shown = lines * SHARED_LINE_BYTES // SWIZZLE_CHUNK_BYTES
     cells: dict[int, str] = {}
     for offset, name in _chunks(tile_shape, box_shape, itemsize, swizzle):
-        if offset // _UNIT_BYTES < shown:
-            cells[offset // _UNIT_BYTES] = name
+        if offset // SWIZZLE_CHUNK_BYTES < shown:
+            cells[offset // SWIZZLE_CHUNK_BYTES] = name
     width = max(map(len, cells.values()))
-    drawn = [f"{swizzle}, {_LINE_BYTES} bytes a line, row.chunk"]
-    units = _LINE_BYTES // _UNIT_BYTES
+    drawn = [f"{swizzle}, {SHARED_LINE_BYTES} bytes a line, row.chunk"]
+    units = SHARED_LINE_BYTES // SWIZZLE_CHUNK_BYTES
     for start in range(0, max(cells) + 1, units):
         row = " ".join(cells.get(unit, "-").rjust(width) for unit in range(start, start + units))
-        drawn.append(f"{start * _UNIT_BYTES:>6} | {row}")
+        drawn.append(f"{start * SWIZZLE_CHUNK_BYTES:>6} | {row}")
     whole = math.prod(tile_shape) * itemsize
-    if whole > lines * _LINE_BYTES:
-        drawn.append(f"   ... {whole - lines * _LINE_BYTES} bytes more")
+    if whole > lines * SHARED_LINE_BYTES:
+        drawn.append(f"   ... {whole - lines * SHARED_LINE_BYTES} bytes more")
     return "\n".join(drawn)
 
 
 def _chunks(
     tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int, swizzle: Swizzle
 ) -> Iterator[tuple[int, str]]:
-    """The 16-byte chunks of a tile: where each lies, and its name."""
-    step = max(_UNIT_BYTES // itemsize, 1)
+    """Yield the 16-byte chunks of a tile: where each lies, and its name."""
+    step = max(SWIZZLE_CHUNK_BYTES // itemsize, 1)
     rows = itertools.product(*map(range, tile_shape[:-1]))
     for number, row in enumerate(rows):
         for chunk, column in enumerate(range(0, tile_shape[-1], step)):

@@ -313,5 +313,10 @@ def _escaped(line: str) -> str:
 
 
 if __name__ == "__main__":
-    for folder_name in sys.argv[1:] or ["tmaasync", "tmaasync/ptx"]:
+    for folder_name in sys.argv[1:] or [
+        "tmaasync",
+        "tmaasync/ptx",
+        "tmaasync/operands",
+        "tmaasync/instrument",
+    ]:
         sys.stdout.write(reference(folder_name))

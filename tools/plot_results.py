@@ -1,32 +1,34 @@
-"""Draws docs/images/matmul.svg from benchmarks/results/*.json: products beside cuBLAS, by size."""
+"""Draws docs/images/matmul.svg from benchmarks/results: ops.matmul over cuBLAS, by size."""
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from result_files import Row, sections
+
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = ROOT / "docs" / "images" / "matmul.svg"
 INK, OURS, FAINT = "#1f2328", "#0969da", "#8c959f"
 _TALLEST = 1.45
 
 
-def ratio(row: dict[str, Any]) -> float:
+def ratio(row: Row) -> float:
     """Median speed over cuBLAS."""
     return float(row["speed_over_torch"]["tmaasync"]["median"])
 
 
-def is_cube(row: dict[str, Any]) -> bool:
+def is_cube(row: Row) -> bool:
     """Whether it is one of the square products."""
     return bool(row["m"] == row["n"] == row["k"])
 
 
-def drawn(rows: list[dict[str, Any]], title: str) -> Figure:
+def drawn(rows: list[Row], title: str) -> Figure:
     """Square products on the left, products with weights on the right."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
@@ -60,14 +62,13 @@ def drawn(rows: list[dict[str, Any]], title: str) -> Figure:
 
 
 def main() -> None:
-    """Draw the picture of the results file that has the section."""
+    """Draw the picture of the section."""
     mpl.rcParams["svg.hashsalt"] = "tmaasync"
-    for path in sorted(RESULTS.glob("*.json")):
-        section = json.loads(path.read_text()).get("matmul")
-        if section is not None:
-            measured = section["measured"]
+    for _, name, section in sections():
+        if name == "matmul":
+            measured = section.measured
             title = f"ops.matmul, bf16, {measured['gpu']}, {measured['date'][:10]}"
-            drawn(section["rows"], title).savefig(PICTURE, metadata={"Date": None})
+            drawn(section.rows, title).savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

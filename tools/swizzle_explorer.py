@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tmaasync._elements import element
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES
 from tmaasync.cli._chunk_pictures import COLOURS
-from tmaasync.cli._chunks import CHUNK_BYTES, Access, Layout
+from tmaasync.cli._chunks import Access, Layout
 from tmaasync.modes import Swizzle
 from tmaasync.swizzle import bank_words
 
@@ -70,7 +71,11 @@ def costs() -> Iterator[tuple[str, dict[str, Any]]]:
     for (mode, rows, row_bytes), how in product(_tiles(), PATTERNS):
         key = f"{mode.name} {rows} {row_bytes} {how}"
         # A lane that reads 16 bytes does not care what they hold.
-        sizes = {element(name).itemsize for name in DTYPES} if how.by_elements else {CHUNK_BYTES}
+        sizes = (
+            {element(name).itemsize for name in DTYPES}
+            if how.by_elements
+            else {SWIZZLE_CHUNK_BYTES}
+        )
         for itemsize in sorted(sizes):
             layout = Layout(rows, row_bytes // itemsize, itemsize, mode)
             yield f"{key} {itemsize}", asdict(layout.cost(how)) | {"shown": _shown(layout, how)}

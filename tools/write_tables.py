@@ -1,21 +1,24 @@
-"""Writes the measured tables of README.md and docs/benchmarks.md from benchmarks/results/*.json.
+"""Writes the measured tables of README.md and docs/benchmarks.md from benchmarks/results.
 
 A table stands between ``<!-- measured: KIND -->`` and ``<!-- end measured -->``. KIND is ``short``
-(copies and square products) or ``all`` (every section and row of every results file).
+(copies and square products) or ``all`` (every section and row of every GPU).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from result_files import RESULTS, Row, sections
+
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 NOT_MEASURED = "Not measured yet: there is no file in `benchmarks/results/`."
 
@@ -31,7 +34,7 @@ _UNITS = {
 }
 _RATIOS = ("speed_over_", "cost_over_")
 _OURS = "tmaasync"
-# The ratio in shorter turns, where it was measured too: see docs/benchmarks.md.
+# The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
 _SHORTER = ("interleaved", "burst")
 
 
@@ -46,35 +49,24 @@ def rewritten(text: str, results: Path = RESULTS) -> str:
 
 
 def _tables(results: Path, *, short: bool) -> Iterator[str]:
-    for path in sorted(results.glob("*.json")):
-        for name, section in sorted(json.loads(path.read_text()).items()):
-            rows = [row for row in _rows(section) if not short or _belongs_in_short(name, row)]
-            groups = {} if short else _groups(section)
-            if (rows or groups) and not short:
-                yield f"### {name}\n"
-            if rows or groups:
-                yield _circumstances(section["measured"])
-            if rows:
-                yield from _race(name, rows)
-            for group, row in groups.items():
-                yield from _group(group, row)
+    for _, name, section in sections(results):
+        timed = [row for row in section.rows if "us" in row]
+        cases = [row for row in timed if "case" in row]
+        groups = [row for row in timed if "group" in row]
+        if short:
+            cases, groups = [row for row in cases if _belongs_in_short(name, row)], []
+        if not cases and not groups:
+            continue
+        if not short:
+            yield f"### {name}\n"
+        yield _circumstances(section.measured)
+        if cases:
+            yield from _race(name, cases)
+        for row in groups:
+            yield from _group(row)
 
 
-def _rows(section: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a section with a case a row; others have none."""
-    rows = section.get("rows")
-    return [row for row in rows if {"case", "us"} <= row.keys()] if isinstance(rows, list) else []
-
-
-def _groups(section: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The groups of a section whose contestants do one thing each; others have none."""
-    rows = section.get("rows")
-    if not isinstance(rows, dict):
-        return {}
-    return {name: row for name, row in rows.items() if isinstance(row, dict) and "us" in row}
-
-
-def _belongs_in_short(section: str, row: dict[str, Any]) -> bool:
+def _belongs_in_short(section: str, row: Row) -> bool:
     is_cube = row.get("m") == row.get("n") == row.get("k") and row.get("dtype") == "bfloat16"
     return section == "copy" or (section == "matmul" and is_cube)
 
@@ -83,10 +75,10 @@ def _circumstances(measured: dict[str, Any]) -> str:
     return f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
 
 
-def _race(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A case a line, a contestant a column."""
+def _race(name: str, rows: list[Row]) -> Iterator[str]:
+    """Yield a table with a case a line and a candidate a column."""
     unit = next(key for key in _UNITS if key in rows[0])
-    peers = _contestants(rows)
+    peers = _candidates(rows)
     shorter = [key for key in _SHORTER if any(key in row for row in rows)]
     titles = [f"{name} ({_UNITS[unit]})", *peers, _ratio_title(rows[0]), *shorter]
     yield _line(titles)
@@ -99,36 +91,36 @@ def _race(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"Geometric mean of the speeds: {_geometric_mean(rows):.3f}.\n"
 
 
-def _group(name: str, row: dict[str, Any]) -> Iterator[str]:
-    """A contestant a line."""
+def _group(row: Row) -> Iterator[str]:
+    """Yield a table with a candidate a line."""
     ratios = row[_ratio_key(row)]
-    yield _line([name, "microseconds", _ratio_title(row)])
+    yield _line([row["group"], "microseconds", _ratio_title(row)])
     yield _line(["---", "---:", "---:"])
     for peer, microseconds in row["us"].items():
         yield _line([peer, _figure(microseconds), f"{ratios[peer]:.2f}"])
     yield ""
 
 
-def _contestants(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Every contestant of any row, ours first, then in order of the alphabet."""
+def _candidates(rows: Iterable[Row]) -> list[str]:
+    """Return the candidates of all rows: ours first, then in alphabetical order."""
     names = {name for row in rows for name in row["us"]}
     return sorted(names, key=lambda name: (name != _OURS, name))
 
 
-def _ratio_key(row: dict[str, Any]) -> str:
+def _ratio_key(row: Row) -> str:
     return next(key for key in row if key.startswith(_RATIOS))
 
 
-def _ratio_title(row: dict[str, Any]) -> str:
+def _ratio_title(row: Row) -> str:
     return _ratio_key(row).replace("_", " ", 2)
 
 
-def _ratio(row: dict[str, Any]) -> str:
+def _ratio(row: Row) -> str:
     ours = row[_ratio_key(row)][_OURS]
     return f"{ours['median']:.3f} ({ours['min']:.3f} to {ours['max']:.3f})"
 
 
-def _geometric_mean(rows: list[dict[str, Any]]) -> float:
+def _geometric_mean(rows: list[Row]) -> float:
     medians = [row[_ratio_key(row)][_OURS]["median"] for row in rows]
     return math.prod(medians) ** (1 / len(medians))
 

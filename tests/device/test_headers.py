@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tmaasync._compile import Source, compile_source
-from tmaasync._sources import include_dir
+from tmaasync._sources import include_dir, kernels_dir
 
 HEADERS = sorted(str(path.relative_to(include_dir())) for path in include_dir().rglob("*.cuh"))
 PTX_HEADERS = [name for name in HEADERS if "/ptx/" in name]
 OUTSIDE = {
     "tmaasync/types.cuh": {"cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h"},
-    "tmaasync/ptx/trap.cuh": {"cstdio"},  # for nvcc alone
+    "tmaasync/instrument/trap.cuh": {"cstdio"},  # for nvcc alone
 }
 
 
@@ -43,8 +43,10 @@ def test_a_header_includes_only_the_project_or_the_element_types(header: str) ->
 def test_assembly_lies_below_the_waist_only() -> None:
     above = [name for name in HEADERS if "/ptx/" not in name]
     sources = [*(text_of(name) for name in above)]
-    sources += [path.read_text() for path in include_dir().parent.glob("*.cu*")]
+    kernels = [*kernels_dir().glob("*.cu*"), *kernels_dir().glob("*/*.cu*")]
+    sources += [path.read_text() for path in kernels]
 
+    assert {"gemm.cu", "softmax.cuh"} <= {path.name for path in kernels}
     assert not [text for text in sources if re.search(r"\basm\b", text)]
 
 

@@ -82,8 +82,8 @@ def test_every_legal_instruction_is_assembled() -> None:
     ("register", "count", "call", "said"),
     [
         ("float", 4, "ss<MmaType::kF16, MmaType::kBF16>(d, a, b, 1)", "wgmma mixes e4m3 with"),
-        ("u32", 2, "ss<MmaType::kBF16, MmaType::kBF16>(d, a, b, 1)", "sums are float, u32"),
-        ("float", 4, "ss<MmaType::kS8, MmaType::kS8>(d, a, b, 1)", "sums are float, u32"),
+        ("u32", 2, "ss<MmaType::kBF16, MmaType::kBF16>(d, a, b, 1)", "accumulators are float, u32"),
+        ("float", 4, "ss<MmaType::kS8, MmaType::kS8>(d, a, b, 1)", "accumulators are float, u32"),
         ("float", 4, "ss<MmaType::kTF32, MmaType::kTF32, 1>(d, a, b, 1)", "only bf16 and fp16"),
         ("int", 4, "rs<MmaType::kS8, MmaType::kU8, 1>(d, held, b, 1)", "only bf16 and fp16"),
         ("float", 4, "ss<MmaType::kF16, MmaType::kF16, 0, 0, 2>(d, a, b, 1)", "by 1 or by -1"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["deadlock", "fault", "either", "race"]
-Job = Literal["product", "pair", "turns", "split", "grouped", "bulk", "tiled"]
+Job = Literal["gemm", "pair", "ping_pong", "split", "grouped", "bulk", "tiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +39,48 @@ class Mutation:
 
 _EXPECT = "full.expect_bytes(kStageBytes);"
 _ARM = "full.expect_bytes(source.bytes_at(at));"
-_PRODUCER_WAIT = "shared.empty[place.index].wait(place.phase);"
-_CONSUMER_WAIT = "shared.full[place.index].wait(place.phase);"
-_COPY_WAIT = "ring.full[place.index].wait(place.phase);"
+_PRODUCER_WAIT = "shared.empty[state.index].wait(state.phase);"
+_CONSUMER_WAIT = "shared.full[state.index].wait(state.phase);"
+_COPY_WAIT = "shared.full[state.index].wait(state.phase);"
 _LANE_ARRIVES = "if (lane_index() == 0) shared.empty[stage].arrive();"
 _LANES_ARRIVE = (
     "if (lane_index() < CLUSTER) {\n"
-    "            shared.empty[stage].arrive_cluster_relaxed(first_sharer() + lane_index());\n"
+    "            shared.empty[stage]"
+    ".arrive_cluster_relaxed(first_multicast_rank() + lane_index());\n"
     "        }"
 )
-_PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, place.step()) {"
-_CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, place.step()) {"
+_PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, state.step()) {"
+_CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, state.step()) {"
 _RELEASE = "if (block > 0) release_stage(shared, previous);"
-_LAST_RELEASE = "fence_sums(sums);\n    release_stage(shared, previous);"
-_EMPTY_COUNT = "kSharers * kWarps * CLUSTER"
+_LAST_RELEASE = "fence_accumulators(accumulators);\n    release_stage(shared, previous);"
+_EMPTY_COUNT = "kConsumersPerTile * kWarps * CLUSTER"
 _EVERY_CTA = "(1 << kCtas) - 1"
-_LOAD_B = "load_operand<kCtasDown>(stage.b, full, b, b_start(start, k));"
-_GROUP = "const NamedBarrier<kGroupThreads> group{1u + consumer};"
-_FIRST_SYNC = "group.sync();\n        finish.chunk"
+_LOAD_B = "load_operand<kClusterM>(stage.b, full, b, b_at(tile, k));"
+_GROUP = "const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};"
+_FIRST_SYNC = "warpgroup.sync();\n        epilogue.apply_chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
-_SECOND_SYNC = f"group.sync();\n        {_STORE_BEGINS}"
-_FIRST_PLACE = "auto place = Ring::for_consumer();\n    u32 chunks = 0;\n    for ("
+_SECOND_SYNC = f"warpgroup.sync();\n        {_STORE_BEGINS}"
+_FIRST_STATE = "auto state = StageState::for_consumer();\n    u32 chunks = 0;\n    for ("
 _TILE_IS_DONE = (
-    "[] {});\n        finish.tile(sums, place, start);\n"
-    "        store_sums(shared, chunks, sums, finish, c, consumer, start);"
+    "[] {});\n        epilogue.apply(accumulators, state, tile);\n"
+    "        store_tile(shared, chunks, accumulators, epilogue, c, consumer, tile);"
 )
-_SEND = "send_shares(shared, sums);"
-_ADD_PEERS = "if (rank_in_split() < kShares) add_peers(shared, share);"
-_LAST_WAIT = "if (threadIdx.x % kGroupThreads == 0) wait_group_read<0>();"
+_TILE_LOOP = (
+    "for (; !scheduler.done(); scheduler.step()) {\n"
+    "        const auto tile = scheduler.tile();\n"
+    "        Accumulators accumulators"
+)
+_SEND = "send_slices(shared, accumulators);"
+_ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
+_LAST_WAIT = "if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
-_MULTIPLY = "multiply(shared, group - 1);"
+_MULTIPLY = "multiply(shared, warpgroup - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
-_CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (group == kProducer)"
+_CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (warpgroup == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();"
-_SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
-_COPY_LOAD = "source.async_copy(ring.tiles[place.index], full, at);"
-_REFILL = "load_tile(ring, loaded, source, grid, next);\n            loaded.step();"
+_SHARED = "auto& shared = dynamic_shared<Storage>();"
+_COPY_LOAD = "source.async_copy(shared.tiles[state.index], full, at);"
+_REFILL = "load_tile(shared, loaded, source, grid, next);\n            loaded.step();"
 
 # What one defect shows as depends on the order of the threads.
 _ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
@@ -94,10 +100,10 @@ _BASE = (
 )
 
 MUTATIONS = (
-    # --- the product: bytes and arrivals ------------------------------------------------------
+    # --- GEMM: bytes and arrivals -----------------------------------------------------------------
     Mutation(
         "too many bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(kStageBytes + 1024);",
         "deadlock",
@@ -105,7 +111,7 @@ MUTATIONS = (
     ),
     Mutation(
         "too few bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(kStageBytes - 1024);",
         "deadlock",
@@ -113,7 +119,7 @@ MUTATIONS = (
     ),
     Mutation(
         "only the bytes of A expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_bytes(ATile::kBytes);",
         "deadlock",
@@ -121,7 +127,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no bytes expected",
-        "product",
+        "gemm",
         _EXPECT,
         "full.arrive();",
         "either",
@@ -130,7 +136,7 @@ MUTATIONS = (
     ),
     Mutation(
         "bytes expected without arriving",
-        "product",
+        "gemm",
         _EXPECT,
         "full.expect_tx(kStageBytes);",
         "deadlock",
@@ -138,7 +144,7 @@ MUTATIONS = (
     ),
     Mutation(
         "armed twice",
-        "product",
+        "gemm",
         _EXPECT,
         _EXPECT + _EXPECT,
         "fault",
@@ -146,7 +152,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B is never loaded",
-        "product",
+        "gemm",
         _LOAD_B,
         "",
         "deadlock",
@@ -154,7 +160,7 @@ MUTATIONS = (
     ),
     Mutation(
         "B is loaded twice",
-        "product",
+        "gemm",
         _LOAD_B,
         _LOAD_B + _LOAD_B,
         "either",
@@ -163,7 +169,7 @@ MUTATIONS = (
     ),
     Mutation(
         "full waits for two arrivals",
-        "product",
+        "gemm",
         "shared.full[stage].init(1);",
         "shared.full[stage].init(2);",
         "deadlock",
@@ -171,15 +177,15 @@ MUTATIONS = (
     ),
     Mutation(
         "empty waits for every thread",
-        "product",
+        "gemm",
         _EMPTY_COUNT,
-        "CONSUMERS * kGroupThreads * CLUSTER",
+        "CONSUMERS * kWarpgroupThreads * CLUSTER",
         "deadlock",
         r"empty\[0\], phase 0: 248 arrivals and 0 bytes are missing",
     ),
     Mutation(
         "empty waits for one group",
-        "product",
+        "gemm",
         _EMPTY_COUNT,
         "kWarps",
         "either",
@@ -187,7 +193,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp arrives twice",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() < 2) shared.empty[stage].arrive();",
         "either",
@@ -195,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a warp arrives with two at once",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, 3);",
         "fault",
@@ -203,7 +209,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one warp never arrives",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0 && threadIdx.x / 32 != 5) shared.empty[stage].arrive();",
         "deadlock",
@@ -211,7 +217,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a stage is released one block late",
-        "product",
+        "gemm",
         _RELEASE,
         "if (block > 1) release_stage(shared, previous);",
         "deadlock",
@@ -219,32 +225,32 @@ MUTATIONS = (
     ),
     Mutation(
         "the last stage is not released",
-        "product",
+        "gemm",
         _LAST_RELEASE,
-        "fence_sums(sums);",
+        "fence_accumulators(accumulators);",
         "deadlock",
         r"empty\[0\], phase 1: 8 arrivals and 0 bytes are missing",
     ),
     Mutation(
         "another stage is released",
-        "product",
+        "gemm",
         _RELEASE,
-        "if (block > 0) release_stage(shared, place.index);",
+        "if (block > 0) release_stage(shared, state.index);",
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
-    # --- the product: waits -------------------------------------------------------------------
+    # --- GEMM: waits ------------------------------------------------------------------------------
     Mutation(
         "the producer starts with parity 0",
-        "product",
-        "Ring::for_producer()",
-        "Ring::for_consumer()",
+        "gemm",
+        "StageState::for_producer()",
+        "StageState::for_consumer()",
         "deadlock",
         r"threads 0 at .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the producer does not wait",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
         "",
         "either",
@@ -252,7 +258,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer waits on empty",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         _PRODUCER_WAIT,
         "deadlock",
@@ -260,80 +266,80 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer waits on the stage before",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
-        "shared.full[(place.index + STAGES - 1) % STAGES].wait(place.phase);",
+        "shared.full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
         "deadlock",
         r"threads 128-383 at .*full\[2\], phase 1: 1 arrivals",
     ),
     Mutation(
         "the consumer waits for parity 0 always",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
-        "shared.full[place.index].wait(0);",
+        "shared.full[state.index].wait(0);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_FREED, _MISSED),
     ),
     Mutation(
         "the producer does not step",
-        "product",
+        "gemm",
         _PRODUCER_LOOP,
-        "for (int block = 0; block < walk.k_blocks; ++block) {",
+        "for (int block = 0; block < scheduler.k_blocks; ++block) {",
         "fault",
         _any(_ARMED_AGAIN, _MISSED),
     ),
     Mutation(
         "the consumer does not step",
-        "product",
+        "gemm",
         _CONSUMER_LOOP,
         "for (int block = 0; block < k_blocks; ++block) {",
         "either",
         _any(_NEVER_FREED, _MISSED),
     ),
     Mutation(
-        "the producer's ring has one stage fewer",
-        "product",
-        "Ring::for_producer()",
+        "the producer's pipeline has one stage fewer",
+        "gemm",
+        "StageState::for_producer()",
         "PipelineState<STAGES - 1>::for_producer()",
         "deadlock",
         r"full\[2\], phase 0: 1 arrivals and 0 bytes",
     ),
     Mutation(
-        "the producer's ring has one stage more",
-        "product",
-        "Ring::for_producer()",
+        "the producer's pipeline has one stage more",
+        "gemm",
+        "StageState::for_producer()",
         "PipelineState<STAGES + 1>::for_producer()",
         "fault",
-        r"extras\[0\] is used before mbarrier.init",
+        r"scales\[0\] is used before mbarrier.init",
     ),
     Mutation(
         "the producer leaves a block early",
-        "product",
+        "gemm",
         _PRODUCER_LOOP,
-        "for (int block = 0; block + 1 < walk.k_blocks; ++block, place.step()) {",
+        "for (int block = 0; block + 1 < scheduler.k_blocks; ++block, state.step()) {",
         "deadlock",
         r"full\[0\], phase 2: 1 arrivals and 0 bytes",
     ),
     Mutation(
         "the consumer leaves a block early",
-        "product",
+        "gemm",
         _CONSUMER_LOOP,
-        "for (int block = 0; block + 1 < k_blocks; ++block, place.step()) {",
+        "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
         "fault",
         _any("ends while a TMA load to shared offset 0 .* is still on its way", _UNREAD),
     ),
     Mutation(
         "the consumer leaves after one tile",
-        "product",
+        "gemm",
         _TILE_IS_DONE,
         f"{_TILE_IS_DONE}\n        break;",
         "deadlock",
         r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
     ),
-    # --- the product: roles, warps and named barriers -----------------------------------------
+    # --- GEMM: roles, warps and named barriers ----------------------------------------------------
     Mutation(
         "a whole warp produces",
-        "product",
+        "gemm",
         _ELECTED,
         "if (warp_index() == 0) {",
         "fault",
@@ -341,7 +347,7 @@ MUTATIONS = (
     ),
     Mutation(
         "nobody produces",
-        "product",
+        "gemm",
         _ELECTED,
         "if (warp_index() == 4 && elect()) {",
         "deadlock",
@@ -349,7 +355,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one warp does not multiply",
-        "product",
+        "gemm",
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
         "deadlock",
@@ -357,66 +363,66 @@ MUTATIONS = (
     ),
     Mutation(
         "lanes give wgmma other rows",
-        "product",
-        "OperandA::descriptor(stage.a, row)",
-        "OperandA::descriptor(stage.a, row + lane_index() % 2 * 8)",
+        "gemm",
+        "Operands::A::descriptor(stage.a, row)",
+        "Operands::A::descriptor(stage.a, row + lane_index() % 2 * 8)",
         "fault",
         r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
     ),
     Mutation(
         "the named barrier counts two groups",
-        "product",
+        "gemm",
         _GROUP,
-        "const NamedBarrier<2 * kGroupThreads> group{1u + consumer};",
+        "const NamedBarrier<2 * kWarpgroupThreads> warpgroup{1u + consumer};",
         "deadlock",
         r"threads 128-255 at .*: barrier 1: 128 arrivals are missing",
     ),
     Mutation(
         "the named barrier counts half a group",
-        "product",
+        "gemm",
         _GROUP,
-        "const NamedBarrier<kGroupThreads / 2> group{1u + consumer};",
+        "const NamedBarrier<kWarpgroupThreads / 2> warpgroup{1u + consumer};",
         "race",
         r"race on epilogue\[\d\]\[\d\]",
     ),
     Mutation(
         "there is no such named barrier",
-        "product",
+        "gemm",
         _GROUP,
-        "const NamedBarrier<kGroupThreads> group{15u + consumer};",
+        "const NamedBarrier<kWarpgroupThreads> warpgroup{15u + consumer};",
         "fault",
         r"barrier 16 of 128 threads; barriers are 0 to 15",
     ),
     Mutation(
         "two sizes of one named barrier",
-        "product",
+        "gemm",
         _SECOND_SYNC,
-        f"NamedBarrier<2 * kGroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
+        f"NamedBarrier<2 * kWarpgroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
         "fault",
         r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
         some_orders=True,
     ),
     Mutation(
         "a warp skips the named barrier",
-        "product",
+        "gemm",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) group.sync();\n        finish.chunk",
+        "if (warp_index() % 4 != 3) warpgroup.sync();\n        epilogue.apply_chunk",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
-        "product",
-        "write_chunk(chunk, sums, index * kChunkColumns / 2);",
-        "write_chunk(chunk, sums, index * kChunkColumns / 2);\n"
+        "gemm",
+        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);",
+        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);\n"
         "        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
     ),
-    # --- the product: init --------------------------------------------------------------------
+    # --- GEMM: init -------------------------------------------------------------------------------
     Mutation(
         "the first barriers are not initialised",
-        "product",
+        "gemm",
         _INIT_LOOP,
         "for (int stage = 1; stage < STAGES; ++stage) {",
         "fault",
@@ -424,15 +430,16 @@ MUTATIONS = (
     ),
     Mutation(
         "the barriers are initialised for every tile",
-        "product",
-        "const auto start = walk.start();\n        for (int block",
-        "const auto start = walk.start();\n        open_ring(shared);\n        for (int block",
+        "gemm",
+        "const auto tile = scheduler.tile();\n        for (int block",
+        "const auto tile = scheduler.tile();\n        init_barriers(shared);\n"
+        "        for (int block",
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
     ),
     Mutation(
         "nobody waits for init",
-        "product",
+        "gemm",
         "__syncthreads();",
         "",
         "fault",
@@ -440,7 +447,7 @@ MUTATIONS = (
     ),
     Mutation(
         "shared memory ends before the barriers",
-        "product",
+        "gemm",
         "gemm_shared_bytes = sizeof(SharedMemory)",
         "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
         "fault",
@@ -448,32 +455,32 @@ MUTATIONS = (
     ),
     Mutation(
         "shared memory starts at 16",
-        "product",
+        "gemm",
         _SHARED,
-        _BASE.format("shared", "SharedMemory"),
+        _BASE.format("shared", "Storage"),
         "fault",
         r"shared address is 0x\w+10; it must be a multiple of 128|shared address is 0x10; it must",
     ),
     Mutation(
         "a third epilogue buffer that is not there",
-        "product",
+        "gemm",
         "chunks % kEpilogueBuffers",
         "chunks % (kEpilogueBuffers + 1)",
         "fault",
         r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 .* to 114688",
     ),
-    # --- the product: coordinates and stores --------------------------------------------------
+    # --- GEMM: coordinates and stores -------------------------------------------------------------
     Mutation(
         "blocks instead of elements",
-        "product",
-        "load_operand<kCtasAcross>(stage.a, full, a, a_start(start, k));",
-        "load_operand<kCtasAcross>(stage.a, full, a, a_start(start, block));",
+        "gemm",
+        "load_operand<kClusterN>(stage.a, full, a, a_at(tile, k));",
+        "load_operand<kClusterN>(stage.a, full, a, a_at(tile, block));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
     Mutation(
         "the output starts left of the matrix",
-        "product",
+        "gemm",
         "row, index * kChunkColumns);",
         "row, (index - 1) * kChunkColumns);",
         "fault",
@@ -481,7 +488,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the output starts above the matrix",
-        "product",
+        "gemm",
         "? m + row : n + column",
         "? m - row : n + column",
         "fault",
@@ -489,7 +496,7 @@ MUTATIONS = (
     ),
     Mutation(
         "stores are not committed",
-        "product",
+        "gemm",
         "commit_group();\n        }\n    }",
         "}\n    }",
         "fault",
@@ -497,7 +504,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the last stores are not waited for",
-        "product",
+        "gemm",
         _LAST_WAIT,
         "",
         "fault",
@@ -505,8 +512,8 @@ MUTATIONS = (
     ),
     Mutation(
         "every warp stores",
-        "product",
-        "const bool leads = threadIdx.x % kGroupThreads == 0;",
+        "gemm",
+        "const bool leads = threadIdx.x % kWarpgroupThreads == 0;",
         "const bool leads = lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
@@ -523,16 +530,16 @@ MUTATIONS = (
     Mutation(
         "the producer leaves out a group",
         "grouped",
-        "load_tiles(shared, a, b, GroupWalk(groups, n, k));",
-        "load_tiles(shared, a, b, GroupWalk({ends, count - 1, total_rows}, n, k));",
+        "load_tiles(shared, a, b, GroupedScheduler(groups, n, k));",
+        "load_tiles(shared, a, b, GroupedScheduler({ends, count - 1, total_rows}, n, k));",
         "deadlock",
         _NEVER_ARMED,
     ),
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "multiply_tiles(shared, c, GroupWalk(groups, n, k),",
-        "multiply_tiles(shared, c, GroupWalk({ends, count - 1, total_rows}, n, k),",
+        "shared, c, GroupedScheduler(groups, n, k),",
+        "shared, c, GroupedScheduler({ends, count - 1, total_rows}, n, k),",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
     ),
@@ -548,8 +555,8 @@ MUTATIONS = (
     Mutation(
         "multicast to itself alone",
         "pair",
-        "kEveryCta << first_sharer(), rank",
-        "1 << block_rank_in_cluster(), rank",
+        "kEveryCta << first_multicast_rank(), multicast",
+        "1 << block_rank_in_cluster(), multicast",
         "deadlock",
         r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
@@ -572,8 +579,8 @@ MUTATIONS = (
     Mutation(
         "both load the first share",
         "pair",
-        "kEveryCta << first_sharer(), rank_among_sharers()",
-        "kEveryCta << first_sharer(), 0",
+        "kEveryCta << first_multicast_rank(), multicast_rank()",
+        "kEveryCta << first_multicast_rank(), 0",
         "race",
         r"race on stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
     ),
@@ -621,7 +628,7 @@ MUTATIONS = (
         "empty counts one CTA",
         "pair",
         _EMPTY_COUNT,
-        "kSharers * kWarps",
+        "kConsumersPerTile * kWarps",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
@@ -629,7 +636,7 @@ MUTATIONS = (
         "nobody waits for the peer's init",
         "pair",
         _CLUSTER_OPEN,
-        "__syncthreads();\n    }\n\n    if (group == kProducer)",
+        "__syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
         "race",
         r"race on (full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
     ),
@@ -663,7 +670,7 @@ MUTATIONS = (
         "a size that is no multiple of 16",
         "bulk",
         _COPY_LOAD,
-        "ptx::cp_async_bulk_load(ptx::shared_address(ring.tiles[place.index].bytes), "
+        "ptx::cp_async_bulk_load(ptx::shared_address(shared.tiles[state.index].bytes), "
         "source.global + at, source.bytes_at(at) - 8, full.address(), 0);",
         "deadlock",
         r"full\[0\], phase 0: 0 arrivals and 16 bytes are missing",
@@ -695,13 +702,13 @@ MUTATIONS = (
     Mutation(
         "one copy barrier is initialised",
         "tiled",
-        "for (auto& full : ring.full) full.init(1);",
-        "ring.full[0].init(1);",
+        "for (auto& full : shared.full) full.init(1);",
+        "shared.full[0].init(1);",
         "fault",
         r"full\[1\] is used before mbarrier.init",
     ),
     Mutation(
-        "a copy's ring has one place more",
+        "a copy's pipeline has one stage more",
         "tiled",
         "PipelineState<STAGES>",
         "PipelineState<STAGES + 1>",
@@ -721,7 +728,7 @@ MUTATIONS = (
         "loads do not step",
         "tiled",
         _REFILL,
-        "load_tile(ring, loaded, source, grid, next);",
+        "load_tile(shared, loaded, source, grid, next);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
@@ -768,23 +775,23 @@ MUTATIONS = (
     Mutation(
         "a copy's shared memory starts at 16",
         "tiled",
-        "auto& ring = dynamic_shared<Ring>();",
-        _BASE.format("ring", "Ring"),
+        "auto& shared = dynamic_shared<SharedMemory>();",
+        _BASE.format("shared", "SharedMemory"),
         "fault",
         r"shared address is 0x\w*10|shared address is 0x\w*90",
     ),
     Mutation(
         "a copy's shared memory ends early",
         "tiled",
-        "copy_shared_bytes = sizeof(Ring)",
-        "copy_shared_bytes = sizeof(Ring) - sizeof(SharedMemBarrier) * STAGES - 1000",
+        "copy_shared_bytes = sizeof(SharedMemory)",
+        "copy_shared_bytes = sizeof(SharedMemory) - sizeof(SharedMemBarrier) * STAGES - 1000",
         "fault",
         r"an mbarrier reaches shared bytes 1920 .* to 1928; the CTA has 1024",
     ),
     # --- for the race detector ----------------------------------------------------------------
     Mutation(
         "the consumer does not wait",
-        "product",
+        "gemm",
         _CONSUMER_WAIT,
         "",
         "either",
@@ -792,15 +799,15 @@ MUTATIONS = (
     ),
     Mutation(
         "the consumer starts with parity 1",
-        "product",
-        _FIRST_PLACE,
-        _FIRST_PLACE.replace("for_consumer", "for_producer"),
+        "gemm",
+        _FIRST_STATE,
+        _FIRST_STATE.replace("for_consumer", "for_producer"),
         "race",
         r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
     Mutation(
         "the producer waits on full",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
         _CONSUMER_WAIT,
         "race",
@@ -808,39 +815,39 @@ MUTATIONS = (
     ),
     Mutation(
         "a stage is released while wgmma reads it",
-        "product",
-        "ptx::wgmma_wait_group<1>();",
-        "ptx::wgmma_wait_group<2>();",
+        "gemm",
+        "wgmma_wait_group<1>();",
+        "wgmma_wait_group<2>();",
         "race",
         r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load\n.*before the stage is released",
     ),
     Mutation(
         "wgmma is not committed",
-        "product",
-        "ptx::wgmma_commit_group();",
+        "gemm",
+        "wgmma_commit_group();",
         "",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "sums are read before wgmma is done",
-        "product",
-        "ptx::wgmma_wait_group<0>();",
+        "gemm",
+        "wgmma_wait_group<0>();",
         "",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "no wgmma fence",
-        "product",
-        "ptx::wgmma_fence();",
+        "gemm",
+        "wgmma_fence();",
         "",
         "race",
         r"race on the accumulators .*\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",
     ),
     Mutation(
         "no proxy fence",
-        "product",
+        "gemm",
         "fence_async_view_proxy();",
         "",
         "race",
@@ -848,7 +855,7 @@ MUTATIONS = (
     ),
     Mutation(
         "no fence after init",
-        "product",
+        "gemm",
         "fence_barrier_init();",
         "",
         "race",
@@ -856,7 +863,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an epilogue buffer is not waited for",
-        "product",
+        "gemm",
         "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
         "",
         "race",
@@ -864,7 +871,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one epilogue buffer in place of two",
-        "product",
+        "gemm",
         "chunks % kEpilogueBuffers",
         "0",
         "race",
@@ -872,15 +879,15 @@ MUTATIONS = (
     ),
     Mutation(
         "no barrier before the epilogue's writes",
-        "product",
+        "gemm",
         _FIRST_SYNC,
-        "finish.chunk",
+        "epilogue.apply_chunk",
         "race",
         r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
     ),
     Mutation(
         "no barrier before the store",
-        "product",
+        "gemm",
         _SECOND_SYNC,
         _STORE_BEGINS,
         "race",
@@ -888,16 +895,16 @@ MUTATIONS = (
     ),
     Mutation(
         "both groups meet at one named barrier",
-        "product",
+        "gemm",
         _GROUP,
-        "const NamedBarrier<kGroupThreads> group{1u};",
+        "const NamedBarrier<kWarpgroupThreads> warpgroup{1u};",
         "race",
         r"race on epilogue\[\d\]\[\d\]",
         some_orders=True,
     ),
     Mutation(
         "two threads initialise",
-        "product",
+        "gemm",
         "if (threadIdx.x == 0) {",
         "if (threadIdx.x < 2) {",
         "race",
@@ -915,7 +922,7 @@ MUTATIONS = (
         "a copy's other parity",
         "tiled",
         _COPY_WAIT,
-        "ring.full[place.index].wait(place.phase ^ 1);",
+        "shared.full[state.index].wait(state.phase ^ 1);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
@@ -935,9 +942,9 @@ MUTATIONS = (
         "race",
         r"race on tiles\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
     ),
-    # --- K split over a cluster -----------------------------------------------------------------
+    # --- split-K over a cluster -----------------------------------------------------------------
     Mutation(
-        "partial sums are sent before the ring is free",
+        "partial sums are sent before the stages are free",
         "split",
         f"cluster_sync();\n    {_SEND}",
         f"{_SEND}\n    cluster_sync();",
@@ -963,54 +970,54 @@ MUTATIONS = (
     Mutation(
         "blocks of K that peers load are waited for",
         "split",
-        "KBlocks(walk.k_blocks).count",
-        "walk.k_blocks",
+        "KRange(scheduler.k_blocks).count",
+        "scheduler.k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
     ),
-    # --- groups that take turns -----------------------------------------------------------------
+    # --- ping-pong consumers --------------------------------------------------------------------
     Mutation(
-        "nobody waits for its turn",
-        "turns",
-        "if (!has_turn) take_turn(consumer);",
+        "no consumer waits for its turn",
+        "ping_pong",
+        "if (!has_turn) Order::wait(consumer);",
         "",
         "race",
     ),
     Mutation(
         "the turn is not passed",
-        "turns",
-        "if (!is_last) pass_turn_to(1 - consumer);",
+        "ping_pong",
+        "if (!is_last) Order::release(1 - consumer);",
         "",
         "deadlock",
     ),
     Mutation(
-        "the other group's stages are not skipped",
-        "turns",
-        "        walk.step();\n        place.advance(walk.k_blocks);\n    }\n    while",
-        "        walk.step();\n    }\n    while",
+        "the other consumer's stages are not skipped",
+        "ping_pong",
+        "        scheduler.step();\n        state.advance(scheduler.k_blocks);\n    }\n    while",
+        "        scheduler.step();\n    }\n    while",
         "either",
     ),
     # --- what is told at the end, or by a policy that is unkind ---------------------------------
     Mutation(
         "try_wait's answer is taken for granted",
-        "product",
+        "gemm",
         _PRODUCER_WAIT,
-        "shared.empty[place.index].try_wait(place.phase);",
+        "shared.empty[state.index].try_wait(state.phase);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
         some_orders=True,
     ),
     Mutation(
         "the barriers are initialised twice",
-        "product",
-        "open_ring(shared);\n    }",
-        "open_ring(shared);\n        open_ring(shared);\n    }",
+        "gemm",
+        "init_barriers(shared);\n    }",
+        "init_barriers(shared);\n        init_barriers(shared);\n    }",
         "fault",
         r"full\[0\] is initialised again without mbarrier.inval",
     ),
     Mutation(
         "a warp arrives no times",
-        "product",
+        "gemm",
         _LANE_ARRIVES,
         "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, block_rank_in_cluster());",
         "fault",
@@ -1018,12 +1025,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the empty barriers are invalidated early",
-        "product",
-        "for (; !walk.done(); walk.step()) {\n        const auto start = walk.start();\n"
-        "        Sums sums",
-        "if (threadIdx.x == kGroupThreads) shared.empty[0].invalidate();\n"
-        "    for (; !walk.done(); walk.step()) {\n        const auto start = walk.start();\n"
-        "        Sums sums",
+        "gemm",
+        _TILE_LOOP,
+        "if (threadIdx.x == kWarpgroupThreads) shared.empty[0].invalidate();\n    " + _TILE_LOOP,
         "fault",
         r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait",
     ),
@@ -1031,7 +1035,7 @@ MUTATIONS = (
         "a tile is loaded that nobody asks for",
         "tiled",
         "    wait_group_read<0>();\n}",
-        "    wait_group_read<0>();\n    load_tile(ring, loaded, source, grid, first);\n}",
+        "    wait_group_read<0>();\n    load_tile(shared, loaded, source, grid, first);\n}",
         "fault",
         _any("ends while a TMA load .* is still on its way", _UNREAD),
     ),

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from tmaasync._sources import find_kernel, kernels_dir
+from tmaasync._sources import find_kernel
+
+_OWN_INCLUDE = re.compile(r'#include "([\w./]+\.cuh)"\n')
 
 
 def whole_text(name: str) -> str:
-    """The kernel with the headers that lie beside it in the place of their includes."""
-    return _OWN_INCLUDE.sub(lambda found: whole_text(found[1]), _text(name))
+    """Return the kernel's text, its family's headers inlined where each is first included."""
+    return _inlined(find_kernel(name), set())
 
 
-_OWN_INCLUDE = re.compile(r'#include "(\w+\.cuh)"\n')
+def _inlined(path: Path, seen: set[Path]) -> str:
+    def text_of(include: re.Match[str]) -> str:
+        header = (path.parent / include[1]).resolve()
+        if header in seen:
+            return ""
+        seen.add(header)
+        return _inlined(header, seen)
 
-
-def _text(name: str) -> str:
-    path = find_kernel(name) if name.endswith(".cu") else kernels_dir() / name
-    return path.read_text().removeprefix("#pragma once\n")
+    return _OWN_INCLUDE.sub(text_of, path.read_text().removeprefix("#pragma once\n"))

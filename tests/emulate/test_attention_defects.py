@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -13,80 +12,80 @@ from emulate.shipped import whole_text
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
-from tmaasync.ops._launches import LaunchCache
-from tmaasync.ops.attention import kernel, operation, plan
-from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, attention_tiles
-from tmaasync.ops.attention.plan import problem
-from tmaasync.ops.attention.scores import Scores
+from tmaasync.ops import _attention
+from tmaasync.ops._call_cache import forget
+from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.tiles import attention_tiles
 
 ORDERS: list[tuple[Policy, int]] = [
     ("round_robin", 0),
     *((policy, seed) for policy in ("random", "adversarial") for seed in range(2)),
 ]
-BLOCKING = Blocking(64, 2, 32)
-PAIR = Blocking(64, 2, 32, cluster=2)
+CONFIG = TileConfig(64, 2, 32)
+PAIR = TileConfig(64, 2, 32, cluster=2)
 
 # What to replace by what.
 DEFECTS = {
     "keys are read a lap early": (
-        "shared.k_full[k_place.index].wait(k_place.phase);",
-        "shared.k_full[k_place.index].wait(k_place.phase ^ 1);",
+        "shared.k_full[k_state.index].wait(k_state.phase);",
+        "shared.k_full[k_state.index].wait(k_state.phase ^ 1);",
     ),
-    "sums are read before they are done": (
-        "ptx::wgmma_wait_group<0>();\n        wgmma_fence_operands(sums);",
-        "wgmma_fence_operands(sums);",
+    "the output is read before its MMAs are done": (
+        "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
+        "wgmma_fence_operands(accumulators);",
     ),
-    "keys are given back before their product is done": (
-        "ptx::wgmma_wait_group<kPending>();",
-        "ptx::wgmma_wait_group<2>();",
+    "keys are released before their MMAs are done": (
+        "wgmma_wait_group<kPending>();",
+        "wgmma_wait_group<2>();",
     ),
     "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
-    "queries are not given back": (
-        "if constexpr (!O_OVER_Q) release(shared.q_empty[place.before(1).buffer()][group]);",
+    "queries are not released": (
+        "if constexpr (!O_OVER_Q) release(shared.q_empty[task_state.before(1).buffer()][index]);",
         "",
     ),
-    "turns are not passed on": (
-        "NamedBarrier<2 * kGroupThreads>{kFirstTurn + group}.arrive();",
-        "(void)group;",
+    "the next consumer is not released": (
+        "NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();",
+        "(void)consumer;",
     ),
 }
 # The same in two CTAs that share loads.
 DEFECTS_OF_PAIRS = {
-    "keys are given back to the own producer alone": (
+    "keys are released to the own producer alone": (
         "if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());",
         "if (lane_index() == 0) empty.arrive_cluster_relaxed(block_rank_in_cluster(), CLUSTER);",
     ),
-    "barriers are opened without the peer's": (
-        "        cluster_sync();\n    }\n\n    if (group == kProducer)",
-        "        __syncthreads();\n    }\n\n    if (group == kProducer)",
+    "the peer's barriers are not waited for": (
+        "        cluster_sync();\n    }\n\n    if (warpgroup == kProducer)",
+        "        __syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
     ),
     "a CTA leaves while its peer needs it": (
         "if constexpr (CLUSTER > 1) cluster_sync();",
         "",
     ),
 }
-# The same of float8, whose products follow one another.
+# The same of FP8, which accumulates in two levels.
 DEFECTS_OF_FLOAT8 = {
-    "sums of a block are read before they are done": (
-        "finish_wgmma<0>(of_block);",
-        "finish_wgmma<1>(of_block);",
+    "the output of a block is read before its MMAs are done": (
+        "finish_wgmma<0>(block);",
+        "finish_wgmma<1>(block);",
     ),
     "values are read a lap early": (
-        "shared.v_full[v_place.index].wait(v_place.phase);\n#pragma unroll",
-        "shared.v_full[v_place.index].wait(v_place.phase ^ 1);\n#pragma unroll",
+        "shared.v_full[v_state.index].wait(v_state.phase);\n#pragma unroll",
+        "shared.v_full[v_state.index].wait(v_state.phase ^ 1);\n#pragma unroll",
     ),
 }
 # Each is a build of its own, of seconds.
 SLOW = {
     "keys are read a lap early",
-    "keys are given back before their product is done",
-    "turns are not passed on",
-    "queries are not given back",
-    "sums are read before they are done",
+    "keys are released before their MMAs are done",
+    "the next consumer is not released",
+    "queries are not released",
+    "the output is read before its MMAs are done",
 }
 
 
-def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
+def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
     """Three spans of one cluster, eight blocks of keys for three stages; its output, and the right.
 
     Of a pair, one has tiles behind the queries.
@@ -95,17 +94,17 @@ def prepared(text: str, blocking: Blocking = BLOCKING) -> tuple[Any, Any, Any]:
     q, k, v = (rng.standard_normal((3, rows, 1, 64)).astype(np.float16) for rows in (100, 250, 250))
     out = np.full_like(q, np.nan)
     views = [_arrays.view(array) for array in (q, k, v, out)]
-    tiles = attention_tiles(views[0], views[1], views[2], views[3], blocking)
+    tiles = attention_tiles(views[0], views[1], views[2], views[3], config)
     built = Kernel(
         text,
         "attention",
         types=dict(zip(("QTile", "KTile", "VTile", "OTile"), tiles, strict=True)),
-        constants={**blocking.constants, **Variant().constants, "STAGES": 3},
+        constants={**config.constants, **Variant().constants, "STAGES": 3},
     )
     scores = Scores.of(64, False, None, None, None)
     numbers = problem(Sizes(100, 250, 1, 1, 3, 64), scores)
     launch = built.prepare(
-        blocking.cluster, blocking.threads, (*tiles, 0, 0, 0, 0, numbers), cluster=blocking.cluster
+        config.cluster, config.threads, (*tiles, 0, 0, 0, 0, numbers), cluster=config.cluster
     )
     weights = np.exp(np.einsum("bqhd,bkhd->bqhk", q.astype(float), k.astype(float)) / 8)
     wanted = np.einsum("bqhk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float))
@@ -145,31 +144,10 @@ def test_a_defect_of_pairs_is_reported_whatever_the_order(defect: str) -> None:
     assert all(outcome(launch, *order) for order in ORDERS)
 
 
-@pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Gives ops.attention another kernel, for this test."""
-
-    def give(text: str) -> None:
-        def build(source: str, **given: Any) -> Kernel:
-            named = (text, "attention") if source == "attention.cu" else (source,)
-            return Kernel(*named, **given)
-
-        monkeypatch.setattr(kernel, "Kernel", build)
-        monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
-        forget()
-
-    def forget() -> None:
-        kernel.attention_kernel.cache_clear()
-        plan.plan_for.cache_clear()
-
-    yield give
-    forget()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS_OF_FLOAT8)
 def test_a_defect_of_float8_is_reported_whatever_the_order(
-    plant: Callable[[str], None], defect: str
+    monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
     old, new = DEFECTS_OF_FLOAT8[defect]
     text = whole_text("attention.cu")
@@ -179,10 +157,18 @@ def test_a_defect_of_float8_is_reported_whatever_the_order(
     def attend() -> None:
         ops.attention(q, k, k)
 
+    def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
+        names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
+        constants = {**config.constants, **variant.constants}
+        broken = text.replace(old, new)
+        return Kernel(broken, "attention", types=dict(names), constants=constants)
+
     for order in ORDERS:
         assert outcome(attend, *order) is None
-    plant(text.replace(old, new))
+    forget()
+    monkeypatch.setattr(_attention, "attention_kernel", kernel)
     assert all(outcome(attend, *order) for order in ORDERS)
+    forget()
 
 
 def test_without_a_defect_there_is_none() -> None:

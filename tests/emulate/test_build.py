@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, BackendError, CompileError, Kernel, _compile, emulate
+from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
 from tmaasync._compile import Parameter, Source
-from tmaasync.emulate import build, toolchain
+from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import compiler_facts, make_library, precompile
+from tmaasync.emulate.toolchain import can_precompile
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -43,47 +40,41 @@ def source(text: str, *folders: Path, preamble: str = "", options: tuple[str, ..
     )
 
 
-def test_the_second_time_the_compiler_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def libraries(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The libraries in a cache, and which file each is since when: every build writes a new one."""
+    found = {path: path.stat() for path in folder.glob("*.so")}
+    return {path: (status.st_ino, status.st_mtime_ns) for path, status in found.items()}
+
+
+def test_the_second_time_the_compiler_is_not_asked(own_cache: Path) -> None:
     first = build(source(EMPTY), "empty")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+    before = libraries(own_cache)
 
     assert build(source(EMPTY), "empty").path == first.path
+    assert libraries(own_cache) == before
 
 
-def test_a_launch_compiles_the_build_that_it_runs_and_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compiled: list[bool] = []
-
-    def noted(options: Sequence[str], text: str, **more: Any) -> bytes:
-        compiled.append("-fsanitize=thread" in options)
-        return make_library(options, text, **more)
-
-    monkeypatch.setattr(toolchain, "make_library", noted)
+def test_a_launch_compiles_the_build_that_it_runs_and_no_other(own_cache: Path) -> None:
     kernel = Kernel('\nextern "C" __global__ void nothing(int*) {}\n', "nothing")
+    compiled: list[list[bool]] = []
     for races in (True, False, True, False):
+        before = libraries(own_cache)
         with emulate.scheduled(races=races):
             kernel(1, 1, (np.zeros(1, np.int32),))
+        new = dict(libraries(own_cache).items() - before.items())
+        compiled.append([b"__tsan_" in path.read_bytes() for path in new])
 
-    assert compiled == [True, False]
+    assert compiled == [[True], [False], [], []]
 
 
-def test_sources_share_what_is_precompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not toolchain.can_precompile():
-        pytest.skip("clang++ has no precompiled headers that it checks")
-    for path in _compile.cache_dir().glob("prefix-*"):
+@pytest.mark.skipif(not can_precompile(), reason="clang++ checks no precompiled headers")
+def test_sources_share_what_is_precompiled(own_cache: Path) -> None:
+    for path in own_cache.glob("prefix-*"):
         path.unlink()
-    compiled: list[str] = []
-
-    def noted(options: Sequence[str], prefix: str) -> bytes:
-        compiled.append(prefix)
-        return precompile(options, prefix)
-
-    monkeypatch.setattr(toolchain, "precompile", noted)
     for value in range(2):
         build(source(f"constexpr int kValue = {value};\n{EMPTY}"), "empty")
 
-    assert compiled == ["#include <tmaasync_emulate/cuda.hpp>\n"]
+    assert len([*own_cache.glob("prefix-*.gch")]) == 1
 
 
 NO_HALF = "#include <cuda_fp16.h>\nstruct half {};\n"  # only CUDA_NO_HALF leaves that name free
@@ -171,9 +162,6 @@ def test_inline_assembly_is_refused_with_its_line() -> None:
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
-    compiler_facts.cache_clear()
-    try:
-        with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
-            build(source(EMPTY), "empty")
-    finally:
-        compiler_facts.cache_clear()
+
+    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
+        build(source(EMPTY), "empty")

@@ -72,7 +72,7 @@ def test_a_missing_arrival_names_the_barrier_and_who_waits(policy: Any) -> None:
     assert (wait.missing_arrivals, wait.missing_bytes) == (1, 0)
     assert wait.threads == tuple(range(THREADS))
     assert str(found) == (
-        "pass: every thread waits, and nothing is under way:\n"
+        "pass: every thread waits, and nothing is in flight:\n"
         "  block (0, 0, 0), threads 0-63 at kernel.cu:27: mbarrier.try_wait.parity on empty, "
         "phase 0: 1 arrivals and 0 bytes are missing"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulate.shipped import whole_text
-from emulate.test_mutations import product, tiled
+from emulate.test_mutations import one_gemm, tiled
 
 from tmaasync import Kernel, create_tma_tile
 from tmaasync._sources import include_dir, kernels_dir
@@ -187,9 +187,9 @@ def test_a_static_barrier_is_named_by_where_its_thread_local_lies(own: EmulatedL
     assert information(own).static_shared_name(1 << 40) is None
 
 
-@pytest.mark.parametrize("job", ["product", "tiled"])
+@pytest.mark.parametrize("job", ["gemm", "tiled"])
 def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
-    prepare, file = {"product": (product, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]
+    prepare, file = {"gemm": (one_gemm, "gemm.cu"), "tiled": (tiled, "copy.cu")}[job]
     prepared = prepare(whole_text(file))
     with compiled_with("-O0", "-g"):
         found = information(prepared.build())
@@ -202,7 +202,7 @@ def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
 
 
 TILES = {
-    "product": {
+    "gemm": {
         10,
         *(f"stages[{stage}].{side}" for stage in range(3) for side in "ab"),
         *(f"epilogue[{consumer}][{buffer}]" for consumer in range(2) for buffer in range(2)),
@@ -291,11 +291,11 @@ def test_the_innermost_frame_in_the_kernels_own_source_is_told() -> None:
 
 
 def test_a_header_beside_the_shipped_kernels_is_a_piece_of_their_source() -> None:
-    piece = Frame("multiply", f"{kernels_dir()}/product.cuh", 9)
+    piece = Frame("multiply", f"{kernels_dir()}/gemm/mainloop.cuh", 9)
 
     told = source_frame((HEADER, piece, OWN), SOURCE_NAME)
 
-    assert told == Frame("multiply", "product.cuh", 9)
+    assert told == Frame("multiply", "mainloop.cuh", 9)
 
 
 def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:

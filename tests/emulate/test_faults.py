@@ -174,7 +174,7 @@ def test_a_phase_that_a_waiter_misses_is_reported(policy: Policy) -> None:
         pytest.raises(
             EmulatedFault,
             match=r"completed phase 1 while this thread was still waiting for phase 0, which its "
-            r"parity cannot tell apart",
+            r"parity does not distinguish",
         ),
     ):
         kernel(1, 32, (where, 2, 0))

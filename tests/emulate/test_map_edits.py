@@ -88,7 +88,7 @@ ORDERED = {
     "after the store has read": f"if (thread == 0) {{ {LOAD} {WAIT} {STORE} wait_group_read<0>(); "
     f"{EDIT} {RELEASE} wait_group<0>(); }}",
 }
-STALE, BUSY = r"tensormap_fence_acquire\(\)", "a copy that uses the map may still be under way"
+STALE, BUSY = r"tensormap_fence_acquire\(\)", "a copy that uses the map may still be in flight"
 RACES = {
     "no fence": (f"if (thread == 0) {{ {EDIT} {LOAD} }} {WAIT}", STALE),
     "no acquire": (f"if (thread == 0) {{ {EDIT} {RELEASE} {LOAD} }} {WAIT}", STALE),

@@ -21,8 +21,8 @@ from emulate.shipped import whole_text
 from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, _arrays, create_tma_tile
 from tmaasync.emulate import EmulatedLaunch, scheduled
 from tmaasync.emulate.run import Policy
-from tmaasync.ops import gemm
-from tmaasync.ops.grouped import grouped_tiles
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_constants, gemm_tiles, grouped_tiles
 from tmaasync.tile import BulkTile
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -76,18 +76,18 @@ def named(start: int, *names: str) -> dict[int, str]:
 
 def split(text: str) -> Prepared:
     """One tile of four CTAs, of which each stores a share; five blocks of K."""
-    blocking = gemm.Blocking(1, 64, split=4)
+    blocking = TileConfig(1, 64, split_k=4)
     drawn = np.random.default_rng(5)
     m, n, k = 60, 50, 264
     a, b = (drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     c = np.full((m, 52), np.nan, np.float32)[:, :n]
     views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, False, True)
+    tiles = gemm_tiles(views[0], views[1], views[2], blocking, False, True)
     kernel = Kernel(
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm.gemm_constants(False, True, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(False, True, blocking), "STAGES": STAGES},
     )
     wanted = a.astype(np.float32) @ b.astype(np.float32).T
     operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
@@ -99,14 +99,14 @@ def split(text: str) -> Prepared:
         blocking.cluster_size,
         c,
         wanted,
-        named(operands + 2 * 64 * blocking.chunk_bytes, "full", "empty"),
+        named(operands + 2 * 64 * blocking.store_bytes, "full", "empty"),
     )
 
 
-def product(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
+def one_gemm(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
     """Two clusters, two tiles of the output each, four blocks of K for three stages."""
     width = 64 if layout[1] == "t" else 64 * cluster
-    blocking = gemm.Blocking(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
+    blocking = TileConfig(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
     m, n, k = 2 * cluster * blocking.block_m - 56, 2 * blocking.block_n - 24, 200
     drawn = np.random.default_rng(1)
     # All sums of their products are exact in fp32, whatever the order.
@@ -121,12 +121,12 @@ def product(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = F
     ]
     c = np.full((m, n), np.nan, np.float32)
     views = [_arrays.view(array) for array in (*stored, c)]
-    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
+    tiles = gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
     kernel = Kernel(
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm.gemm_constants(*transposed, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(*transposed, blocking), "STAGES": STAGES},
     )
     operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
     return Prepared(
@@ -143,7 +143,7 @@ def product(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = F
 
 def grouped(text: str) -> Prepared:
     """Four groups for two clusters: one ends before it starts, the last one behind the arrays."""
-    blocking = gemm.Blocking(1, 64, 2)
+    blocking = TileConfig(1, 64, 2)
     rows, n, k = 160, 2 * blocking.block_n - 24, 136
     drawn = np.random.default_rng(4)
     a, b = (
@@ -156,7 +156,7 @@ def grouped(text: str) -> Prepared:
         text,
         "grouped_gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm.gemm_constants(False, True, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(False, True, blocking), "STAGES": STAGES},
     )
     operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
     parts = [
@@ -215,9 +215,9 @@ def tiled(text: str) -> Prepared:
 
 
 JOBS: dict[Job, Any] = {
-    "product": product,
-    "pair": functools.partial(product, cluster=2),
-    "turns": functools.partial(product, ping_pong=True),
+    "gemm": one_gemm,
+    "pair": functools.partial(one_gemm, cluster=2),
+    "ping_pong": functools.partial(one_gemm, ping_pong=True),
     "split": split,
     "grouped": grouped,
     "bulk": bulk,
@@ -346,9 +346,9 @@ def test_the_table_is_large_and_names_each_defect_once() -> None:
 
 SHIPPED: dict[str, tuple[str, Any]] = {
     **{
-        f"product {layout} of {cluster}": (
+        f"gemm {layout} of {cluster}": (
             "gemm.cu",
-            functools.partial(product, cluster=cluster, layout=layout),
+            functools.partial(one_gemm, cluster=cluster, layout=layout),
         )
         for cluster, layout in ((1, "nt"), (1, "tn"), (2, "nt"), (2, "nn"))
     },

@@ -9,19 +9,19 @@ import pytest
 from emulate.shipped import whole_text
 from parity.backends import Emulate
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.test_paged_attention import check_pages, few_builds
+from parity.test_paged_attention import check_pages, one_build
 
 from tmaasync import Kernel
-from tmaasync.ops.attention import varlen_plan
-from tmaasync.ops.attention.kernel import Blocking, Variant
+from tmaasync.ops import _varlen_attention
+from tmaasync.ops._flash.config import TileConfig, Variant
 
-__all__ = ["few_builds"]  # the fixture, for this file too
+__all__ = ["one_build"]  # the fixture, for this file too
 
 # What to replace by what.
 DEFECTS = {
     "pages go to each other's places": (
-        "chunk * kParts + part\n",
-        "chunk * kParts + (part + 1) % kParts\n",
+        "column_box * kRowBoxes + row_box\n",
+        "column_box * kRowBoxes + (row_box + 1) % kRowBoxes\n",
     ),
     "a page is read one entry too far": ("pages[key / kPageSize]", "pages[key / kPageSize + 1]"),
     "the rest of the last page gets in": (
@@ -36,12 +36,12 @@ PROBLEM = replace(
 
 
 def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
-    def kernel(types: tuple[str, ...], variant: Variant, blocking: Blocking) -> Kernel:
+    def kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
         names: Any = zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True)
-        constants = {**blocking.constants, **variant.constants}
+        constants = {**config.constants, **variant.constants}
         return Kernel(text, "attention", types=dict(names), constants=constants)
 
-    monkeypatch.setattr(varlen_plan, "attention_kernel", kernel)
+    monkeypatch.setattr(_varlen_attention, "attention_kernel", kernel)
     mask, softcap = KINDS[size]
     problem = replace(PROBLEM, mask=mask, softcap=softcap)
     check_pages(Emulate(), problem, in_pages(problem, size))

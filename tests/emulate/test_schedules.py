@@ -14,7 +14,8 @@ import pytest
 from tmaasync import ArgumentError, _arrays, ops
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
-from tmaasync.ops import gemm
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS: list[tuple[Policy, int]] = [
@@ -27,18 +28,18 @@ def integers(rows: int, columns: int) -> Any:
     return drawn.astype(ml_dtypes.bfloat16)
 
 
-def multiply(a: Any, b: Any, blocking: gemm.Blocking) -> Any:
+def multiply(a: Any, b: Any, config: TileConfig) -> Any:
     (m, k), n = a.shape, b.shape[1]
     c = np.full((m, n), np.nan, np.float32)
     views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = gemm.gemm_tiles(views[0], views[1], views[2], blocking, False, False)
-    kernel = gemm.gemm_kernel(*(tile.cuda_type for tile in tiles), False, False, blocking)
+    tiles = gemm_tiles(views[0], views[1], views[2], config, False, False)
+    kernel = gemm_kernel([tile.cuda_type for tile in tiles], False, False, config)
     # Fewer clusters than tiles, so that the ring goes on from one tile to the next.
     kernel(
-        blocking.cluster,
-        128 * (1 + blocking.consumers),
+        config.cluster,
+        128 * (1 + config.consumers),
         (*tiles, m, n, k, 1),
-        cluster=blocking.cluster,
+        cluster=config.cluster,
     )
     return c
 
@@ -49,7 +50,7 @@ def test_a_persistent_product_in_a_cluster_is_exact_under_every_seed() -> None:
 
     for policy, seed in SEEDS:
         with scheduled(policy, seed=seed):
-            assert np.array_equal(multiply(a, b, gemm.Blocking(2, 128, 2)), wanted), (policy, seed)
+            assert np.array_equal(multiply(a, b, TileConfig(2, 128, 2)), wanted), (policy, seed)
 
 
 def test_copies_are_exact_under_every_seed() -> None:

@@ -93,7 +93,7 @@ DEFECTS: tuple[tuple[str, type[Exception], str], ...] = (
     ("copied twice", EmulatedRace, "two copies write the same bytes"),
     ("no proxy fence", EmulatedRace, "fence_async_view_proxy"),
     ("a fence before the wait", EmulatedRace, "fence_async_view_proxy"),
-    ("never awaited", EmulatedFault, "copies that it issued with cp.async are under way"),
+    ("never awaited", EmulatedFault, "copies that it issued with cp.async are in flight"),
     ("misaligned", EmulatedFault, "both must be multiples of 8"),
     ("beyond the array", EmulatedFault, "lies in none of the launch's arrays"),
     ("beyond shared memory", EmulatedFault, "cp.async reaches shared bytes"),

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tmaasync import EmulatedDeadlock, Kernel, Swizzle, create_tma_tile, emulate
-from tmaasync.ops.gemm import Blocking, gemm_kernel
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.trace import (
     NOBODY,
     NOTHING,
@@ -56,7 +57,7 @@ def copy(blocks: int = 1) -> np.ndarray[Any, Any]:
 
 
 M, N, K = 128, 128, 512
-BLOCKING = Blocking(1, 128)
+CONFIG = TileConfig(1, 128)
 
 
 def product() -> np.ndarray[Any, Any]:
@@ -65,11 +66,11 @@ def product() -> np.ndarray[Any, Any]:
     a, b = (draw((rows, K), np.float32).astype(ml_dtypes.bfloat16) for rows in (M, N))
     c = np.zeros((M, N), np.float32)
     tiles = [
-        create_tma_tile(a, (BLOCKING.block_m, 64), swizzle=Swizzle.B128),
-        create_tma_tile(b, (BLOCKING.block_n, 64), swizzle=Swizzle.B128),
+        create_tma_tile(a, (CONFIG.block_m, 64), swizzle=Swizzle.B128),
+        create_tma_tile(b, (CONFIG.block_n, 64), swizzle=Swizzle.B128),
         create_tma_tile(c, (64, 32), swizzle=Swizzle.B128),
     ]
-    kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, BLOCKING)
+    kernel = gemm_kernel([tile.cuda_type for tile in tiles], False, True, CONFIG)
     kernel(1, 256, (*tiles, M, N, K, 1))
     wanted = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.linalg.norm(c - wanted) / np.linalg.norm(wanted) < 1e-5
@@ -125,7 +126,7 @@ def test_the_ring_of_a_product_has_the_names_of_its_source() -> None:
         assert offset is not None
         return trace.name_of(offset)
 
-    assert (trace.kernel_name, ring.name, len(ring.stages)) == ("gemm", "full", BLOCKING.stages)
+    assert (trace.kernel_name, ring.name, len(ring.stages)) == ("gemm", "full", CONFIG.stages)
     for index, stage in enumerate(ring.stages):
         assert (name(stage.full), name(stage.empty)) == (f"full[{index}]", f"empty[{index}]")
         assert [name(buffer) for buffer in stage.buffers] == [
@@ -161,7 +162,7 @@ def test_a_product_has_as_many_events_as_its_loops_say(policy: Any) -> None:
     found = counts(trace)
 
     tiles, blocks_deep = 2, K // 64
-    uses, mmas_deep, chunks = tiles * blocks_deep, 64 // 16, BLOCKING.block_n // 32
+    uses, mmas_deep, chunks = tiles * blocks_deep, 64 // 16, CONFIG.block_n // 32
     assert found["load_issued"] == found["load_landed"] == 2 * uses
     assert found["expect"] == uses
     assert found["mma_issued"] == found["mma_executed"] == uses * mmas_deep
@@ -171,7 +172,7 @@ def test_a_product_has_as_many_events_as_its_loops_say(policy: Any) -> None:
     assert found["arrive"] == uses + 4 * uses
     assert found["phase_completed"] == 2 * uses
     assert found["thread_end"] == 256
-    stage_bytes = (BLOCKING.block_m + BLOCKING.block_n) * 64 * 2
+    stage_bytes = (CONFIG.block_m + CONFIG.block_n) * 64 * 2
     for kind in ("expect", "load_issued", "load_landed"):
         assert sum(event.bytes for event in trace.of(kind=kind)) == uses * stage_bytes
 
@@ -193,17 +194,17 @@ def test_phases_complete_once_each_and_in_order() -> None:
         completed.setdefault(event.barrier, []).append(event.phase)
         assert event.thread is None
 
-    assert len(completed) == 2 * BLOCKING.stages
+    assert len(completed) == 2 * CONFIG.stages
     assert all(phases == [0, 1] for phases in completed.values())
 
 
 def test_a_256_cubed_product_is_a_log_of_modest_size() -> None:
     a = np.ones((256, 256), ml_dtypes.bfloat16)
-    blocking = Blocking(2, 256)
+    config = TileConfig(2, 256)
     operand, other = (create_tma_tile(a, (n, 64), swizzle=Swizzle.B128) for n in (128, 256))
     c = create_tma_tile(np.zeros_like(a), (64, 64), swizzle=Swizzle.B128)
     types = (operand.cuda_type, other.cuda_type, c.cuda_type)
-    kernel = gemm_kernel(*types, False, True, blocking)
+    kernel = gemm_kernel(types, False, True, config)
     trace = recorded(lambda: kernel(1, 384, (operand, other, c, 256, 256, 256, 1)))
 
     assert len(trace) < 30_000

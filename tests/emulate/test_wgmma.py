@@ -33,7 +33,7 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
         fence_async_view_proxy();
         __syncthreads();
     }
-    ptx::wgmma_fence();
+    wgmma_fence();
     if (what == 0) {
         wgmma_ss_atom<bfloat16>(sums, increase_descriptor_offset(operand, 7168), operand, false);
     } else if (what == 1) {
@@ -48,15 +48,15 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
         int bytes[4];
         const u64 b = increase_descriptor_offset(operand, 4096);
         wgmma_ss_atom<signed char>(bytes, operand, b, false);
-        ptx::wgmma_commit_group();
-        ptx::wgmma_wait_group<0>();
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
     } else if (threadIdx.x == 5) {
         wgmma_ss_atom<bfloat16, bfloat16, Major::kK, Major::kK, -1>(sums, operand, operand, false);
     } else {
         wgmma_ss_atom<bfloat16>(sums, operand, operand, false);
     }
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = sums[i] + held[i];
 }
 """
@@ -104,4 +104,4 @@ def test_an_operand_that_the_chip_does_not_have_is_refused_on_the_cpu_too() -> N
     with pytest.raises(CompileError) as caught:
         Kernel(source, "misuse")(1, 128, (0, 0, np.zeros(512, np.float32)))
 
-    assert "sums are float, u32 (pairs of fp16)" in caught.value.log
+    assert "accumulators are float, u32 (pairs of fp16)" in caught.value.log

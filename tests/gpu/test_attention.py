@@ -13,13 +13,12 @@ from parity import random_attention
 from parity.attention_oracle import Mask
 from parity.backends import Cuda
 from parity.paged_keys import KINDS, draw_paged, in_pages
-from parity.split_keys import watch_parts
-from parity.test_attention import check, check_packed, forget_plans, normal
+from parity.test_attention import check, check_packed, normal
 from parity.test_paged_attention import check_pages
+from parity.tile_configs import noted
 
 from tmaasync import ArgumentError, ops
-from tmaasync.ops.attention import plan
-from tmaasync.ops.attention.kernel import Blocking, choose_blocking
+from tmaasync.ops._operation import tile_configs
 
 cupy = pytest.importorskip("cupy")
 torch = pytest.importorskip("torch")
@@ -71,16 +70,10 @@ def test_random_pages_of_all_kinds(number: int) -> None:
 
 
 @pytest.fixture
-def in_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_pairs() -> Iterator[None]:
     """Padded attention shares the loads of keys, whatever the sizes."""
-
-    def choose(*given: Any) -> Blocking:
-        return replace(choose_blocking(*given), cluster=2)
-
-    forget_plans()
-    monkeypatch.setattr(plan, "choose_blocking", choose)
-    yield
-    forget_plans()
+    with tile_configs(lambda config: replace(config, cluster=2)):
+        yield
 
 
 @pytest.mark.usefixtures("in_pairs")
@@ -185,7 +178,7 @@ def test_the_error_is_at_most_twice_that_of_torch(
     assert (ours - wanted).norm() <= 1.1 * (theirs - wanted).norm()
 
 
-def test_a_plan_found_again_takes_other_arrays_and_the_stream_of_the_moment() -> None:
+def test_an_operation_found_again_takes_other_arrays_and_the_stream_of_the_moment() -> None:
     inputs = [[draw(2, 300, 4, 64, seed=3 * turn + i) for i in range(3)] for turn in range(3)]
     torch.cuda.synchronize()
 
@@ -300,7 +293,7 @@ def assert_alike_in_every_run_and_replay(attend: Callable[[Any], Any], q: Any) -
     assert torch.equal(out.view(torch.int16), attend(None).view(torch.int16))
 
 
-# The last but one has more parts than a warp has lanes, the last a full round before what is split.
+# The last but one has more splits than a warp has lanes, the last a full wave before what is split.
 FEW_QUERIES = [
     (1, 1, 8192, 64, 8, 128),
     (2, 5, 20000, 16, 16, 64),
@@ -335,19 +328,15 @@ FEW_PACKED = random_attention.Problem(
 
 
 @pytest.mark.parametrize("page_size", [None, 16, 128])
-def test_few_packed_queries_of_many_keys(
-    page_size: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = watch_parts(monkeypatch)
-    forget_plans()
+def test_few_packed_queries_of_many_keys(page_size: int | None) -> None:
+    with noted() as configs:
+        if page_size is None:
+            check_packed(Cuda(), FEW_PACKED)
+        else:
+            check_pages(Cuda(), FEW_PACKED, in_pages(FEW_PACKED, page_size))
 
-    if page_size is None:
-        check_packed(Cuda(), FEW_PACKED)
-    else:
-        check_pages(Cuda(), FEW_PACKED, in_pages(FEW_PACKED, page_size))
-
-    assert found
-    assert min(found) > 1
+    assert configs
+    assert min(config.kv_splits for config in configs) > 1
 
 
 def test_few_packed_queries_are_attended_alike_in_every_run_and_replay() -> None:
@@ -362,7 +351,7 @@ def test_few_packed_queries_are_attended_alike_in_every_run_and_replay() -> None
     assert_alike_in_every_run_and_replay(lambda out: ops.varlen_attention(*given, out=out), q)
 
 
-def test_memory_of_parts_is_not_given_away_while_a_stream_of_the_callers_uses_it() -> None:
+def test_partial_outputs_are_not_given_away_while_a_stream_of_the_callers_uses_it() -> None:
     batch, queries, keys, heads, kv_heads, head_dim = FEW_QUERIES[0]
     q = draw(batch, queries, heads, head_dim)
     k, v = (draw(batch, keys, kv_heads, head_dim, seed=i) for i in (1, 2))

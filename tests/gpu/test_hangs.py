@@ -126,7 +126,7 @@ extern "C" __global__ void words(u64* out) {
         if (steps > 4) barrier.expect_tx(1000024);
         if (steps > 5) barrier.complete_transaction(0, 1000000);
         if (steps > 6) barrier.complete_transaction(0, 1048575);
-        out[steps] = ptx::mbarrier_last_word(barrier.address());
+        out[steps] = instrument::mbarrier_last_word(barrier.address());
     }
 }
 """

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from command_line import run
 from parity.backends import Backend, Cuda, Emulate
-from parity.test_products import multiply, small_integers
+from parity.test_matmul import multiply, small_integers
 
 from tmaasync import BackendError, Kernel, LaunchError, create_tma_tile, emulate, ops, trace
-from tmaasync.ops import gemm
+from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.trace import NOBODY, NOTHING, Activity, EventKind, StageState, Trace
 
 cupy = pytest.importorskip("cupy")
@@ -145,10 +145,10 @@ def test_phases_count_up_on_every_barrier() -> None:
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_a_product_shows_its_roles(cluster: int) -> None:
     a, b = small_integers(1024, 512, 1), small_integers(512, 768, 2)
-    blocking = gemm.Blocking(2, 128, cluster)
+    config = TileConfig(2, 128, cluster)
 
     with trace.record() as kept:
-        c = multiply(Cuda(), a, b, blocking, "nt")
+        c = multiply(Cuda(), a, b, config, "nt")
 
     launch = only(kept)
     assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
@@ -299,7 +299,7 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
     names = {event.barrier_name for event in only(kept).of(kind="load_issued")}
 
     try:
-        emulate.build(kernel._source, kernel.name)
+        emulate.build(kernel._recipe.source, kernel.name)
     except BackendError:
         assert all(name is not None and name.startswith("offset ") for name in names)
     else:

@@ -1,4 +1,4 @@
-"""Tuning on the chip: every candidate runs, and products take the winner that was kept."""
+"""Tuning on the chip: every candidate runs, and ops.matmul takes the winner that was kept."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tmaasync import ops
-from tmaasync.ops._launches import LaunchCache
-from tmaasync.ops.gemm import gemm_kernel, operation, plan, tuned
-from tmaasync.ops.gemm import tune as tuning
-from tmaasync.ops.gemm.candidates import candidates, is_legal
-from tmaasync.ops.gemm.tune import DeviceProduct, Request, tune
+from tmaasync.ops import _tuning
+from tmaasync.ops._gemm import tuned
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.cost_model import candidates, is_legal
+from tmaasync.ops._operation import tile_configs
+from tmaasync.ops._tuning import DeviceGemm, Request, tune
 
 cupy = pytest.importorskip("cupy")
 
@@ -27,8 +28,8 @@ REQUESTS = [
 TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}
 
 
-class Watched(DeviceProduct):
-    """Notes how far each result is from float64, and what NumPy says the product is."""
+class Watched(DeviceGemm):
+    """Notes how far each result is from NumPy's in float64."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -48,35 +49,30 @@ class Watched(DeviceProduct):
 @pytest.fixture(autouse=True)
 def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(tuned, "_folder", lambda: tmp_path / "tuned")
-    monkeypatch.setattr(tuning, "_SECONDS_PER_TURN", 0.001)
-    monkeypatch.setattr(operation, "_LAUNCHES", LaunchCache())
-    tuned._blockings.cache_clear()
-    plan.plan_for.cache_clear()
+    monkeypatch.setattr(_tuning, "_SECONDS_PER_SLICE", 0.001)
+    tuned.forget()
     yield
-    tuned._blockings.cache_clear()
-    plan.plan_for.cache_clear()
+    tuned.forget()
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
-def test_every_candidate_runs_and_the_winner_is_taken(
-    request_: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    product = Watched(request_)
+def test_every_candidate_runs_and_the_winner_is_taken(request_: Request) -> None:
+    gemm = Watched(request_)
 
-    winner = tune(product)
+    winner = tune(gemm)
 
-    assert is_legal(winner.blocking, product.problem)
-    assert len(product.errors) == len({product.default, *candidates(product.problem, 132)})
-    assert max(product.errors) < TOLERANCE[request_.dtype]
-    other = next(one for one in candidates(product.problem, 132) if one != product.default)
-    tuned.keep(product.gpu, [tuned.Winner(product.problem, other, 1.0, 1.0)])
-    taken: list[Any] = []
+    assert is_legal(winner.config, gemm.problem)
+    assert len(gemm.errors) == len({gemm.default, *candidates(gemm.problem, gemm.occupancy)})
+    assert max(gemm.errors) < TOLERANCE[request_.dtype]
+    other = next(one for one in candidates(gemm.problem, gemm.occupancy) if one != gemm.default)
+    tuned.keep(gemm.gpu, [tuned.Winner(gemm.problem, other, 1.0, 1.0)])
+    taken: list[TileConfig] = []
 
-    def kernel_of(*described: Any) -> Any:
-        taken.append(described[-1])
-        return gemm_kernel(*described)
+    def noted(config: TileConfig) -> TileConfig:
+        taken.append(config)
+        return config
 
-    monkeypatch.setattr(plan, "gemm_kernel", kernel_of)
-    a, b, _ = (view.owner for view in product._views)
-    assert product.distance(ops.matmul(a, b)) < TOLERANCE[request_.dtype]
+    a, b, _ = (view.owner for view in gemm._views)
+    with tile_configs(noted):
+        assert gemm.distance(ops.matmul(a, b)) < TOLERANCE[request_.dtype]
     assert taken == [other]

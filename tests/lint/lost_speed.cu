@@ -7,13 +7,13 @@ using namespace tmaasync;
 extern "C" __global__ void serialised(float* p, u64 a, u64 b) {
     float sums[64];
     for (int i = 0; i < 64; ++i) sums[i] = p[i];
-    ptx::wgmma_fence();
+    wgmma_fence();
     for (int k = 0; k < static_cast<int>(p[0]); ++k) {
         wgmma_ss_atom<bfloat16>(sums, a + k, b, true);
         sums[3] += 1;
     }
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
     for (int i = 0; i < 64; ++i) p[i * 128 + threadIdx.x] = sums[i];
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,14 @@ from typer.testing import CliRunner
 
 from tmaasync import Kernel, _arrays
 from tmaasync.cli import app
-from tmaasync.errors import BackendError
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
-from tmaasync.ops import ragged
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.attention import kernel as attention
-from tmaasync.ops.copy import BULK_RING, TILED_RING, copy_kernel
-from tmaasync.ops.scaled_gemm import ScaledBlocking
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
+from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.config import TileConfig as FlashConfig
+from tmaasync.ops._flash.config import Variant
+from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
@@ -97,58 +99,55 @@ def ragged_with(entry: str) -> Kernel:
     packed, padded = (
         _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
     )
-    ring = ragged.RAGGED_RING
-    map_, tile = ragged.ragged_tiles(packed, padded, ring)
-    return ragged.ragged_kernel(entry, map_.cuda_type, tile.cuda_type, ring)
+    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE)
+    return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
 
 
 TILE = shipped.tile_type("float16", (64, 64), (64, 64))
-SPLIT = attention.Blocking(64, 2, 128, splits_keys=True)
+SPLIT = FlashConfig(64, 2, 128, stream_k=True)
 SHIPPED: dict[str, Callable[[], Kernel]] = {
-    "copy, tiled": lambda: copy_kernel(TILE, TILED_RING),
-    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_RING),
+    "copy, tiled": lambda: copy_kernel(TILE, TILED_PIPELINE),
+    "copy, bulk": lambda: copy_kernel("tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE),
     "ragged_store": lambda: ragged_with("ragged_store"),
     "ragged_load": lambda: ragged_with("ragged_load"),
-    "gemm": lambda: shipped.gemm_with(Blocking(2, 128, 2), "bfloat16", "bfloat16", False, True),
+    "gemm": lambda: shipped.gemm_with(TileConfig(2, 128, 2), "bfloat16", "bfloat16", False, True),
     "gemm, few columns": lambda: shipped.gemm_with(
         shipped.FEW_COLUMNS[0], "float16", "float32", True, True
     ),
     "gemm, K split": lambda: shipped.gemm_with(
-        Blocking(1, 64, split=4), "bfloat16", "bfloat16", False, True
+        TileConfig(1, 64, split_k=4), "bfloat16", "bfloat16", False, True
     ),
-    "grouped": lambda: shipped.grouped_with(Blocking(2, 128, 1), "bfloat16", True),
-    "conv2d": lambda: shipped.conv2d_with(Blocking(2, 128, 2), "bfloat16", shipped.BIASED),
-    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledBlocking(2, 64), "float32", False),
+    "grouped": lambda: shipped.grouped_with(TileConfig(2, 128, 1), "bfloat16", True),
+    "conv2d": lambda: shipped.conv2d_with(TileConfig(2, 128, 2), "bfloat16", shipped.BIASED),
+    "scaled_gemm": lambda: shipped.scaled_gemm_with(ScaledTileConfig(2, 64), "float32", False),
     "attention": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128), shipped.EVERYTHING, np.float16
+        FlashConfig(64, 2, 128), shipped.EVERYTHING, np.float16
     ),
     "attention, pages": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128), attention.Variant(is_packed=True, page_size=16), np.float16
+        FlashConfig(64, 2, 128), Variant(is_packed=True, page_size=16), np.float16
     ),
     "attention, pairs": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
+        FlashConfig(64, 2, 128, cluster=2), shipped.CAUSAL, np.float16
     ),
     "attention, keys split": lambda: shipped.attention_with(
         SPLIT, shipped.PLAIN_ATTENTION, np.float16
     ),
     "attention, float8": lambda: shipped.attention_with(
-        attention.Blocking(64, 2, 128, element_bytes=1),
+        FlashConfig(64, 2, 128, element_bytes=1),
         shipped.CAUSAL,
         ml_dtypes.float8_e4m3fn,
     ),
-    "attention_values": lambda: shipped.transposing_with(128),
-    "attention_merge": lambda: attention.merge_kernel(
+    "attention_values": lambda: shipped.transpose_with(128),
+    "attention_combine": lambda: flash.combine_kernel(
         shipped.attention_types(SPLIT, shipped.PLAIN_ATTENTION), shipped.PLAIN_ATTENTION, SPLIT
     ),
-    "attention_work": lambda: attention.work_kernel(
-        shipped.EVERYTHING, attention.Blocking(128, 2, 128)
-    ),
+    "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, FlashConfig(128, 2, 128)),
 }
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_kernel_has_no_finding(name: str) -> None:
-    source = SHIPPED[name]()._source
+    source = SHIPPED[name]()._recipe.source
 
     assert check(source, arch_for(source, (9, 0))) == []
 
@@ -230,11 +229,21 @@ def test_bad_input_is_a_sentence_and_exits_with_two(
     assert words in ran.stderr
 
 
-def test_without_nvrtc_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> None:
-        raise BackendError("there is no NVRTC. Install it.")
+_WITHOUT_NVRTC = """
+import sys
+sys.modules["cuda.bindings.nvrtc"] = None
+from tmaasync.cli import main
+main()
+"""
 
-    monkeypatch.setattr("tmaasync._compile._nvrtc", absent)
 
-    ran = run(HERE / "sound.cu")
-    assert (ran.exit_code, ran.stderr) == (2, "error: there is no NVRTC. Install it.\n")
+def test_without_nvrtc_the_command_says_so() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_NVRTC, "lint", str(HERE / "sound.cu")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("error: there is no NVRTC, which compiles the kernels. Install it")

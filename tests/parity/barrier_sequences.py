@@ -145,7 +145,7 @@ def sequence(number: int) -> Sequence:
     while len(calls) < CALLS:
         kind = rng.choice((*range(19), COMPLETE_OWN, COMPLETE_REMOTE, ARRIVE))
         if len(calls) == CALLS - 1:
-            kind = INIT_AGAIN  # no CTA may end while bytes are under way
+            kind = INIT_AGAIN  # no CTA may end while bytes are in flight
         operand = _operand(rng, kind, barrier)
         tried = copy.deepcopy(barrier)
         try:

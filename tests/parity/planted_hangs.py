@@ -132,13 +132,13 @@ TILE_BYTES = 8 * 32 * 4
 BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]", "common_full", "peer_done")
 """As they lie one behind the other, behind three tiles."""
 _MORE = "the bytes expected exceed what the copies delivered"
-_NOBODY = "nobody has arrived in this phase"
+_NOBODY = "no thread has arrived in this phase"
 
 HANGS = {
     "MORE_BYTES": Hang("full[1]", "full", 1, 0, 512, _MORE),
     "FEWER_BYTES": Hang("full[1]", "full", 1, 0, -8, "copies delivered 8 bytes more than"),
     "NO_ARRIVAL": Hang("full[1]", "full", 1, 1, 0, _NOBODY),
-    "NO_EXPECT": Hang("full[1]", "full", 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that nobody"),
+    "NO_EXPECT": Hang("full[1]", "full", 1, 1, -TILE_BYTES, f"{TILE_BYTES} bytes that no thread"),
     "OTHER_STAGE": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
     "NO_LOAD": Hang("full[1]", "full", 1, 0, TILE_BYTES, _MORE),
     "DEAD_PRODUCER": Hang("full[1]", "full", 1, 1, 0, _NOBODY),

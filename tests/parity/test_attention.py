@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -11,46 +12,46 @@ import pytest
 from parity import random_attention
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
-from parity.split_keys import watch_parts, watch_pieces
+from parity.tile_configs import noted
 
 from tmaasync import emulate, ops
 from tmaasync.emulate import scheduled
-from tmaasync.ops.attention import pieces, plan, varlen_plan
-from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim
+from tmaasync.ops._flash.config import Sizes, TileConfig
+from tmaasync.ops._flash.split_kv import stream_k_schedule
+from tmaasync.ops._operation import tile_configs
+
+
+def few_builds(
+    consumers: int = 2, heads_per_tile: int = 1, cluster: int = 1
+) -> AbstractContextManager[None]:
+    """One tile config per head dimension, so that few kernels are built; keys split as chosen."""
+
+    def choose(config: TileConfig) -> TileConfig:
+        block_n = 128 if config.head_dim <= 128 else 80
+        return TileConfig(
+            *(config.head_dim, consumers, block_n, heads_per_tile, cluster),
+            stream_k=config.stream_k,
+            kv_splits=config.kv_splits,
+        )
+
+    return tile_configs(choose)
 
 
 @pytest.fixture(autouse=True)
-def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """On the emulator one blocking per head dimension, so that few kernels are built."""
-    if "cuda" not in request.node.name:
-        with_blocking(monkeypatch, 2)
-    yield
-    forget_plans()
-
-
-def with_blocking(
-    monkeypatch: pytest.MonkeyPatch, consumers: int, heads_per_tile: int = 1, cluster: int = 1
-) -> None:
-    def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
-        del multiprocessors, variant
-        columns = padded_dim(sizes.head_dim)
-        block_n = 128 if columns <= 128 else 80
-        return Blocking(columns, consumers, block_n, heads_per_tile, cluster)
-
-    forget_plans()
-    for module in (plan, varlen_plan):
-        monkeypatch.setattr(module, "choose_blocking", choose)
-
-
-def forget_plans() -> None:
-    plan.plan_for.cache_clear()
-    varlen_plan.varlen_plan_for.cache_clear()
+def one_build() -> Iterator[None]:
+    with few_builds():
+        yield
 
 
 @pytest.fixture
 def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device so small that a CTA works on several tiles."""
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=2))
+    of_sms(monkeypatch, 2)
+
+
+def of_sms(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """An emulated device with so many SMs."""
+    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, sms=count))
 
 
 def normal(*shape: int, dtype: str = "float16", seed: int = 0) -> Array:
@@ -121,13 +122,12 @@ def test_scale(backend: Any) -> None:
     check(backend, q, k, v, scale=0.5)
 
 
-def test_heads_share_tiles(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isinstance(backend, Emulate):
-        with_blocking(monkeypatch, 1, heads_per_tile=4)
+def test_heads_share_tiles(backend: Any) -> None:
     for queries in (1, 13, 70):
         q, k, v = normal(2, queries, 8, 64), *(normal(2, 150, 2, 64, seed=i) for i in (1, 2))
 
-        check(backend, q, k, v, Mask(True))
+        with few_builds(1, heads_per_tile=4):
+            check(backend, q, k, v, Mask(True))
 
 
 def test_without_keys_there_are_zeros(backend: Any) -> None:
@@ -139,7 +139,7 @@ def test_without_keys_there_are_zeros(backend: Any) -> None:
 def test_a_result_of_its_own(backend: Any) -> None:
     q, k, v = (normal(1, 67, 2, 64, seed=i) for i in range(3))
 
-    for _ in range(2):  # the second time by the plan of the first
+    for _ in range(2):  # the second time by the operation of the first
         out = backend.host(ops.attention(*map(backend.array, (q, k, v))))
 
         assert_close(out[0], None, attend(q[0], k[0], v[0], Mask()), v[0])
@@ -175,15 +175,12 @@ def test_heads_outside_of_positions(backend: Any) -> None:
     ("head_dim", "consumers"), [(64, 3), pytest.param(256, 2, marks=pytest.mark.slow)]
 )
 @pytest.mark.usefixtures("two_ctas")
-def test_many_tiles_of_a_cta_under_many_schedules(
-    monkeypatch: pytest.MonkeyPatch, head_dim: int, consumers: int
-) -> None:
+def test_many_tiles_of_a_cta_under_many_schedules(head_dim: int, consumers: int) -> None:
     """Tiles that overlap, and tiles whose output leaves through the queries' memory."""
-    with_blocking(monkeypatch, consumers)
     q, k, v = normal(2, 200, 2, head_dim), *(normal(2, 400, 1, head_dim, seed=i) for i in (1, 2))
 
     for seed in range(4):
-        with scheduled("adversarial", seed=seed, races=True):
+        with few_builds(consumers), scheduled("adversarial", seed=seed, races=True):
             check(Emulate(), q, k, v, Mask(True, (150, None)))
 
 
@@ -199,31 +196,26 @@ def test_many_tiles_of_a_cta_under_many_schedules(
         pytest.param(256, Mask(), marks=pytest.mark.gpu),
     ],
 )
-def test_pairs_share_keys(
-    backend: Any, monkeypatch: pytest.MonkeyPatch, head_dim: int, mask: Mask
-) -> None:
-    """Five tiles of queries: of the last pair, one is behind them. Fewer keys, and more."""
-    with_blocking(monkeypatch, 1, cluster=2)
+def test_pairs_share_keys(backend: Any, head_dim: int, mask: Mask) -> None:
+    """Five tiles of queries: of the last pair, one is after them. Fewer keys, and more."""
     for keys in (130, 400):
         q, k, v = (
             normal(1, rows, heads, head_dim, seed=heads)
             for rows, heads in ((300, 2), (keys, 1), (keys, 1))
         )
 
-        check(backend, q, k, v, mask)
+        with few_builds(1, cluster=2):
+            check(backend, q, k, v, mask)
 
 
 @pytest.mark.usefixtures("two_ctas")
 @pytest.mark.parametrize("mask", [Mask(), Mask(True)], ids=["full", "causal"])
-def test_one_pair_with_many_tiles_under_many_schedules(
-    monkeypatch: pytest.MonkeyPatch, mask: Mask
-) -> None:
+def test_one_pair_with_many_tiles_under_many_schedules(mask: Mask) -> None:
     """Three tiles of each of four heads, two of which share keys."""
-    with_blocking(monkeypatch, 2, cluster=2)
     q, k, v = normal(2, 300, 2, 64), *(normal(2, 400, 1, 64, seed=i) for i in (1, 2))
 
     for seed in range(2):
-        with scheduled("adversarial", seed=seed, races=True):
+        with few_builds(2, cluster=2), scheduled("adversarial", seed=seed, races=True):
             check(Emulate(), q, k, v, mask)
 
 
@@ -266,65 +258,66 @@ def check_sequences(
         assert_close(out[rows], lse[:, rows], expected, v)
 
 
-# Several rounds of tiles, the last of which is cut; tiles of several heads, fewer than CTAs; pairs,
-# the second tile of the last of which has no queries; more CTAs than there are blocks; and rounds
-# that are full, so that nothing is cut.
+# Several waves of tiles, the last of which is stream-K; tiles of several heads, fewer than CTAs;
+# pairs, the second tile of the last of which has no queries; more CTAs than there are blocks; and
+# full waves, so that nothing is split.
 @pytest.mark.parametrize(
-    ("blocking", "multiprocessors", "shape", "mask"),
+    ("config", "sms", "shape", "mask"),
     [
-        (Blocking(64, 2, 128), 5, (2, 300, 700, 2, 1), Mask()),
-        (Blocking(64, 1, 128, heads_per_tile=4), 7, (2, 5, 900, 4, 1), Mask(True)),
-        (Blocking(64, 2, 128, cluster=2), 6, (1, 300, 500, 2, 2), Mask()),
-        (Blocking(64, 1, 128, heads_per_tile=4), 8, (1, 1, 300, 4, 1), Mask()),
-        (Blocking(64, 2, 128), 6, (2, 300, 200, 1, 1), Mask()),
+        (TileConfig(64, 2, 128), 5, (2, 300, 700, 2, 1), Mask()),
+        (TileConfig(64, 1, 128, heads_per_tile=4), 7, (2, 5, 900, 4, 1), Mask(True)),
+        (TileConfig(64, 2, 128, cluster=2), 6, (1, 300, 500, 2, 2), Mask()),
+        (TileConfig(64, 1, 128, heads_per_tile=4), 8, (1, 1, 300, 4, 1), Mask()),
+        (TileConfig(64, 2, 128), 6, (2, 300, 200, 1, 1), Mask()),
     ],
-    ids=["rounds", "heads", "pairs", "one query", "full rounds"],
+    ids=["waves", "heads", "pairs", "one query", "full waves"],
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_keys_are_split(
     backend: Any,
     monkeypatch: pytest.MonkeyPatch,
-    blocking: Blocking,
-    multiprocessors: int,
+    config: TileConfig,
+    sms: int,
     shape: tuple[int, ...],
     mask: Mask,
     seed: int,
 ) -> None:
     batch, queries, keys, heads, kv_heads = shape
-    choice = replace(blocking, splits_keys=True)
-    monkeypatch.setattr(plan, "_choose", lambda *_: choice)
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=multiprocessors))
+    of_sms(monkeypatch, sms)
     q = normal(batch, queries, heads, 64, seed=seed)
     k, v = (normal(batch, keys, kv_heads, 64, seed=seed + other) for other in (1, 2))
 
-    with scheduled("adversarial", seed=seed, races=True):
+    split = replace(config, stream_k=True)
+    with tile_configs(lambda _: split), scheduled("adversarial", seed=seed, races=True):
         check(backend, q, k, v, mask)
 
 
-def test_a_row_has_more_parts_than_a_warp_lanes(
+def test_a_row_has_more_splits_than_a_warp_lanes(
     backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "_least_time", lambda _, __, clusters: (0.0, clusters))
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=70))
-    choice = Blocking(64, 1, 128, heads_per_tile=2, splits_keys=True)
-    monkeypatch.setattr(plan, "_choose", lambda *_: choice)
-    q, k = normal(1, 3, 2, 64), normal(1, 70 * 128 - 5, 1, 64, seed=1)
+    of_sms(monkeypatch, 70)
+    config = TileConfig(64, 1, 32, heads_per_tile=2, stream_k=True)
+    keys = 180 * 32 - 5
+    schedule = stream_k_schedule(Sizes(3, keys, 2, 2, 1, 64), config, 70)
+    assert schedule.splits["splits"].tolist() == [schedule.partials]
+    assert schedule.partials > 32
+    q, k, v = normal(1, 3, 2, 64), *(normal(1, keys, 1, 64, seed=i) for i in (1, 2))
 
-    check(backend, q, k, normal(1, 70 * 128 - 5, 1, 64, seed=2), Mask())
+    with tile_configs(lambda _: config):
+        check(backend, q, k, v, Mask())
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_few_queries_of_many_keys_have_several_ctas(
-    backend: Any, monkeypatch: pytest.MonkeyPatch, causal: bool
-) -> None:
-    cut = watch_pieces(monkeypatch)
-    forget_plans()
-    q, k = normal(1, 3, 4, 64), normal(1, 3000, 2, 64, seed=1)
+def test_few_queries_of_many_keys_have_several_ctas(backend: Any, causal: bool) -> None:
+    q, k, v = normal(1, 3, 4, 64), *(normal(1, 3000, 2, 64, seed=i) for i in (1, 2))
 
-    check(backend, q, k, normal(1, 3000, 2, 64, seed=2), Mask(causal))
+    with noted() as configs:
+        check(backend, q, k, v, Mask(causal))
 
-    (found,) = cut
-    assert found.places >= 4 * len(found.splits)
+    (config,) = configs
+    assert config.stream_k
+    schedule = stream_k_schedule(Sizes(3, 3000, 4, 2, 1, 64), config, 132)
+    assert schedule.partials >= 4 * len(schedule.splits)
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -332,29 +325,31 @@ def test_random_packed_sequences(backend: Any, number: int) -> None:
     check_packed(backend, random_attention.draw(number, small=True))
 
 
-@pytest.mark.parametrize("number", range(6))
-@pytest.mark.parametrize("parts", [2, 5])
-def test_keys_of_random_packed_sequences_are_split(
-    backend: Any, monkeypatch: pytest.MonkeyPatch, number: int, parts: int
-) -> None:
-    monkeypatch.setattr(varlen_plan, "parts_of_packed", lambda *_: parts)
-    forget_plans()
+def in_splits(count: int, consumers: int = 2) -> Callable[[TileConfig], TileConfig]:
+    """One tile config per head dimension, with the keys of packed tiles split."""
 
-    with scheduled("adversarial", seed=number, races=True):
+    def choose(config: TileConfig) -> TileConfig:
+        block_n = 128 if config.head_dim <= 128 else 80
+        return TileConfig(config.head_dim, consumers, block_n, kv_splits=count)
+
+    return choose
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("count", [2, 5])
+def test_keys_of_random_packed_sequences_are_split(backend: Any, number: int, count: int) -> None:
+    with tile_configs(in_splits(count)), scheduled("adversarial", seed=number, races=True):
         check_packed(backend, random_attention.draw(number, small=True))
 
 
-def test_few_packed_queries_of_many_keys_have_several_ctas(
-    backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = watch_parts(monkeypatch)
-    forget_plans()
+def test_few_packed_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
     problem = random_attention.draw(0, small=True)
 
-    check_packed(backend, replace(problem, queries=(1, 3), keys=(4000, 1100), mask=Mask(True)))
+    with noted() as configs:
+        check_packed(backend, replace(problem, queries=(1, 3), keys=(4000, 1100), mask=Mask(True)))
 
-    assert found
-    assert min(found) >= 4
+    assert configs
+    assert min(config.kv_splits for config in configs) >= 4
 
 
 @pytest.mark.usefixtures("two_ctas")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -10,39 +11,39 @@ import numpy as np
 import pytest
 from parity.attention_oracle import Array, Mask, assert_close, attend, dtype_of
 from parity.backends import Emulate
-from parity.split_keys import watch_pieces
+from parity.test_attention import of_sms
+from parity.tile_configs import noted
 
-from tmaasync import emulate, ops
+from tmaasync import ops
 from tmaasync.emulate import scheduled
-from tmaasync.ops.attention import plan
-from tmaasync.ops.attention.kernel import Blocking, Sizes, Variant, padded_dim, shapes
+from tmaasync.ops._flash.config import Sizes, TileConfig, Variant
+from tmaasync.ops._flash.cost_model import TileShape, tile_shapes
+from tmaasync.ops._flash.split_kv import stream_k_schedule
+from tmaasync.ops._operation import tile_configs
 
 FLOAT8 = "float8_e4m3fn"
 
 
 @pytest.fixture(autouse=True)
-def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """On the emulator one blocking per head dimension, so that few kernels are built."""
-    if "cuda" not in request.node.name:
-        with_blocking(monkeypatch)
-    yield
-    plan.plan_for.cache_clear()
+def one_build() -> Iterator[None]:
+    with few_builds():
+        yield
 
 
-def with_blocking(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int] | None = None, cluster: int = 1
-) -> None:
-    """The shape of long sequences, or this one: consumers, and keys of a block."""
+def few_builds(shape: TileShape | None = None, cluster: int = 1) -> AbstractContextManager[None]:
+    """One tile config per head dimension: of the shape for long sequences, or this one."""
 
-    def choose(sizes: Sizes, multiprocessors: int, variant: Variant) -> Blocking:
-        del multiprocessors
-        rates = shapes(sizes.head_dim, variant, element_bytes=1)
-        columns = padded_dim(sizes.head_dim, element_bytes=1)
-        chosen = shape or max(rates, key=rates.__getitem__)
-        return Blocking(columns, *chosen, cluster=cluster, element_bytes=1)
+    def choose(config: TileConfig) -> TileConfig:
+        throughput = tile_shapes(config.head_dim, Variant(), element_bytes=1)
+        chosen = shape or max(throughput, key=throughput.__getitem__)
+        return TileConfig(
+            *(config.head_dim, *chosen),
+            cluster=cluster,
+            stream_k=config.stream_k,
+            element_bytes=1,
+        )
 
-    plan.plan_for.cache_clear()
-    monkeypatch.setattr(plan, "choose_blocking", choose)
+    return tile_configs(choose)
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -180,56 +181,52 @@ def test_slices_of_one_array_beside_nans(backend: Any) -> None:
     assert np.isnan(got).all()
 
 
-def test_pairs_share_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_blocking(monkeypatch, (1, 128), cluster=2)
+def test_pairs_share_keys(backend: Any) -> None:
     for head_dim in (64, 128, 256):
         arrays = drawn((1, 300, 2, head_dim), *[(1, 400, 1, head_dim)] * 2)
         for mask in (Mask(), Mask(True)):
-            check(backend, arrays, mask)
+            with few_builds((1, 128), cluster=2):
+                check(backend, arrays, mask)
 
 
-def test_blocks_of_192_keys(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_blocking(monkeypatch, (2, 192))
-
-    check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
+def test_blocks_of_192_keys(backend: Any) -> None:
+    with few_builds((2, 192)):
+        check(backend, drawn((1, 200, 1, 128), (1, 500, 1, 128), (1, 500, 1, 128)))
 
 
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_keys_are_split(backend: Any, monkeypatch: pytest.MonkeyPatch, cluster: int) -> None:
     heads = 1 if cluster == 2 else 4
-    blocking = Blocking(64, 1, 128, heads, cluster, splits_keys=True, element_bytes=1)
-    monkeypatch.setattr(plan, "_choose", lambda *_: blocking)
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=6))
+    config = TileConfig(64, 1, 128, heads, cluster, stream_k=True, element_bytes=1)
+    of_sms(monkeypatch, 6)
     rng = np.random.default_rng(0)
     scales = tuple(rng.uniform(0.5, 2, (1, 3)).astype(np.float32) for _ in range(3))
     arrays = drawn((1, 5, 3 * heads, 64), (1, 900, 3, 64), (1, 900, 3, 64))
 
-    check(backend, arrays, scales=scales)
+    with tile_configs(lambda _: config):
+        check(backend, arrays, scales=scales)
 
 
-def test_few_queries_of_many_keys_have_several_ctas(
-    backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut = watch_pieces(monkeypatch)
+def test_few_queries_of_many_keys_have_several_ctas(backend: Any) -> None:
+    with noted() as configs:
+        check(backend, drawn((1, 8, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
 
-    check(backend, drawn((1, 8, 16, 64), (1, 3000, 2, 64), (1, 3000, 2, 64)), Mask(True))
-
-    (found,) = cut
-    assert found.places >= 4 * len(found.splits)
+    (config,) = configs
+    assert config.stream_k
+    schedule = stream_k_schedule(Sizes(8, 3000, 16, 8, 1, 64, element_bytes=1), config, 132)
+    assert schedule.partials >= 4 * len(schedule.splits)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
-def test_nothing_of_long_sums_is_lost(
-    backend: Any, monkeypatch: pytest.MonkeyPatch, head_dim: int
-) -> None:
-    monkeypatch.setattr(plan, "splits_keys", lambda *_: False)
+def test_nothing_of_long_sums_is_lost(backend: Any, head_dim: int) -> None:
     keys = 3000 if isinstance(backend, Emulate) else 16384
     q = np.zeros((1, 5, 1, head_dim), dtype_of(FLOAT8))  # weights are equal
     k, v = normal(1, keys, 1, head_dim), abs(normal(1, keys, 1, head_dim, seed=1))
     given = [backend.array(array.view(np.uint8)) for array in (q, k, v)]
     out = backend.array(np.full(q.shape, np.nan, np.float16))
 
-    ops.attention(*given, dtype=FLOAT8, out=out)
+    with tile_configs(lambda config: replace(config, stream_k=False)):
+        ops.attention(*given, dtype=FLOAT8, out=out)
 
     mean = v.astype(np.float64).mean(1, keepdims=True)
     np.testing.assert_allclose(backend.host(out), np.broadcast_to(mean, q.shape), rtol=2e-3)
@@ -239,7 +236,7 @@ def test_nothing_of_long_sums_is_lost(
 def test_many_tiles_of_a_cta_under_many_schedules(
     monkeypatch: pytest.MonkeyPatch, mask: Mask
 ) -> None:
-    monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, multiprocessors=2))
+    of_sms(monkeypatch, 2)
     arrays = drawn((2, 200, 2, 64), (2, 400, 1, 64), (2, 400, 1, 64))
     for seed in range(3):
         with scheduled("adversarial", seed=seed, races=True):
@@ -253,7 +250,7 @@ def test_a_result_of_its_own(backend: Any) -> None:
     one_q, one_k, one_v = (array[0].astype(np.float64) for array in (q, k, v))
     expected = attend(one_q, one_k, one_v, Mask())
 
-    for _ in range(3):  # the second time by the plan of the first, the third by its launch
+    for _ in range(3):  # the second time by the operation of the first, the third by its launch
         out = ops.attention(*given, dtype=FLOAT8, scales=(2.0, scale, None))
 
         got = backend.host(out)

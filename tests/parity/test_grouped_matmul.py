@@ -1,4 +1,4 @@
-"""Products of groups of rows: exact, and nothing beside the groups is touched, on either back end.
+"""Grouped matmul: exact, and nothing beside the groups is touched, on either back end.
 
 Values are small integers, whose sums are exact in fp32 in any order.
 """
@@ -13,8 +13,8 @@ import pytest
 from parity.backends import Emulate
 
 from tmaasync import EmulatedFault, _arrays, ops
-from tmaasync.ops import grouped
-from tmaasync.ops._blocking import Blocking
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import grouped_kernel, grouped_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -47,36 +47,36 @@ def stacked(backend: Any, b: Array, layout: str) -> Any:
 
 
 def run_with(
-    backend: Any, a: Array, b: Array, ends: list[int], blocking: Blocking, layout: str, grid: int
+    backend: Any, a: Array, b: Array, ends: list[int], config: TileConfig, layout: str, grid: int
 ) -> Array:
-    """The kernel with a blocking and a grid of our choice."""
+    """Run the kernel in a tile config and a grid of our choice."""
     transposed = layout == "t"
     stack = stacked(backend, b, layout)
     rows, c = backend.array(a), backend.array(poisoned(len(a), b.shape[2]))
     matrices = _arrays.view(stack.swapaxes(1, 2) if transposed else stack)
     views = (_arrays.view(rows), matrices, _arrays.view(c))
-    tiles = grouped.grouped_tiles(*views, blocking, transposed)
-    kernel = grouped.grouped_kernel(*(tile.cuda_type for tile in tiles), transposed, blocking)
-    operands = tiles[1::-1] if blocking.by_columns else tiles[:2]
+    tiles = grouped_tiles(*views, config, transposed)
+    kernel = grouped_kernel([tile.cuda_type for tile in tiles], transposed, config)
+    operands = tiles[1::-1] if config.m_major else tiles[:2]
     arguments = (backend.array(np.array(ends, np.int32)), len(b), len(a), b.shape[2], a.shape[1])
-    cluster = blocking.cluster if blocking.cluster > 1 else None
-    kernel(grid, blocking.threads, (*operands, tiles.out, *arguments), cluster=cluster)
+    cluster = config.cluster if config.cluster > 1 else None
+    kernel(grid, config.threads, (*operands, tiles.out, *arguments), cluster=cluster)
     return np.asarray(backend.host(c))
 
 
-# Every blocking and layout is a build of seconds on the emulator.
+# Every tile config and layout is a build of seconds on the emulator.
 @pytest.mark.parametrize(
-    ("blocking", "layout"),
+    ("config", "layout"),
     [
-        (Blocking(2, 128, 2, group_m=2), "n"),
-        (Blocking(1, 64, 2), "t"),
-        (Blocking(2, 64, rows=128, ping_pong=True), "t"),
-        (Blocking(2, 64, by_columns=True), "t"),
-        (Blocking(1, 16, by_columns=True), "t"),
+        (TileConfig(2, 128, 2, group_m=2), "n"),
+        (TileConfig(1, 64, 2), "t"),
+        (TileConfig(2, 64, rows=128, ping_pong=True), "t"),
+        (TileConfig(2, 64, m_major=True), "t"),
+        (TileConfig(1, 16, m_major=True), "t"),
     ],
     ids=str,
 )
-def test_groups_of_all_kinds(backend: Any, blocking: Blocking, layout: str) -> None:
+def test_groups_of_all_kinds(backend: Any, config: TileConfig, layout: str) -> None:
     """Empty ones at either end and between, one row, whole tiles, ends inside of tiles.
 
     With clusters: an odd number of rows of tiles, and of tiles in a row.
@@ -86,7 +86,7 @@ def test_groups_of_all_kinds(backend: Any, blocking: Blocking, layout: str) -> N
     a, b = integers(ends[-1] + 40, 136, seed=1), integers(len(sizes), 136, 168, seed=2)
     a[ends[-1] :] = np.nan
 
-    c = run_with(backend, a, b, ends, blocking, layout, grid=2 * blocking.cluster)
+    c = run_with(backend, a, b, ends, config, layout, grid=2 * config.cluster)
 
     assert same(c, wanted(a, b, ends, poisoned(len(a), 168)))
 
@@ -171,9 +171,10 @@ def test_random_groups(backend: Any, number: int) -> None:
 
 
 def test_a_debug_build_names_the_offset_that_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a tile config that no other test has: it is compiled while the variable is set."""
     a, b = integers(20, 64, seed=11), integers(3, 64, 64, seed=12)
     monkeypatch.setenv("TMAASYNC_DEBUG", "1")
-    monkeypatch.setattr(grouped, "grouped_kernel", grouped.grouped_kernel.__wrapped__)
+    config = TileConfig(1, 16, group_m=3, m_major=True)
 
     with pytest.raises(EmulatedFault, match=r"offsets\[group\] is 4; it must be at least 9"):
-        run_with(Emulate(), a, b, [9, 4, 20], Blocking(1, 16, by_columns=True), "t", grid=1)
+        run_with(Emulate(), a, b, [9, 4, 20], config, "t", grid=1)

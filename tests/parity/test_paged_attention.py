@@ -1,4 +1,4 @@
-"""ops.varlen_attention with keys and values in pages against float64, on either back end."""
+"""ops.varlen_attention with a paged KV cache against float64, on either back end."""
 
 from __future__ import annotations
 
@@ -12,23 +12,18 @@ from parity.attention_oracle import Array, assert_close, attend
 from parity.backends import Emulate
 from parity.paged_keys import KINDS, PagedKeys, draw_paged, in_pages
 from parity.random_attention import Problem
-from parity.test_attention import forget_plans, poisoned, with_blocking
+from parity.test_attention import few_builds, in_splits, poisoned
 
 from tmaasync import ArgumentError, ops
 from tmaasync.emulate import scheduled
-from tmaasync.ops.attention import varlen_plan
+from tmaasync.ops._operation import tile_configs
 
 
 @pytest.fixture(autouse=True)
-def few_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """On the emulator one blocking, and every launch with the search for races."""
-    if "cuda" in request.node.name:
+def one_build() -> Iterator[None]:
+    """One tile config; on the emulator, every launch with the search for races."""
+    with few_builds(1), scheduled("adversarial", races=True):
         yield
-    else:
-        with_blocking(monkeypatch, 1)
-        with scheduled("adversarial", races=True):
-            yield
-    forget_plans()
 
 
 def sums_of(problem: Problem) -> tuple[Array, Array]:
@@ -70,14 +65,11 @@ def test_random_pages(backend: Any, size: int, number: int) -> None:
 
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("size", [16, 64])
-def test_keys_in_random_pages_are_split(
-    backend: Any, monkeypatch: pytest.MonkeyPatch, size: int, number: int
-) -> None:
-    monkeypatch.setattr(varlen_plan, "parts_of_packed", lambda *_: 3)
-    forget_plans()
+def test_keys_in_random_pages_are_split(backend: Any, size: int, number: int) -> None:
     problem = draw_paged(number, size, small=True)
 
-    check_pages(backend, problem, in_pages(problem, size))
+    with tile_configs(in_splits(3, consumers=1)):
+        check_pages(backend, problem, in_pages(problem, size))
 
 
 PLAIN = replace(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from chip_notes import Chip
 from parity.backends import Emulate
-from parity.test_products import multiply, small_integers
+from parity.test_matmul import multiply, small_integers
 
 from tmaasync import emulate, ops, trace
-from tmaasync.ops import gemm
+from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.trace import NOBODY, NOTHING, EventKind, Trace, find_rings
 
 STEP_NS = 1000
@@ -21,7 +21,7 @@ CLUSTER, CONSUMERS = 2, 1
 
 def product() -> None:
     a, b = small_integers(256, 320, 1), small_integers(320, 256, 2)
-    multiply(Emulate(), a, b, gemm.Blocking(CONSUMERS, 128, CLUSTER), "nn")
+    multiply(Emulate(), a, b, TileConfig(CONSUMERS, 128, CLUSTER), "nn")
 
 
 def copy() -> None:

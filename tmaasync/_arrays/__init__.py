@@ -1,4 +1,4 @@
-"""Where any array lies: address, shape, strides, element type and device, whatever its library.
+"""Arrays of any library: address, shape, strides, element type and device.
 
 Nothing here imports an array library other than NumPy. Whose array it is shows in the name of its
 type, so that asking costs about a microsecond and `import tmaasync` drags nothing in.

@@ -1,4 +1,4 @@
-"""What a launch asks of its arrays: writable, on one device, and still where they were."""
+"""Checks of a launch's arrays: writable, on one device, and still at their address."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def require_writable(view: ArrayView, argument: str) -> None:
         if view.framework == "jax"
         else "Pass a writable array, such as a copy"
     )
-    raise ArgumentError(
-        str(Violation(argument, "read only", "the kernel would write into it", remedy))
+    raise ArgumentError.of(
+        [Violation(argument, "read only", "the kernel would write into it", remedy)]
     )
 
 
@@ -58,15 +58,15 @@ def common_device(views: Mapping[str, ArrayView]) -> int | None:
         f"{name} on {'the host' if device is None else f'cuda:{device}'}"
         for name, device in devices.items()
     )
-    raise ArgumentError(
-        str(
+    raise ArgumentError.of(
+        [
             Violation(
                 "the arrays' placement",
                 places or "unknown, as there are no arrays",
                 "one launch works on one device",
                 "Move them all to one device",
             )
-        )
+        ]
     )
 
 
@@ -80,7 +80,6 @@ class _Strided(Protocol):
 
 
 def is_contiguous(layout: _Strided) -> bool:
-    """Whether the elements lie one after the other, the innermost dimension fastest."""
     if 0 in layout.shape:
         return True
     expected = layout.element.itemsize
@@ -93,7 +92,7 @@ def is_contiguous(layout: _Strided) -> bool:
 
 
 def may_overlap(first: ArrayView, second: ArrayView) -> bool:
-    """Whether the arrays' address ranges meet; interleaved arrays meet without sharing a byte."""
+    """Compare the arrays' address ranges; interleaved arrays meet without sharing a byte."""
     if first.device != second.device or first.is_empty or second.is_empty:
         return False
     (low, high), (other_low, other_high) = first.byte_bounds, second.byte_bounds
@@ -110,15 +109,15 @@ def require_current(view: ArrayView, argument: str) -> None:
     if address == view.address:
         return
     now = "that memory is gone" if address is None else f"it now lies at {address:#x}"
-    raise StaleTileError(
-        str(
+    raise StaleTileError.of(
+        [
             Violation(
                 argument,
                 f"made for an array of shape {view.shape} at {view.address:#x}",
                 f"the array was freed, resized or moved since: {now}",
                 "Call rebind with the array as it is, or make the tile anew",
             )
-        )
+        ]
     )
 
 

@@ -1,4 +1,4 @@
-"""Which reader an object's type gets."""
+"""Views and fingerprints of arrays, by the reader for their type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from tmaasync._arrays.frameworks import (
     refuse_tracer,
-    torch_guard,
     view_cupy,
     view_jax,
     view_numpy,
@@ -17,6 +16,7 @@ from tmaasync._arrays.frameworks import (
 )
 from tmaasync._arrays.protocols import view_cuda_array_interface, view_dlpack
 from tmaasync._arrays.value import ArrayView, choose_element, not_an_array
+from tmaasync._torch_internals import tensor_guard
 
 __all__ = ["Guard", "fingerprint", "guard", "view"]
 
@@ -71,7 +71,7 @@ Fingerprint = tuple[int, tuple[object, ...]]
 
 
 def fingerprint(array: object) -> Fingerprint | None:
-    """Return an array's address, and a hashable value that decides all else that `view` tells.
+    """Return an array's address, and a hashable value that decides everything else of its `view`.
 
     Several times cheaper than a view: the key of a cached tile or plan. For CuPy and torch arrays;
     None for all others.
@@ -100,24 +100,24 @@ class Guard(NamedTuple):
     """A quick test of arrays against the layouts of earlier ones; it holds none of them."""
 
     check: Callable[..., bool]
-    """Of as many arrays: whether all that `fingerprint` tells but the address is the same."""
+    """Compare arrays with the earlier ones in all that `fingerprint` has but the address."""
     address_of: Callable[[Any], int]
-    """Of an array that passed."""
+    """Return the address of an array that passed."""
 
 
 def guard(arrays: Sequence[object]) -> Guard | None:
-    """The test for arrays like these, several times cheaper than their fingerprints.
+    """Return a test for arrays like these, several times cheaper than their fingerprints.
 
     For torch tensors only; None for all others, and where an array appears twice.
     """
     if any(_FINGERPRINTS[type(array)] is not _torch_fingerprint for array in arrays):
         return None
-    check = torch_guard(arrays)
+    check = tensor_guard(arrays)
     return None if check is None else Guard(check, sys.modules["torch"].Tensor.data_ptr)
 
 
 class _ByType(dict[type, Callable[[Any], Fingerprint | None] | None]):
-    """How to read the fingerprint of each type seen so far; a look-up is one C call."""
+    """Fingerprint readers by type, filled as types are seen; a look-up is one C call."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Fingerprint | None] | None:
         reader = _reader_for(kind)
@@ -139,7 +139,7 @@ def _reader_for(kind: type) -> _Reader:
         reader = _BY_TYPE_NAME.get((library, base.__name__))
         if reader is not None:
             return reader
-    # DLPack first: it tells the device and knows bfloat16 and float8.
+    # DLPack first: it names the device and knows bfloat16 and float8.
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return view_dlpack
     return _view_by_attribute

@@ -74,7 +74,7 @@ _pointer.argtypes, _pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctype
 
 
 class ExportedTensor(NamedTuple):
-    """What a capsule says.
+    """The contents of a capsule.
 
     The capsule is left unconsumed: it frees the exported tensor itself when it is collected, so
     keeping the capsule keeps the memory.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -16,7 +14,6 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "refuse_tracer",
-    "torch_guard",
     "view_cupy",
     "view_jax",
     "view_numpy",
@@ -25,7 +22,6 @@ __all__ = [
 
 
 def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> ArrayView:
-    """View a NumPy array."""
     if isinstance(array, np.ma.MaskedArray):
         raise not_an_array(
             array,
@@ -46,7 +42,6 @@ def view_numpy(array: np.ndarray[Any, Any], dtype: object, argument: str) -> Arr
 
 
 def view_cupy(array: Any, dtype: object, argument: str) -> ArrayView:
-    """View a CuPy array."""
     memory = array.data
     own = array.dtype
     # The look-up alone is the hot path of every cached tile.
@@ -118,24 +113,6 @@ def _require_plain_torch(tensor: Any, argument: str) -> None:
         )
 
 
-def torch_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """A test whether other tensors look like these, types to strides; None if torch has none.
-
-    It is what torch.compile's own code asks before it runs: one call for all tensors, at a quarter
-    of the cost of reading shape, strides and type of each. It keeps no tensor, and is stricter than
-    it needs to be: gradients, inference mode and autocast have to be as they were.
-    """
-    torch = sys.modules["torch"]
-    try:
-        guards = torch._C._dynamo.guards.TensorGuards
-        check: Callable[..., bool] = guards(
-            *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
-        ).check
-        return check if check(*tensors) is True else None
-    except (AttributeError, TypeError, RuntimeError):  # not public: another release may differ
-        return None
-
-
 def _torch_device(tensor: Any, argument: str) -> int | None:
     kind = tensor.device.type
     if kind == "cuda":
@@ -172,27 +149,27 @@ def view_jax(array: Any, dtype: object, argument: str) -> ArrayView:
 
 def _require_one_jax_buffer(array: Any, argument: str) -> None:
     if array.is_deleted():
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"a JAX array of shape {array.shape}",
                     "it was deleted or donated to a jitted function",
                     "Pass the array that function returned",
                 )
-            )
+            ]
         )
     devices = len(array.devices())
     if devices > 1:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"a JAX array of shape {array.shape} over {devices} devices",
                     "a tensor map describes memory of one device",
                     "Pass one of its parts: array.addressable_shards[i].data",
                 )
-            )
+            ]
         )
 
 

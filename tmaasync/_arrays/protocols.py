@@ -81,7 +81,7 @@ _CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
 
 
 def _ordinal_of(address: int, argument: str) -> int:
-    """Ask the driver whose memory this is, as the interface does not say."""
+    """Ask the driver for the memory's device, which the interface lacks."""
     driver = _driver()
     # Without a driver nothing will run on the array, and the first device stands in for its own.
     if driver is None or address == 0:
@@ -91,15 +91,15 @@ def _ordinal_of(address: int, argument: str) -> int:
         ctypes.byref(ordinal), _CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ctypes.c_uint64(address)
     )
     if status != 0:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     f"{argument}.__cuda_array_interface__",
                     f"at {address:#x}",
                     f"the driver knows no CUDA memory there (CUresult {status})",
                     "Pass an array that is still alive and lies in CUDA memory",
                 )
-            )
+            ]
         )
     return ordinal.value
 

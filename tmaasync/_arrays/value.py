@@ -15,7 +15,7 @@ Framework = Literal["numpy", "cupy", "torch", "jax", "other"]
 # A NamedTuple, because a frozen dataclass of nine fields takes four times as long to make, and a
 # launch makes one for every array it is given.
 class ArrayView(NamedTuple):
-    """Where an array lies and how it is laid out, as it was when it was looked at.
+    """The address and layout of an array at the time of the look.
 
     Shape and strides run outermost dimension first, one stride per dimension, in bytes; strides may
     be zero or negative. Equality compares everything but the owner, and the owner by identity.
@@ -43,12 +43,10 @@ class ArrayView(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """How many dimensions the array has."""
         return len(self.shape)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the array has no elements."""
         return 0 in self.shape
 
     @property
@@ -98,8 +96,8 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
     wanted = element(dtype)
     if wanted.itemsize == itemsize:
         return wanted
-    raise ArgumentError(
-        str(
+    raise ArgumentError.of(
+        [
             Violation(
                 "dtype",
                 wanted,
@@ -107,22 +105,22 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
                 f"{itemsize} of {argument}.dtype, {own}",
                 f"Pass a type of {itemsize} bytes, or convert the array first",
             )
-        )
+        ]
     )
 
 
 def require_memory(address: int, shape: tuple[int, ...], argument: str) -> None:
     """Refuse an array that has elements but no memory for them."""
     if address == 0 and 0 not in shape:
-        raise ArgumentError(
-            str(
+        raise ArgumentError.of(
+            [
                 Violation(
                     argument,
                     f"an array of shape {tuple(shape)} at address 0",
                     "its memory was freed, or it never had any",
                     "Pass an array that holds data",
                 )
-            )
+            ]
         )
 
 

@@ -17,6 +17,7 @@ from tmaasync._driver.launches import (
     allow_large_clusters,
     allow_shared_bytes,
     function_handle,
+    max_active_clusters,
     parameter_sizes,
 )
 from tmaasync._driver.memory import (
@@ -60,6 +61,7 @@ __all__ = [
     "function_handle",
     "is_busy",
     "is_capturing",
+    "max_active_clusters",
     "on_device",
     "parameter_sizes",
     "require_device",

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from tmaasync.errors import BackendError, DriverError
 
-__all__ = ["call", "device_count", "driver", "driver_version", "fatal", "results", "said"]
+__all__ = [
+    "call",
+    "device_count",
+    "driver",
+    "driver_version",
+    "error_text",
+    "fatal",
+    "results",
+    "start",
+]
 
 
 @functools.cache
 def driver() -> Any:
-    """The driver bindings, initialised.
+    """Return the driver bindings, initialised.
+
+    Raises:
+        BackendError: There is no driver, or it has no device.
+    """
+    return start(_bindings)
+
+
+def _bindings() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def start(load: Callable[[], Any]) -> Any:
+    """Load the driver bindings, and initialise them.
 
     Raises:
         BackendError: There is no driver, or it has no device.
     """
     try:
-        from cuda.bindings import driver as found
-
+        found = load()
         (result,) = found.cuInit(0)
     except Exception as error:  # the loader raises RuntimeError, ImportError or its own kind
         raise BackendError(
@@ -48,17 +72,21 @@ def results(name: str, *arguments: Any) -> list[Any]:
     """
     values: list[Any]
     result, *values = getattr(driver(), name)(*arguments)
-    if int(result) != 0:
-        raise fatal(result) or DriverError(f"{name} failed: {said(result)}")
+    _require_success(name, result)
     return values
 
 
-def said(result: Any) -> str:
+def _require_success(name: str, result: Any) -> None:
+    if int(result) != 0:
+        raise fatal(result) or DriverError(f"{name} failed: {error_text(result)}")
+
+
+def error_text(result: Any) -> str:
     _, text = driver().cuGetErrorString(result)
     return f"{result.name}. {text.decode() if text else ''}"
 
 
-# What is left of a context whose kernel trapped, or reached for an address that is not there.
+# Errors of a context whose kernel trapped, or accessed an invalid address.
 _FATAL = {
     "CUDA_ERROR_ILLEGAL_ADDRESS",
     "CUDA_ERROR_LAUNCH_TIMEOUT",
@@ -73,28 +101,34 @@ _FATAL = {
 
 
 def fatal(result: Any) -> DriverError | None:
-    """The error of every call after a kernel died; None for others."""
+    """Return the error of every call after a kernel died; None for others."""
     if result.name not in _FATAL:
         return None
     return DriverError(
-        f"an earlier kernel died, and the CUDA context with it: {said(result)}. Start a new "
+        f"an earlier kernel died, and the CUDA context with it: {error_text(result)}. Start a new "
         "process with TMAASYNC_DEBUG=1 in its environment, where kernels say what they were given "
         "wrong, or run the kernel on NumPy arrays."
     )
 
 
-@functools.cache
 def device_count() -> int:
-    """How many devices this process can see.
+    """Return the number of devices that this process sees.
 
     Raises:
         BackendError: There is no driver, or it has no device.
     """
-    return int(call("cuDeviceGetCount"))
+    return _device_count(driver())
+
+
+@functools.cache
+def _device_count(bindings: Any) -> int:
+    result, count = bindings.cuDeviceGetCount()
+    _require_success("cuDeviceGetCount", result)
+    return int(count)
 
 
 def driver_version() -> tuple[int, int]:
-    """The newest CUDA that the driver runs.
+    """Return the newest CUDA that the driver runs.
 
     Raises:
         BackendError: There is no driver, or it has no device.

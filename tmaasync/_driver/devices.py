@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tmaasync._driver import bindings
 from tmaasync.errors import BackendError
@@ -22,47 +23,47 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """What a device allows a launch."""
+    """Limits of a device on its launches."""
 
     name: str
     compute_capability: tuple[int, int]
-    multiprocessors: int
+    sms: int
     shared_bytes: int
     threads_per_block: int
 
 
-@functools.cache
 def cycle_ns(device: int) -> float:
-    """A cycle of the device's multiprocessors in nanoseconds, at its highest usual clock."""
-    which = bindings.driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
-    kilohertz = int(
-        bindings.call("cuDeviceGetAttribute", which, bindings.call("cuDeviceGet", device))
-    )
-    return 1e6 / kilohertz
+    """Return a cycle of the device's SMs in nanoseconds, at its highest usual clock."""
+    handle = bindings.call("cuDeviceGet", device)
+    return 1e6 / _attribute(bindings.driver(), handle, "CLOCK_RATE")
+
+
+def device_limits(device: int) -> DeviceLimits:
+    """Return the limits of the device of this ordinal; each driver is asked for them once."""
+    return _limits(bindings.driver(), device)
 
 
 @functools.cache
-def device_limits(device: int) -> DeviceLimits:
-    """The limits of the device of this ordinal."""
+def _limits(driver: Any, device: int) -> DeviceLimits:
     handle = bindings.call("cuDeviceGet", device)
-    attribute = bindings.driver().CUdevice_attribute
-
-    def read(name: str) -> int:
-        which = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(bindings.call("cuDeviceGetAttribute", which, handle))
-
+    read = functools.partial(_attribute, driver, handle)
     name = bindings.call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode()
     return DeviceLimits(
         name=name,
         compute_capability=(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")),
-        multiprocessors=read("MULTIPROCESSOR_COUNT"),
+        sms=read("MULTIPROCESSOR_COUNT"),
         shared_bytes=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         threads_per_block=read("MAX_THREADS_PER_BLOCK"),
     )
 
 
+def _attribute(driver: Any, handle: Any, name: str) -> int:
+    which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(bindings.call("cuDeviceGetAttribute", which, handle))
+
+
 def require_device(device: int) -> DeviceLimits:
-    """The limits of a device that has TMA.
+    """Return the limits of a device that has TMA.
 
     Raises:
         BackendError: The device is older than sm_90.
@@ -78,7 +79,7 @@ def require_device(device: int) -> DeviceLimits:
 
 
 def current_device() -> int | None:
-    """The ordinal of the current context's device; None where no context is current."""
+    """Return the ordinal of the current context's device; None without a current context."""
     result, device = bindings.driver().cuCtxGetDevice()
     return int(device) if int(result) == 0 else None
 

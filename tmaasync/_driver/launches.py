@@ -19,12 +19,13 @@ __all__ = [
     "allow_large_clusters",
     "allow_shared_bytes",
     "function_handle",
+    "max_active_clusters",
     "parameter_sizes",
 ]
 
 
 class LaunchConfig(NamedTuple):
-    """Where and how large: blocks, threads, cluster (in blocks), dynamic shared memory, stream."""
+    """Grid, block, cluster (in blocks), dynamic shared memory and stream of a launch."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -35,11 +36,11 @@ class LaunchConfig(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Who launches another build of a kernel in its place, while somebody wants traces."""
+    """The launcher of a kernel's traced build, for launches that a collector wants."""
 
     @property
     def collector_of(self) -> Callable[[], object]:
-        """What says who wants them, here and now; None for nobody."""
+        """Return the collector of traces here and now; None without one."""
 
     def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
         """Launch a function of the same parameters, in a configuration much like this one."""
@@ -49,18 +50,16 @@ class _Untraced:
     """Stands in where a launch has no traced build."""
 
     @staticmethod
-    def collector_of() -> None:
-        """Nobody."""
+    def collector_of() -> None: ...
 
-    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None:
-        """Nobody asks for it."""
+    def run(self, launch: Callable[[Any, LaunchConfig], None], config: LaunchConfig) -> None: ...
 
 
 UNTRACED: Tracer = _Untraced()
 
 
 def _on_its_device(device: int, call: Callable[[], None]) -> Callable[[], None]:
-    """What makes a device's context current for a call, unless it is."""
+    """Make a device's context current for a call, unless it is."""
 
     def there() -> None:
         if devices.current_device() == device:
@@ -132,17 +131,17 @@ class PreparedLaunch:
         if result:
             self._launch_on_device(result, self._native, self._pointers)
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """What does as `at` with these arguments, again and again, at a fraction of its cost.
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what launches with these arguments again and again, cheaper than `launch_at`.
 
         It has its own copy of the packed arguments, which never changes: calling it writes nothing
-        and takes no lock. To make it costs about as much as three calls of `at`.
+        and takes no lock. To make it costs about as much as three calls of `launch_at`.
         """
         config = self._config
         if stream != config.stream:
             config = config._replace(stream=stream)
         arguments = self._arguments.copy()
-        arguments.aim(addresses)
+        arguments.write(addresses)
         native, pointers = _native(config), arguments.pointers
         collector_of, launch, function = self._collector_of, self._launch, self._function
 
@@ -156,14 +155,14 @@ class PreparedLaunch:
 
         return call if self._is_only_device else _on_its_device(self._device, call)
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Launch with the first arguments (tiles or pointers) at other addresses, on a stream.
 
         Only their first eight bytes change, which hold the address. Raises what a call does; may be
         used from several threads.
         """
         with self._lock:
-            self._arguments.aim(addresses)
+            self._arguments.write(addresses)
             if stream != self._config.stream:
                 self._config = self._config._replace(stream=stream)
                 self._native = _native(self._config)
@@ -184,7 +183,7 @@ class PreparedLaunch:
                 (refusal,) = self._launch(native, self._function, pointers, 0)
         if refusal:
             raise bindings.fatal(refusal) or LaunchError(
-                f"the driver refused the launch: {bindings.said(refusal)}"
+                f"the driver refused the launch: {bindings.error_text(refusal)}"
             )
 
     def _launch_traced(self, config: LaunchConfig, pointers: int) -> None:
@@ -193,14 +192,14 @@ class PreparedLaunch:
             (result,) = self._launch(_native(traced), function, pointers, 0)
             if result:
                 raise bindings.fatal(result) or LaunchError(
-                    f"the driver refused the launch: {bindings.said(result)}"
+                    f"the driver refused the launch: {bindings.error_text(result)}"
                 )
 
         with devices.on_device(self._device):
             self._tracer.run(launch, config)
 
     def release(self) -> None:
-        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
 
 
@@ -213,7 +212,7 @@ class _Packed:
     __slots__ = ("_stride", "_table", "_words", "pointers")
 
     def __init__(self, words: array[int], stride: int, count: int) -> None:
-        """Of so many arguments, so many words apart."""
+        """Keep ``count`` packed arguments, ``stride`` words apart."""
         start, _ = words.buffer_info()
         step_bytes = max(1, stride) * _WORD_BYTES
         self._words = words
@@ -223,17 +222,16 @@ class _Packed:
 
     @classmethod
     def of(cls, arguments: Sequence[bytes]) -> _Packed:
-        """Pack them."""
         stride = -(-max(map(len, arguments), default=0) // _WORD_BYTES)
         size_bytes = stride * _WORD_BYTES
         words = array("Q", b"".join([data.ljust(size_bytes, b"\0") for data in arguments]))
         return cls(words, stride, len(arguments))
 
     def copy(self) -> _Packed:
-        """The same in memory of its own."""
+        """Return the same arguments in memory of their own."""
         return _Packed(self._words[:], self._stride, len(self._table))
 
-    def aim(self, addresses: Iterable[int]) -> None:
+    def write(self, addresses: Iterable[int]) -> None:
         """Write addresses into the first eight bytes of the first arguments."""
         words, stride, place = self._words, self._stride, 0
         for address in addresses:
@@ -272,7 +270,7 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
 
 
 def function_handle(function: int) -> Any:
-    """The driver's handle of a function at this address."""
+    """Return the driver's handle of a function at this address."""
     return bindings.driver().CUfunction(function)
 
 
@@ -298,12 +296,17 @@ def allow_large_clusters(function: Any) -> None:
     )
 
 
+def max_active_clusters(function: Any, config: LaunchConfig) -> int:
+    """Return the number of clusters of this launch that run at once on the current device."""
+    return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
+
+
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:
-    """The sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
+    """Return the sizes of a function's parameters in bytes, as the driver knows them (CUDA 12.4).
 
     Args:
         function: The address of a ``CUfunction``.
-        is_kernel: Whether it is that of a ``CUkernel``.
+        is_kernel: Whether the handle is a ``CUkernel``.
     """
     driver = bindings.driver()
     kind, info = (
@@ -319,7 +322,7 @@ def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...
             return tuple(sizes)
         if int(result) != 0:
             raise bindings.fatal(result) or DriverError(
-                f"a function is unknown: {bindings.said(result)}"
+                f"a function is unknown: {bindings.error_text(result)}"
             )
         sizes.append(int(size))
 

@@ -37,7 +37,7 @@ def allocate_pinned(device: int, size_bytes: int) -> int:
 
 
 def free_pinned(device: int, address: int) -> None:
-    """Give such memory back."""
+    """Free memory of `allocate_pinned`."""
     with on_device(device):
         bindings.call("cuMemFreeHost", address)
 
@@ -48,7 +48,7 @@ _HOST_BLANK = ctypes.create_string_buffer(2 * BLANK_BYTES)
 
 @functools.cache
 def blank_address(device: int | None) -> int:
-    """Where there are 256 bytes on a device, or in host memory, as long as the process lives."""
+    """Return the address of 256 bytes, on a device or in host memory, that are never freed."""
     if device is not None:
         return allocate(device, BLANK_BYTES)
     start = ctypes.addressof(_HOST_BLANK)
@@ -77,7 +77,7 @@ def upload(device: int, address: int, data: bytes) -> None:
 
 
 def download(device: int, address: int, size_bytes: int) -> bytes:
-    """Read bytes of a device, behind the work of its default stream."""
+    """Read bytes of a device, after the work of its default stream."""
     data = ctypes.create_string_buffer(size_bytes)
     with on_device(device):
         bindings.call("cuMemcpyDtoH", ctypes.addressof(data), address, size_bytes)
@@ -85,7 +85,7 @@ def download(device: int, address: int, size_bytes: int) -> bytes:
 
 
 def copy_bytes(target: int, source: int, size_bytes: int, stream: int) -> None:
-    """A device-to-device copy by the driver, in stream order."""
+    """Copy from device to device by the driver, in stream order."""
     bindings.call(
         "cuMemcpyDtoDAsync", target, source, size_bytes, bindings.driver().CUstream(stream)
     )

@@ -20,7 +20,6 @@ def wait_for(stream: int, other: int) -> None:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether launches on this stream are captured into a graph, and so cannot be waited for."""
     driver = bindings.driver()
     result, status = driver.cuStreamIsCapturing(driver.CUstream(stream))
     idle = driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
@@ -28,7 +27,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def is_busy(stream: int) -> bool:
-    """Whether work submitted to a stream is still under way, and no kernel of it has died."""
+    """Query a stream for unfinished work; False too if a kernel of it has died."""
     driver = bindings.driver()
     (result,) = driver.cuStreamQuery(driver.CUstream(stream))
     return bool(result.name == "CUDA_ERROR_NOT_READY")
@@ -44,7 +43,7 @@ def synchronize(stream: int, kernel: str) -> None:
     (result,) = driver.cuStreamSynchronize(driver.CUstream(stream))
     if int(result) != 0:
         raise DriverError(
-            f"{kernel} died, and the CUDA context with it: {bindings.said(result)}. If it broke a "
-            "rule that debug builds know of (TMAASYNC_DEBUG=1), stdout of one has a line that says "
-            "which. Start a new process."
+            f"{kernel} died, and the CUDA context with it: {bindings.error_text(result)}. If it "
+            "broke a rule that debug builds check (TMAASYNC_DEBUG=1), stdout names the rule. "
+            "Start a new process."
         )

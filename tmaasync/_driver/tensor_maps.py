@@ -16,7 +16,7 @@ __all__ = ["encode"]
 
 
 def encode(spec: TensorMapSpec | Im2colSpec) -> bytes:
-    """The 128 bytes of a legal spec, from the driver.
+    """Return the 128 bytes of a legal spec, from the driver.
 
     Raises:
         DriverError: The driver refuses the spec.

@@ -25,7 +25,7 @@ __all__ = ["app", "main"]
 
 
 # An unknown option, a missing argument, a word for a number. Typer hands it on under no name: it is
-# click's, or that of its own copy of click.
+# click's own class, or the class of typer's copy of click.
 _UsageError: Any = typer.BadParameter.__base__
 
 

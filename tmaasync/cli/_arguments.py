@@ -1,4 +1,4 @@
-"""How the commands read addresses, sides and modes from words."""
+"""Parsing of addresses, sides and modes on the command line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Mode = TypeVar("_Mode", bound=IntEnum)
 
 
 def address(argument: str, text: str) -> int:
-    """A place in memory, as in 4096 or 0x1000.
+    """Parse an address, as in 4096 or 0x1000.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: It is not an address.
     """
     try:
         place = int(text, 0)
@@ -32,12 +32,12 @@ def address(argument: str, text: str) -> int:
         place = -1
     if not 0 <= place < 1 << _ADDRESS_BITS:
         rule = f"it must be an integer of 0 or more, below 2**{_ADDRESS_BITS}"
-        raise ArgumentError(str(Violation(argument, text, rule, "Write it as 4096 or 0x1000")))
+        raise ArgumentError.of([Violation(argument, text, rule, "Write it as 4096 or 0x1000")])
     return place
 
 
 def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
-    """Numbers between which there is an x or a comma; ``like`` is an example.
+    """Parse numbers separated by x or commas; ``like`` is an example.
 
     Raises:
         ArgumentError: One of them is no integer.
@@ -46,11 +46,11 @@ def integers(argument: str, text: str, *, like: str) -> tuple[int, ...]:
         return tuple(int(word) for word in re.split("[x,]", text))
     except ValueError:
         rule, remedy = "it must be integers, outermost first", f"Write it as {like}"
-        raise ArgumentError(str(Violation(argument, repr(text), rule, remedy))) from None
+        raise ArgumentError.of([Violation(argument, repr(text), rule, remedy)]) from None
 
 
 def mode(argument: str, text: str, modes: Sequence[_Mode]) -> _Mode:
-    """A member by its name in any case; ``128B`` stands for ``B128``.
+    """Parse the name of a member in any case; ``128B`` stands for ``B128``.
 
     Raises:
         ArgumentError: There is no such member among the modes.
@@ -60,5 +60,5 @@ def mode(argument: str, text: str, modes: Sequence[_Mode]) -> _Mode:
     if found is None:
         names = ", ".join(re.sub(r"^B(\d+)$", r"\1B", member.name) for member in modes)
         rule, remedy = "there is no such mode", f"Pass one of {names}"
-        raise ArgumentError(str(Violation(argument, repr(text), rule, remedy)))
+        raise ArgumentError.of([Violation(argument, repr(text), rule, remedy)])
     return found

@@ -1,4 +1,4 @@
-"""What ``tmaasync bench`` runs: an operation, and the same by torch and CuPy on the same arrays."""
+"""Jobs of ``tmaasync bench``: an operation, and its torch and CuPy peers on the same arrays."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tmaasync import ops
 from tmaasync._elements import Element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import ArgumentError
 
-__all__ = ["Job", "Operation", "Request", "prepare"]
+__all__ = ["Job", "Libraries", "Operation", "Request", "prepare"]
 
 
 class Operation(StrEnum):
-    """Which of `tmaasync.ops`."""
-
     MATMUL = "matmul"
     ATTENTION = "attention"
     COPY = "copy"
@@ -33,7 +32,6 @@ _SIDES = {
     Operation.COPY: ("the sides of an array", (16384, 16384)),
 }
 _TENSOR_CORE_TYPES = ("bfloat16", "float16")
-_LARGEST_SIDE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Request:
     def of(
         cls, operation: Operation, sides: Sequence[int], element: Element, is_causal: bool
     ) -> Request:
-        """With the sides of the operation where none are given.
+        """Return the job, with the operation's own sides if none are given.
 
         Raises:
             ArgumentError: The operation has other sides, or not this type.
@@ -62,7 +60,7 @@ class Request:
                 f"{len(given)} sides are given; {operation} has {len(usual)}. Pass {what}, or none "
                 f"for {' '.join(map(str, usual))}."
             )
-        if not all(0 < side < _LARGEST_SIDE for side in given):
+        if not all(0 < side < INT32_LIMIT for side in given):
             raise ArgumentError(
                 f"sides are {' '.join(map(str, given))}; each must be 1 or more, and below 2**31. "
                 f"Pass {what}."
@@ -76,7 +74,7 @@ class Request:
 
     @property
     def work(self) -> float:
-        """Operations of a product or of attention; bytes read and written by a copy."""
+        """Operations of a matmul or of attention; bytes read and written by a copy."""
         if self.operation is Operation.COPY:
             return 2.0 * math.prod(self.sides) * self.element.itemsize
         if self.operation is Operation.MATMUL:
@@ -87,29 +85,52 @@ class Request:
 
     @property
     def unit(self) -> str:
-        """Of a million million units of work a second."""
+        """Unit of the throughput: 10**12 units of work a second."""
         return "TB/s" if self.operation is Operation.COPY else "TFLOP/s"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What takes turns, by name, ours first; and why others do not take part."""
+    """The candidates by name, ours first, and why others are absent."""
 
-    contestants: dict[str, Callable[[], Any]]
+    candidates: dict[str, Callable[[], Any]]
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def prepare(request: Request) -> Job:
-    """Make the arrays on CuPy's current device, and run every contestant once.
+class Libraries(NamedTuple):
+    """The libraries that tmaasync is compared with, and why some are absent.
+
+    ``cupy`` has the arrays of all; ``torch`` is None where it does not take part.
+    """
+
+    cupy: Any
+    torch: Any
+    absent: dict[str, str]
+
+
+def libraries() -> Libraries:
+    """Import CuPy, and torch if it has a device."""
+    cupy = importlib.import_module("cupy")
+    if importlib.util.find_spec("torch") is None:
+        return Libraries(cupy, None, {"torch": "it is not installed"})
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        return Libraries(cupy, None, {"torch": "it was built without CUDA, or finds no device"})
+    return Libraries(cupy, torch, {})
+
+
+def prepare(request: Request, others: Libraries | None = None) -> Job:
+    """Make the arrays on CuPy's current device, and run every candidate once.
 
     Raises:
         ArgumentError: The arrays do not fit into the device's memory.
     """
+    others = others or libraries()
     try:
-        job = _PREPARE[request.operation](request)
-        for run in job.contestants.values():
+        job = _PREPARE[request.operation](request, others)
+        for run in job.candidates.values():
             run()
-    except _cupy().cuda.memory.OutOfMemoryError:
+    except others.cupy.cuda.memory.OutOfMemoryError:
         raise ArgumentError(
             f"sides are {' '.join(map(str, request.sides))}; the device has no memory for arrays "
             "of that size. Pass smaller ones."
@@ -117,51 +138,51 @@ def prepare(request: Request) -> Job:
     return job
 
 
-def _copy(request: Request) -> Job:
+def _copy(request: Request, others: Libraries) -> Job:
     # CuPy and torch copy bits of every size, but do not have every type.
-    whole = _normal((-(-math.prod(request.sides) * request.element.itemsize // 4),))
+    cupy, torch, absent = others
+    whole = _normal(cupy, (-(-math.prod(request.sides) * request.element.itemsize // 4),))
     bits = whole.view(f"u{request.element.itemsize}")
     source = bits[: math.prod(request.sides)].reshape(request.sides)
-    target = _cupy().empty_like(source)
-    contestants = {"tmaasync": lambda: ops.copy(source, target)}
-    torch, absent = _torch()
+    target = cupy.empty_like(source)
+    candidates = {"tmaasync": lambda: ops.copy(source, target)}
     if torch is not None:
         theirs = [torch.from_dlpack(array.view(np.uint8)) for array in (target, source)]
-        contestants["torch"] = lambda: theirs[0].copy_(theirs[1])
-    contestants["cupy"] = lambda: _cupy().copyto(target, source)
-    return Job(contestants, absent)
+        candidates["torch"] = lambda: theirs[0].copy_(theirs[1])
+    candidates["cupy"] = lambda: cupy.copyto(target, source)
+    return Job(candidates, absent)
 
 
-def _matmul(request: Request) -> Job:
+def _matmul(request: Request, others: Libraries) -> Job:
     """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
+    cupy, torch, absent = others
     m, n, k = request.sides
     kind = request.element.dtype
-    a, b = _normal((m, k)).astype(kind), _normal((n, k), seed=1).astype(kind)
-    out = _cupy().empty((m, n), kind)
-    contestants = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
-    torch, absent = _torch()
+    a, b = _normal(cupy, (m, k)).astype(kind), _normal(cupy, (n, k), seed=1).astype(kind)
+    out = cupy.empty((m, n), kind)
+    candidates = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
     if torch is not None:
         left, right, theirs = (_as_torch(torch, array, request) for array in (a, b, out))
-        contestants["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
-    if _runs(lambda: _cupy().matmul(a, b.T, out=out)):
-        contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=out)
+        candidates["torch"] = lambda: torch.matmul(left, right.T, out=theirs)
+    if _runs(lambda: cupy.matmul(a, b.T, out=out)):
+        candidates["cupy"] = lambda: cupy.matmul(a, b.T, out=out)
     else:
-        absent["cupy"] = f"it has no product of {request.element.name}"
-    return Job(contestants, absent)
+        absent = absent | {"cupy": f"it has no matmul of {request.element.name}"}
+    return Job(candidates, absent)
 
 
-def _attention(request: Request) -> Job:
+def _attention(request: Request, others: Libraries) -> Job:
+    cupy, torch, absent = others
     kind = request.element.dtype
-    q, k, v = (_normal(request.sides, seed).astype(kind) for seed in range(3))
-    out = _cupy().empty_like(q)
+    q, k, v = (_normal(cupy, request.sides, seed).astype(kind) for seed in range(3))
+    out = cupy.empty_like(q)
     is_causal = request.is_causal
-    contestants = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
-    torch, absent = _torch()
+    candidates = {"tmaasync": lambda: ops.attention(q, k, v, causal=is_causal, out=out)}
     if torch is not None:
         theirs = [_as_torch(torch, array, request).transpose(1, 2) for array in (q, k, v)]
         attend = torch.nn.functional.scaled_dot_product_attention
-        contestants["torch"] = lambda: attend(*theirs, is_causal=is_causal)
-    return Job(contestants, absent | {"cupy": "it has no attention"})
+        candidates["torch"] = lambda: attend(*theirs, is_causal=is_causal)
+    return Job(candidates, absent | {"cupy": "it has no attention"})
 
 
 _PREPARE = {
@@ -174,28 +195,13 @@ _PREPARE = {
 # --- arrays -----------------------------------------------------------------------------------
 
 
-def _normal(shape: tuple[int, ...], seed: int = 0) -> Any:
+def _normal(cupy: Any, shape: tuple[int, ...], seed: int = 0) -> Any:
     """Normally distributed numbers; on zeros the chip would clock higher."""
-    return _cupy().random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-
-
-def _cupy() -> Any:
-    """CuPy, for the arrays of a user: the command is one."""
-    return importlib.import_module("cupy")
-
-
-def _torch() -> tuple[Any, dict[str, str]]:
-    """Torch, or why it does not take part."""
-    if importlib.util.find_spec("torch") is None:
-        return None, {"torch": "it is not installed"}
-    torch = importlib.import_module("torch")
-    if not torch.cuda.is_available():
-        return None, {"torch": "it was built without CUDA, or finds no device"}
-    return torch, {}
+    return cupy.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
 def _as_torch(torch: Any, array: Any, request: Request) -> Any:
-    """The same memory; handed over as integers, which every version of both exchanges."""
+    """Return the same memory as a tensor, through integers, which every version exchanges."""
     return torch.from_dlpack(array.view(np.int16)).view(getattr(torch, request.element.name))
 
 

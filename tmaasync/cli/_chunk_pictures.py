@@ -20,7 +20,7 @@ _WIDTH, _HEIGHT, _MARGIN = 56, 30, 10
 
 
 def svg(chunks: Sequence[Chunk], marked: Collection[Chunk], caption: str) -> str:
-    """The whole file: a cell for each chunk, framed where it is marked."""
+    """Return the whole file: a cell for each chunk, framed where it is marked."""
     lines = 1 + max(chunk.line for chunk in chunks)
     width, height = CHUNKS_PER_LINE * _WIDTH + 2 * _MARGIN, lines * _HEIGHT + 60
     cells = "\n".join(_cells(chunks, marked))
@@ -44,7 +44,7 @@ def _cells(chunks: Sequence[Chunk], marked: Collection[Chunk]) -> Iterator[str]:
 
 
 def save_png(path: Path, chunks: Sequence[Chunk], marked: Collection[Chunk], caption: str) -> None:
-    """The same picture as PNG.
+    """Draw the same picture as PNG.
 
     Raises:
         ArgumentError: matplotlib is missing.

@@ -1,4 +1,4 @@
-"""Where the 16-byte chunks of a tile lie in shared memory, and what reading it costs."""
+"""Places of a tile's 16-byte chunks in shared memory, and bank conflicts of reading them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, WARP_THREADS
+from tmaasync._tile.cut import default_box
 from tmaasync.modes import Swizzle
 from tmaasync.swizzle import bank_words, tile_offset
-from tmaasync.tile.cut import default_box
 
-__all__ = ["CHUNKS_PER_LINE", "CHUNK_BYTES", "Access", "Chunk", "Cost", "Layout"]
+__all__ = ["CHUNKS_PER_LINE", "Access", "Chunk", "Cost", "Layout"]
 
-CHUNK_BYTES = 16
 CHUNKS_PER_LINE = 8  # 128 bytes, all banks once
-_LANES = 32
 _MATRIX_ROWS = 8
 
 
 class Access(StrEnum):
-    """How a warp reads a tile."""
+    """Access pattern of a warp."""
 
     ROW = "row"
     """Every lane a chunk, along the rows."""
@@ -44,12 +43,12 @@ class Access(StrEnum):
 
     @property
     def by_elements(self) -> bool:
-        """Whether a lane reads an element and not 16 bytes."""
+        """True if a lane reads an element and not 16 bytes."""
         return self in (Access.ROW_ELEMENTS, Access.COLUMN)
 
     @property
     def by_matrices(self) -> bool:
-        """Whether it reads eight rows at a time."""
+        """True if it reads eight rows at a time."""
         return self in (Access.LDMATRIX, Access.CORE_MATRIX)
 
 
@@ -63,23 +62,22 @@ class Chunk:
 
     @property
     def name(self) -> str:
-        """Its row, and its number within the row."""
         return f"{self.row}.{self.number}"
 
     @property
     def line(self) -> int:
-        """Which 128 bytes it lies in."""
-        return self.offset // CHUNK_BYTES // CHUNKS_PER_LINE
+        """Number of the 128-byte line."""
+        return self.offset // SWIZZLE_CHUNK_BYTES // CHUNKS_PER_LINE
 
     @property
     def place(self) -> int:
-        """Which chunk of the line it is: its four banks."""
-        return self.offset // CHUNK_BYTES % CHUNKS_PER_LINE
+        """Number of the chunk within its line: its four banks."""
+        return self.offset // SWIZZLE_CHUNK_BYTES % CHUNKS_PER_LINE
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it takes to read the whole tile: accesses of a warp, and passes over the banks."""
+    """Cost of reading the whole tile: accesses of a warp, and passes over the banks."""
 
     lane_bytes: int
     accesses: int
@@ -99,38 +97,38 @@ class Layout:
     swizzle: Swizzle
 
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Where every element lies, in bytes: (rows, columns)."""
+        """Return the offset of every element in bytes: (rows, columns)."""
         shape = (self.rows, self.columns)
         box = default_box(shape, self.itemsize, self.swizzle)
         return tile_offset((*np.indices(shape),), shape, box, self.itemsize, self.swizzle)
 
     def chunk_offsets(self) -> npt.NDArray[np.int64]:
-        """Where every chunk starts: (rows, chunks of a row)."""
-        return self.offsets()[:, :: CHUNK_BYTES // self.itemsize]
+        """Return the offset of every chunk: (rows, chunks of a row)."""
+        return self.offsets()[:, :: SWIZZLE_CHUNK_BYTES // self.itemsize]
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks, row by row."""
+        """Yield all chunks, row by row."""
         for (row, number), offset in np.ndenumerate(self.chunk_offsets()):
             yield Chunk(row, number, int(offset))
 
     def accesses(self, how: Access) -> Iterator[list[int]]:
-        """The addresses of the lanes, access by access."""
+        """Yield the addresses of the lanes, access by access."""
         places = self.offsets() if how.by_elements else self.chunk_offsets()
         if how in (Access.COLUMN, Access.COLUMN_CHUNKS):
             for column in places.T:
-                yield from _groups(column, _LANES)
+                yield from _groups(column, WARP_THREADS)
         elif how.by_matrices:
             matrices = places.reshape(-1, _MATRIX_ROWS, places.shape[1]).swapaxes(1, 2)
-            yield from _groups(matrices, _LANES if how is Access.LDMATRIX else _MATRIX_ROWS)
+            yield from _groups(matrices, WARP_THREADS if how is Access.LDMATRIX else _MATRIX_ROWS)
         else:
-            yield from _groups(places, _LANES)
+            yield from _groups(places, WARP_THREADS)
 
     def lane_bytes(self, how: Access) -> int:
-        """What a lane reads at once."""
-        return self.itemsize if how.by_elements else CHUNK_BYTES
+        """Return the bytes that a lane reads at once."""
+        return self.itemsize if how.by_elements else SWIZZLE_CHUNK_BYTES
 
     def cost(self, how: Access) -> Cost:
-        """What reading the whole tile takes."""
+        """Return the cost of reading the whole tile."""
         words = [bank_words(lanes, self.lane_bytes(how)) for lanes in self.accesses(how)]
         passes = [phases.max(axis=1) for phases in words]
         conflicts = [int((each - 1).sum()) for each in passes]

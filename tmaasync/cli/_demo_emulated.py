@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from tmaasync.emulate.toolchain import compiler_facts
 from tmaasync.errors import BackendError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
-from tmaasync.ops.gemm import Blocking, gemm_kernel
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.tile import create_tma_tile
 
 __all__ = ["JOBS", "PIPELINED", "EmulatedCase", "Job", "OnGPU", "run", "why_not"]
@@ -47,13 +48,13 @@ class EmulatedCase:
 
     @property
     def passed(self) -> bool:
-        """Whether the result agrees with the reference, and with the GPU's."""
+        """True if the result agrees with the reference, and with the GPU's."""
         return max(self.error, self.gpu_difference or 0.0) <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run on which arrays, on whatever device they are, and what comes out."""
+    """A kernel to run on arrays of any device, and its result."""
 
     name: str
     size: str
@@ -71,7 +72,7 @@ class Job:
 
 
 def why_not() -> str | None:
-    """Why nothing can be emulated here; None where it can."""
+    """Return why nothing can be emulated here; None if it can."""
     try:
         compiler_facts()
     except BackendError as error:
@@ -79,14 +80,14 @@ def why_not() -> str | None:
     return None
 
 
-def run(on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
+def run(jobs: Iterable[Job], on_gpu: OnGPU | None = None) -> Iterator[EmulatedCase]:
     """Run the jobs one after the other, on the GPU too if there is one.
 
     Raises:
         BackendError: There is no C++ compiler.
         EmulatedRace: A kernel has a race.
     """
-    return (_case(job, on_gpu) for job in JOBS)
+    return (_case(job, on_gpu) for job in jobs)
 
 
 def _case(job: Job, on_gpu: OnGPU | None) -> EmulatedCase:
@@ -145,7 +146,7 @@ def _swizzled_job(shape: tuple[int, ...], tile: tuple[int, ...]) -> Job:
 
 # --- products ---------------------------------------------------------------------------------
 
-_BLOCKING = Blocking(consumers=2, block_n=256)
+_TILE_CONFIG = TileConfig(consumers=2, block_n=256)
 
 
 def _operands(m: int, n: int, k: int) -> tuple[_Array, _Array]:
@@ -161,17 +162,17 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
     """One block computes the tiles of C in turn, through a ring of four stages."""
     (m, k), n = a.shape, len(b)
     tiles = [
-        create_tma_tile(a, (_BLOCKING.block_m, 64), swizzle=Swizzle.B128),
-        create_tma_tile(b, (_BLOCKING.block_n, 64), swizzle=Swizzle.B128),
+        create_tma_tile(a, (_TILE_CONFIG.block_m, 64), swizzle=Swizzle.B128),
+        create_tma_tile(b, (_TILE_CONFIG.block_n, 64), swizzle=Swizzle.B128),
         create_tma_tile(c, (64, 64), swizzle=Swizzle.B128),
     ]
-    kernel = gemm_kernel(*(tile.cuda_type for tile in tiles), False, True, _BLOCKING)
-    kernel(1, 128 * (1 + _BLOCKING.consumers), (*tiles, m, n, k, 1))
+    kernel = gemm_kernel([tile.cuda_type for tile in tiles], False, True, _TILE_CONFIG)
+    kernel(1, 128 * (1 + _TILE_CONFIG.consumers), (*tiles, m, n, k, 1))
     return c
 
 
 PIPELINED = Job(
-    name=f"matmul {_BLOCKING.stages} stages",
+    name=f"matmul {_TILE_CONFIG.stages} stages",
     size="256x256x256 bf16",
     inputs=lambda: (
         *_operands(256, 256, 256),

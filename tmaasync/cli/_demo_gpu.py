@@ -1,4 +1,4 @@
-"""The main job on a Hopper GPU: copies and products through the public API, checked and timed."""
+"""The main job on a Hopper GPU: copies and matmuls through the public API, checked and timed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import _driver, ops
+from tmaasync._driver import DeviceLimits
+from tmaasync._timing import Timings, calls_per_slice, time_interleaved
 from tmaasync.errors import BackendError
-from tmaasync.ops._turns import Turns, calls_per_turn, take_turns
 
 __all__ = ["Case", "GpuReport", "repeat", "run", "why_not"]
 
 _ROUNDS = 7
-_SECONDS_PER_TURN = 0.03
+_SECONDS_PER_SLICE = 0.03
 _ROWS_CHECKED = 128
 # One rounding to the output type, relative to the Frobenius norm, with room.
 _TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}
@@ -46,10 +47,12 @@ class GpuReport:
     cases: tuple[Case, ...]
 
 
-def why_not() -> str | None:
-    """Why the job cannot run here; None where it can."""
+def why_not(
+    require_device: Callable[[int], DeviceLimits] = _driver.require_device,
+) -> str | None:
+    """Return why the job cannot run here; None if it can."""
     try:
-        capability = _driver.require_device(0).compute_capability
+        capability = require_device(0).compute_capability
     except BackendError as error:
         return str(error).partition(". ")[0]
     if capability != (9, 0):
@@ -107,27 +110,27 @@ def _nan_like(array: Any) -> Any:
 def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
     ops.copy(source, target)
     wrong = int((source.view(np.uint32) != target.view(np.uint32)).sum())
-    turns = _race(
+    timings = _race(
         {
             "tmaasync": lambda: ops.copy(source, target),
             "cupy": lambda: _cupy().copyto(target, source),
         }
     )
-    microseconds = turns.medians()["tmaasync"]
+    microseconds = timings.medians()["tmaasync"]
     return Case(
         name=name,
         size=size,
         microseconds=microseconds,
         rate=2 * source.nbytes / microseconds / 1e6,
         unit="TB/s",
-        speed_over_cupy=_speed_over_cupy(turns),
+        speed_over_cupy=_speed_over_cupy(timings),
         error=wrong / source.size,
         tolerance=0.0,
         passed=wrong == 0,
     )
 
 
-# --- products ---------------------------------------------------------------------------------
+# --- matmuls ----------------------------------------------------------------------------------
 
 
 def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
@@ -137,19 +140,19 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
     b = _normal((n, k), seed=1).astype(kind)
     out = ops.matmul(a, b.T)
     error = _relative_error(out, a, b)
-    contestants: dict[str, Callable[[], Any]] = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
+    candidates: dict[str, Callable[[], Any]] = {"tmaasync": lambda: ops.matmul(a, b.T, out=out)}
     if _cupy_multiplies(kind):
         theirs = _cupy().empty((m, n), kind)
-        contestants["cupy"] = lambda: _cupy().matmul(a, b.T, out=theirs)
-    turns = _race(contestants)
-    microseconds = turns.medians()["tmaasync"]
+        candidates["cupy"] = lambda: _cupy().matmul(a, b.T, out=theirs)
+    timings = _race(candidates)
+    microseconds = timings.medians()["tmaasync"]
     return Case(
         name=f"matmul {dtype}",
         size=f"{m}x{n}x{k}",
         microseconds=microseconds,
         rate=2 * m * n * k / microseconds / 1e6,
         unit="TFLOP/s",
-        speed_over_cupy=_speed_over_cupy(turns),
+        speed_over_cupy=_speed_over_cupy(timings),
         error=error,
         tolerance=_TOLERANCE[dtype],
         passed=error < _TOLERANCE[dtype],
@@ -157,7 +160,7 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
 
 
 def _cupy_multiplies(kind: np.dtype[Any]) -> bool:
-    """Whether CuPy has a product of this type; bfloat16 depends on its version."""
+    """True if CuPy multiplies this type; bfloat16 depends on its version."""
     cupy = _cupy()
     small = cupy.zeros((16, 16), kind)
     try:
@@ -180,10 +183,10 @@ def _relative_error(out: Any, a: Any, b: Any) -> float:
 # --- time -------------------------------------------------------------------------------------
 
 
-def _race(contestants: dict[str, Callable[[], Any]]) -> Turns[str]:
-    calls = calls_per_turn(contestants, _SECONDS_PER_TURN)
-    return take_turns(contestants, calls, rounds=_ROUNDS)
+def _race(candidates: dict[str, Callable[[], Any]]) -> Timings[str]:
+    calls = calls_per_slice(candidates, _SECONDS_PER_SLICE)
+    return time_interleaved(candidates, calls, rounds=_ROUNDS)
 
 
-def _speed_over_cupy(turns: Turns[str]) -> float | None:
-    return turns.speed("tmaasync", "cupy") if "cupy" in turns.calls else None
+def _speed_over_cupy(timings: Timings[str]) -> float | None:
+    return timings.speed("tmaasync", "cupy") if "cupy" in timings.calls else None

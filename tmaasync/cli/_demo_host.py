@@ -1,4 +1,4 @@
-"""What the demo shows where there is no GPU: everything up to the launch."""
+"""The part of the demo without a GPU: everything up to the launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tmaasync import swizzle
 from tmaasync.errors import ArgumentError
 from tmaasync.kernel import Kernel
 from tmaasync.modes import DataType, Swizzle
-from tmaasync.ops.gemm import Blocking, gemm_kernel
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.tensormap import TensorMapSpec
 from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
 
@@ -75,7 +76,7 @@ def _described(tile: TMATensorTile) -> str:
 def _decoded(tile: TMATensorTile) -> str:
     spec = TensorMapSpec.decode(tile.descriptor)
     if spec != tile.spec:
-        raise ArgumentError(f"the 128 bytes say {spec}; the tile says {tile.spec}.")
+        raise ArgumentError(f"the 128 bytes decode to {spec}; the tile's spec is {tile.spec}.")
     return repr(spec)
 
 
@@ -108,8 +109,8 @@ def _gemm(array: np.ndarray) -> Kernel:
     # Two boxes: each CTA of a pair loads one and sends it to both.
     b = create_tma_tile(matrix, (256, 64), swizzle=Swizzle.B128, box_shape=(128, 64))
     c = create_tma_tile(matrix, (64, 64), swizzle=Swizzle.B128)
-    types = (tile.cuda_type for tile in (a, b, c))
-    return gemm_kernel(*types, False, True, Blocking(2, 256, cluster=2))
+    types = [tile.cuda_type for tile in (a, b, c)]
+    return gemm_kernel(types, False, True, TileConfig(2, 256, cluster=2))
 
 
 def _compiled(configuration: str, kernel: Kernel) -> Compiled:

@@ -1,4 +1,4 @@
-"""What the demo leaves behind: a timeline, the same for Perfetto, and a swizzle."""
+"""Files of the demo: a timeline, the same for Perfetto, and a swizzle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pictures:
 
 
 def save(folder: Path) -> Pictures:
-    """Run the pipelined product once more, traced, and write everything into the folder."""
+    """Run the pipelined matmul once more, traced, and write everything into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     # In this order of threads and copies the loads run ahead, and the ring is seen at work.
     with emulate.scheduled("random", seed=0), trace.record() as kept:

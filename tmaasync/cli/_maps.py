@@ -1,4 +1,4 @@
-"""What a tensor map says, field by field, and the rules that it breaks."""
+"""Fields of a tensor map, one by one, and the rules that it breaks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["field_facts", "map_facts", "rule_facts", "rules_table", "shown"]
 
 
 def field_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
-    """Every field, outermost dimension first, legal or not."""
+    """Return every field, outermost dimension first, legal or not."""
     fields = {item.name: _plain(getattr(spec, item.name)) for item in dataclasses.fields(spec)}
     return {"kind": "im2col" if spec.IS_IM2COL else "tiled", **fields}
 
 
 def map_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
-    """Every field of a legal map, and what follows from them for a load."""
+    """Return every field of a legal map, and what follows from them for a load."""
     return {
         **field_facts(spec),
         "box_bytes": spec.box_bytes,
@@ -36,7 +36,7 @@ def _plain(value: object) -> object:
 
 
 def shown(name: str, value: object) -> str:
-    """A fact as a table has it."""
+    """Return a fact as a table has it."""
     if name == "address":
         return f"{value:#x}"
     return (

@@ -1,4 +1,4 @@
-"""What this machine has of all that kernels are built and run with."""
+"""Probes of what kernels are built and run with: the driver, devices, compilers, packages."""
 
 from __future__ import annotations
 
@@ -10,17 +10,57 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from tmaasync import _compile, _driver, _sources
 from tmaasync._driver import DeviceLimits
 from tmaasync.emulate import toolchain
 from tmaasync.errors import TMAError
 
-__all__ = ["Part", "parts"]
+__all__ = ["Machine", "Part", "parts"]
 
 _CPP20 = '#include <bit>\nextern "C" unsigned bits(unsigned x) { return std::bit_width(x); }\n'
 _CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 _HOPPER = (9, 0)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _make_library(text: str) -> bytes:
+    return toolchain.make_library(toolchain.flags(is_kernel=False), text)
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The functions that the probes call; by default this machine's.
+
+    They raise what the package's own functions of these names raise.
+
+    Attributes:
+        make_library: Compiles C++20 and links it.
+        version: The version of a distribution; None where it is not installed.
+        is_installed: Whether a package can be imported.
+    """
+
+    driver_version: Callable[[], tuple[int, int]] = _driver.driver_version
+    device_count: Callable[[], int] = _driver.device_count
+    device_limits: Callable[[int], DeviceLimits] = _driver.device_limits
+    nvrtc_version: Callable[[], tuple[int, int]] = _compile.nvrtc_version
+    toolkit_include_dirs: Callable[[], tuple[Path, ...]] = _compile.toolkit_include_dirs
+    compiler_facts: Callable[[], tuple[str, str]] = toolchain.compiler_facts
+    make_library: Callable[[str], object] = _make_library
+    import_module: Callable[[str], object] = import_module
+    version: Callable[[str], str | None] = _version
+    is_installed: Callable[[str], bool] = _is_installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +82,29 @@ class Part:
     is_needed: bool = True
 
 
-def parts() -> tuple[Part, ...]:
+def parts(machine: Machine) -> tuple[Part, ...]:
     """Look at everything; nothing is launched."""
     return (
-        _probe("driver", _driver_found),
-        *_devices(),
-        _probe("NVRTC", _nvrtc_found),
-        *_fit(),
+        _probe("driver", lambda: f"for CUDA {_dotted(machine.driver_version())}"),
+        *_devices(machine),
+        _probe("NVRTC", lambda: _dotted(machine.nvrtc_version())),
+        *_fit(machine),
         _probe("tmaasync's headers", lambda: str(_sources.include_dir())),
-        _cuda_headers(),
-        _compiler(),
+        _cuda_headers(machine),
+        _compiler(machine),
         _probe("cache", _cache_found),
-        _cupy(),
-        *(_optional(name) for name in ("torch", "jax")),
-        _matplotlib(),
+        _cupy(machine),
+        *(_optional(name, machine) for name in ("torch", "jax")),
+        _matplotlib(machine),
     )
 
 
+def _dotted(version: tuple[int, int]) -> str:
+    return "{}.{}".format(*version)
+
+
 def _probe(name: str, find: Callable[[], str]) -> Part:
-    """What a look finds, or the error that it raises, in its own words."""
+    """Run a probe; return its finding, or the error that it raised."""
     try:
         return Part(name=name, works=True, found=find())
     except TMAError as error:
@@ -72,18 +116,13 @@ def _probe(name: str, find: Callable[[], str]) -> Part:
 # --- the GPU ----------------------------------------------------------------------------------
 
 
-def _driver_found() -> str:
-    major, minor = _driver.driver_version()
-    return f"for CUDA {major}.{minor}"
-
-
-def _devices() -> Iterator[Part]:
+def _devices(machine: Machine) -> Iterator[Part]:
     try:
-        count = _driver.device_count()
+        count = machine.device_count()
     except TMAError:
         count = 0
     for number in range(count):
-        yield _device(f"device {number}", _driver.device_limits(number))
+        yield _device(f"device {number}", machine.device_limits(number))
     if count == 0:
         yield Part(
             name="device",
@@ -96,8 +135,8 @@ def _devices() -> Iterator[Part]:
 def _device(name: str, limits: DeviceLimits) -> Part:
     capability = limits.compute_capability
     found = (
-        f"{limits.name}, sm_{capability[0]}{capability[1]}, {limits.multiprocessors} "
-        f"multiprocessors, {limits.shared_bytes // 1024} KiB of shared memory a block"
+        f"{limits.name}, sm_{capability[0]}{capability[1]}, {limits.sms} SMs, "
+        f"{limits.shared_bytes // 1024} KiB of shared memory a block"
     )
     if capability == _HOPPER:
         return Part(name=name, works=True, found=found)
@@ -106,10 +145,10 @@ def _device(name: str, limits: DeviceLimits) -> Part:
     return Part(name=name, works=False, found=f"{found}: {lacks}", remedy=remedy)
 
 
-def _fit() -> Iterator[Part]:
-    """Whether the driver loads what NVRTC makes: one of an older CUDA refuses it."""
+def _fit(machine: Machine) -> Iterator[Part]:
+    """Check that the driver loads NVRTC's output; one of an older CUDA refuses it."""
     try:
-        driver, compiler = _driver.driver_version(), _compile.nvrtc_version()
+        driver, compiler = machine.driver_version(), machine.nvrtc_version()
     except TMAError:
         return
     name = "driver and NVRTC"
@@ -128,14 +167,9 @@ def _fit() -> Iterator[Part]:
 # --- compilers --------------------------------------------------------------------------------
 
 
-def _nvrtc_found() -> str:
-    major, minor = _compile.nvrtc_version()
-    return f"{major}.{minor}"
-
-
-def _cuda_headers() -> Part:
+def _cuda_headers(machine: Machine) -> Part:
     name = "CUDA's headers"
-    folders = _compile.toolkit_include_dirs()
+    folders = machine.toolkit_include_dirs()
     holder = next((folder for folder in folders if (folder / "cuda_bf16.h").is_file()), None)
     if holder is not None:
         return Part(name=name, works=True, found=str(holder))
@@ -147,19 +181,19 @@ def _cuda_headers() -> Part:
     )
 
 
-def _compiler() -> Part:
-    """The compiler of the emulator; a version alone does not say whether C++20 links."""
-    part = _probe("C++ compiler", lambda: " ".join(toolchain.compiler_facts()))
+def _compiler(machine: Machine) -> Part:
+    """Return the compiler of the emulator; a version alone does not say whether C++20 links."""
+    part = _probe("C++ compiler", lambda: " ".join(machine.compiler_facts()))
     if not part.works:
         return part
     try:
-        toolchain.make_library(toolchain.flags(is_kernel=False), _CPP20)
+        machine.make_library(_CPP20)
     except toolchain.RefusedError as refused:
-        said = (refused.log.splitlines() or ["it does not say why"])[0]
+        reason = (refused.log.splitlines() or ["it gives no reason"])[0]
         return Part(
             name=part.name,
             works=False,
-            found=f"{part.found} compiles no C++20: {said}",
+            found=f"{part.found} compiles no C++20: {reason}",
             remedy="Install g++ 11 or clang++ 14, or name one in CXX.",
         )
     return part
@@ -181,37 +215,33 @@ def _cache_found() -> str:
 # --- Python packages --------------------------------------------------------------------------
 
 
-def _cupy() -> Part:
+def _cupy(machine: Machine) -> Part:
     """CuPy loads what is launched on a GPU, whosever arrays they are."""
     name, remedy = "CuPy", "Install it with: pip install 'tmaasync[cuda13]', or [cuda12]."
     try:
-        import_module("cupy")
+        machine.import_module("cupy")
     except ImportError as error:
         first = (str(error).strip().splitlines() or ["it cannot be imported"])[0]
         return Part(name=name, works=False, found=first, remedy=remedy)
-    wheels = [wheel for wheel in _CUPY_WHEELS if _version(wheel)]
+    versions = {wheel: machine.version(wheel) for wheel in _CUPY_WHEELS}
+    wheels = [wheel for wheel, version in versions.items() if version]
     if len(wheels) > 1:
         found, remedy = " and ".join(wheels), "Uninstall all but one of them."
         return Part(name=name, works=False, found=f"{found} are both installed", remedy=remedy)
-    return Part(name=name, works=True, found=" ".join(f"{it} {_version(it)}" for it in wheels))
+    found = " ".join(f"{wheel} {versions[wheel]}" for wheel in wheels)
+    return Part(name=name, works=True, found=found)
 
 
-def _optional(name: str) -> Part:
-    """A library whose arrays are taken; importing it would take seconds."""
-    version = _version(name)
+def _optional(name: str, machine: Machine) -> Part:
+    """Return a library whose arrays are taken; importing it would take seconds."""
+    version = machine.version(name)
     found = "not installed; its arrays would be taken" if version is None else version
     return Part(name=name, works=version is not None, found=found, is_needed=False)
 
 
-def _matplotlib() -> Part:
-    if importlib.util.find_spec("matplotlib") is not None:
-        return Part(name="matplotlib", works=True, found=_version("matplotlib") or "installed")
+def _matplotlib(machine: Machine) -> Part:
+    if machine.is_installed("matplotlib"):
+        found = machine.version("matplotlib") or "installed"
+        return Part(name="matplotlib", works=True, found=found)
     remedy = "Install it with: pip install 'tmaasync[plot]'."
     return Part(name="matplotlib", works=False, found="not installed", remedy=remedy)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -21,7 +21,7 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool) -> int:
 
     Args:
         path: Of the script.
-        arguments: What it finds in ``sys.argv`` behind its path.
+        arguments: Its ``sys.argv`` after the path.
         quietly: Whether what it prints goes to stderr, to leave stdout to us.
 
     Raises:
@@ -69,7 +69,7 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _exit_code(asked: SystemExit) -> int:
-    """As Python has it: a number, nothing, or words that are printed."""
+    """Convert the argument of SystemExit as Python does: a number, nothing, or words to print."""
     if asked.code is None or isinstance(asked.code, int):
         return asked.code or 0
     print(asked.code, file=sys.stderr)
@@ -77,7 +77,7 @@ def _exit_code(asked: SystemExit) -> int:
 
 
 def _show(error: Exception, path: Path) -> None:
-    """The traceback from the script on."""
+    """Print the traceback from the script on."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
         frames = frames.tb_next

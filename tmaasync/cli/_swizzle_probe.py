@@ -1,21 +1,24 @@
-"""Where the chunks of a tile lie in shared memory when TMA has brought them there."""
+"""Probe of a swizzle: load a tile by TMA and look where its chunks land."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tmaasync.cli._chunks import CHUNK_BYTES, Layout
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES
+from tmaasync.cli._chunks import Layout
 from tmaasync.kernel import Kernel
+from tmaasync.modes import Swizzle
 from tmaasync.tile import create_tma_tile
 
-__all__ = ["found_offsets"]
+__all__ = ["Load", "found_offsets", "load_on_emulator", "load_on_gpu"]
 
 _THREADS = 128
-_WORDS_PER_CHUNK = CHUNK_BYTES // 4
+_WORDS_PER_CHUNK = SWIZZLE_CHUNK_BYTES // 4
 
 _DUMP = """
 #include <tmaasync/tmaasync.cuh>
@@ -42,33 +45,47 @@ extern "C" __global__ void dump(const __grid_constant__ Tile tile, unsigned char
 """
 
 
-def found_offsets(layout: Layout, *, on_gpu: bool) -> list[int | None]:
+Load = Callable[[npt.NDArray[Any], Swizzle], npt.NDArray[np.uint8]]
+"""Loads a whole array as one tile, and returns the bytes of shared memory."""
+
+
+def found_offsets(layout: Layout, load: Load) -> list[int | None]:
     """Load the tile, and look for its chunks.
 
     Returns:
         Of every chunk, row by row, the byte of shared memory at which it starts; None where it is
         nowhere, or in several places.
     """
-    count = layout.rows * layout.columns * layout.itemsize // CHUNK_BYTES
+    count = layout.rows * layout.columns * layout.itemsize // SWIZZLE_CHUNK_BYTES
     # Every word has a number of its own, and none is 0.
     words = np.arange(1, count * _WORDS_PER_CHUNK + 1, dtype=np.uint32)
     source = words.view(f"u{layout.itemsize}").reshape(layout.rows, layout.columns)
-    seen = _dump(layout, source, on_gpu=on_gpu).view(np.uint32).reshape(count, _WORDS_PER_CHUNK)
+    seen = load(source, layout.swizzle).view(np.uint32).reshape(count, _WORDS_PER_CHUNK)
     places: dict[int, list[int]] = {}
     for place, chunk in enumerate(seen):
         number, rest = divmod(int(chunk[0]) - 1, _WORDS_PER_CHUNK)
         if rest == 0 and (np.diff(chunk) == 1).all():
-            places.setdefault(number, []).append(place * CHUNK_BYTES)
+            places.setdefault(number, []).append(place * SWIZZLE_CHUNK_BYTES)
     found = (places.get(number, []) for number in range(count))
     return [where[0] if len(where) == 1 else None for where in found]
 
 
-def _dump(layout: Layout, source: npt.NDArray[Any], *, on_gpu: bool) -> npt.NDArray[np.uint8]:
-    """Shared memory as it lies after one load of the whole array."""
-    library: Any = importlib.import_module("cupy") if on_gpu else np
-    array = library.asarray(source)
-    tile = create_tma_tile(array, array.shape, swizzle=layout.swizzle)
-    out = library.zeros(source.nbytes, np.uint8)
+def load_on_gpu(source: npt.NDArray[Any], swizzle: Swizzle) -> npt.NDArray[np.uint8]:
+    """Load on CuPy's current device."""
+    cupy = importlib.import_module("cupy")
+    out = cupy.zeros(source.nbytes, np.uint8)
+    _launch(cupy.asarray(source), swizzle, out)
+    dumped: npt.NDArray[np.uint8] = cupy.asnumpy(out)
+    return dumped
+
+
+def load_on_emulator(source: npt.NDArray[Any], swizzle: Swizzle) -> npt.NDArray[np.uint8]:
+    """Load on the emulator."""
+    out = np.zeros(source.nbytes, np.uint8)
+    _launch(source, swizzle, out)
+    return out
+
+
+def _launch(source: Any, swizzle: Swizzle, out: Any) -> None:
+    tile = create_tma_tile(source, source.shape, swizzle=swizzle)
     Kernel(_DUMP, "dump", types={"Tile": tile})(1, _THREADS, (tile, out))
-    bytes_: npt.NDArray[np.uint8] = library.asnumpy(out) if on_gpu else out
-    return bytes_

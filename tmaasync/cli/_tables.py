@@ -1,4 +1,4 @@
-"""What the commands print with: tables, and the option for one JSON document instead."""
+"""Output of the commands: tables, and the option for one JSON document instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 
 
 def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
-    """A plain table: columns of words on the left, of numbers on the right.
+    """Return a plain table: columns of words on the left, of numbers on the right.
 
     Where no column has a name there is no line of names.
     """
@@ -34,6 +34,5 @@ def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = 
     return made
 
 
-def print_json(told: Mapping[str, Any]) -> None:
-    """One document, on one line."""
-    typer.echo(json.dumps(told))
+def print_json(facts: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(facts))

@@ -1,8 +1,11 @@
-"""``bench``: how fast an operation is on this GPU, beside torch and CuPy."""
+"""``bench``: the speed of an operation on this GPU, next to torch's and CuPy's."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -10,18 +13,44 @@ from rich.console import Console
 
 from tmaasync import _driver
 from tmaasync._elements import element
+from tmaasync._timing import (
+    Clocks,
+    Timings,
+    calls_per_slice,
+    clocks_recorded,
+    device_microseconds,
+    time_interleaved,
+)
 from tmaasync.cli._bench_jobs import Job, Operation, Request, prepare
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
-from tmaasync.ops._clocks import clocks_recorded
-from tmaasync.ops._turns import Turns, calls_per_turn, device_microseconds, take_turns
 
-__all__ = ["bench"]
+__all__ = ["GpuBench", "bench"]
 
 _OURS = "tmaasync"
 
 
-def bench(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuBench:
+    """The GPU that candidates are timed on; by default device 0.
+
+    Attributes:
+        why_not: The reason why nothing can be timed; None where it can.
+        name: The name of the GPU.
+        prepare: Makes the arrays and the candidates.
+        microseconds: Times back-to-back calls.
+        clocks_recorded: Samples clock and power meanwhile.
+    """
+
+    why_not: Callable[[], str | None] = why_not
+    name: Callable[[], str] = lambda: _driver.device_limits(0).name
+    prepare: Callable[[Request], Job] = prepare
+    microseconds: Callable[[Callable[[], object], int], float] = device_microseconds
+    clocks_recorded: Callable[[], AbstractContextManager[Clocks]] = clocks_recorded
+
+
+def bench(  # noqa: PLR0913 - the work, and how long to time it
+    ctx: typer.Context,
     operation: Annotated[Operation, typer.Argument(help="What to time.")],
     sides: Annotated[
         list[int] | None,
@@ -31,74 +60,80 @@ def bench(
     causal: Annotated[
         bool, typer.Option("--causal", help="Of attention: see no later keys.")
     ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each has its turn.")] = 7,
-    seconds: Annotated[float, typer.Option(min=0.001, help="How long a turn lasts.")] = 0.05,
+    rounds: Annotated[int, typer.Option(min=1, help="How many interleaved rounds.")] = 7,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="How long each is timed in a round.")
+    ] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Time an operation on this GPU, in turns with torch and CuPy on the same arrays."""
+    """Time an operation on this GPU, interleaved with torch and CuPy on the same arrays."""
     request = Request.of(operation, sides or (), element(dtype), causal)
-    if (reason := why_not()) is not None:
+    gpu = ctx.ensure_object(GpuBench)
+    if (reason := gpu.why_not()) is not None:
         typer.echo(f"error: there is nothing to measure on: {reason}.", err=True)
         raise typer.Exit(2)
-    job = prepare(request)
-    calls = calls_per_turn(job.contestants, seconds, device_microseconds)
-    with clocks_recorded() as clocks:
-        turns = take_turns(job.contestants, calls, rounds=rounds, microseconds=device_microseconds)
-    told = _facts(request, job, turns) | {"rounds": rounds, "clocks": clocks.summary()}
+    job = gpu.prepare(request)
+    calls = calls_per_slice(job.candidates, seconds, gpu.microseconds)
+    with gpu.clocks_recorded() as clocks:
+        timings = time_interleaved(
+            job.candidates, calls, rounds=rounds, microseconds=gpu.microseconds
+        )
+    report = _facts(request, job, timings, gpu.name())
+    report |= {"rounds": rounds, "clocks": clocks.summary()}
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        _show(told)
+        _show(report)
 
 
-def _facts(request: Request, job: Job, turns: Turns[str]) -> dict[str, Any]:
-    medians = turns.medians()
+def _facts(request: Request, job: Job, timings: Timings[str], gpu: str) -> dict[str, Any]:
+    medians = timings.medians()
     return {
         "operation": request.operation,
         "sides": request.sides,
         "dtype": request.element.name,
         "causal": request.is_causal,
-        "gpu": _driver.device_limits(0).name,
+        "gpu": gpu,
         "unit": request.unit,
         "contestants": {
             name: {
                 "microseconds": round(medians[name], 3),
                 "rate": round(request.work / medians[name] / 1e6, 3),
-                "calls_per_turn": turns.calls[name],
-                "tmaasync_is_faster": _spread(turns.speeds(_OURS, name)),
+                "calls_per_turn": timings.calls[name],
+                "tmaasync_is_faster": _spread(timings.speeds(_OURS, name)),
             }
-            for name in job.contestants
+            for name in job.candidates
         },
         "absent": job.absent,
     }
 
 
 def _spread(ratios: list[float]) -> dict[str, float]:
-    """Of the ratios within a round."""
+    """Return the smallest and largest ratio within a round."""
     spread = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     return {name: round(ratio, 4) for name, ratio in spread.items()}
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    causal = " causal" if told["causal"] else ""
-    sides = " x ".join(map(str, told["sides"]))
-    title = f"{told['operation']}{causal} {sides} {told['dtype']} on {told['gpu']}"
+    causal = " causal" if report["causal"] else ""
+    sides = " x ".join(map(str, report["sides"]))
+    title = f"{report['operation']}{causal} {sides} {report['dtype']} on {report['gpu']}"
     shown = table(title, ("",), ("time", "rate", "tmaasync is faster by", "least", "most"))
-    for name, facts in told["contestants"].items():
+    for name, facts in report["contestants"].items():
         ratios = facts["tmaasync_is_faster"].values() if name != _OURS else ()
         shown.add_row(
             name,
             f"{facts['microseconds']:.1f} us",
-            f"{facts['rate']:.4g} {told['unit']}",
+            f"{facts['rate']:.4g} {report['unit']}",
             *(f"{ratio:.3f} x" for ratio in ratios),
         )
     console.print(shown)
-    for name, reason in told["absent"].items():
+    for name, reason in report["absent"].items():
         console.print(f"Without {name}: {reason}.")
-    console.print(f"Medians of {told['rounds']} rounds in which each had its turn.")
-    if told["clocks"]:
-        clocks = told["clocks"]
+    console.print(f"Medians of {report['rounds']} interleaved rounds.")
+    if report["clocks"]:
+        clocks = report["clocks"]
         console.print(
             f"SM clock {clocks['sm_mhz_median']:.0f} MHz, never below {clocks['sm_mhz_min']}; "
             f"{clocks['power_w_median']:.0f} W."

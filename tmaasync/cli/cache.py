@@ -19,7 +19,7 @@ __all__ = ["cache"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Files of one kind; the facts that lie beside them are counted as bytes alone."""
+    """Files of one kind; the files of their facts count as bytes only."""
 
     files: tuple[Path, ...]
     with_facts: bool = True
@@ -37,11 +37,11 @@ class _Kept:
 def cache(
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Remove what is compiled; tuned blockings stay."),
+        typer.Option("--clear", help="Remove what is compiled; tuned tile configs stay."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where compiled kernels, emulator libraries and tuned blockings lie, and their bytes."""
+    """Show where compiled kernels, emulator libraries and tuned tile configs are, and how large."""
     folder = cache_dir()
     compiled = {
         "kernels for the GPU": _Kept(_files(folder, "*.cubin")),
@@ -52,7 +52,7 @@ def cache(
         return
     kept = {
         **compiled,
-        "tuned blockings, by GPU": _Kept(_files(folder / "tuned", "*.json"), with_facts=False),
+        "tuned tile configs, by GPU": _Kept(_files(folder / "tuned", "*.json"), with_facts=False),
     }
     if as_json:
         rows = [

@@ -18,7 +18,7 @@ __all__ = ["decode"]
 
 _MOST_BYTES_READ = 1 << 16
 _NUMBERS = {16: 8, 32: 4, TENSOR_MAP_BYTES: 1}
-"""How many bytes each of so many numbers has: the words of CUtensorMap, halves of them, bytes."""
+"""Bytes of a number, by the count of numbers: words of CUtensorMap, halves of them, bytes."""
 
 
 def decode(
@@ -33,10 +33,10 @@ def decode(
     as_json: AsJson = False,
 ) -> None:
     """Decode the 128 bytes of a tensor map, tiled or im2col."""
-    told = TensorMapSpec.decode(_bytes_of(data)).explain()
-    facts = map_facts(told.spec)
+    explanation = TensorMapSpec.decode(_bytes_of(data)).explain()
+    facts = map_facts(explanation.spec)
     if as_json:
-        rules = {"violations": told.violations, "hazards": told.hazards}
+        rules = {"violations": explanation.violations, "hazards": explanation.hazards}
         print_json({**facts, **{name: rule_facts(found) for name, found in rules.items()}})
         return
     fields = table("A tensor map, outermost first", ("field", "value"))
@@ -44,10 +44,10 @@ def decode(
         fields.add_row(name, shown(name, value))
     console = Console(highlight=False)
     console.print(fields)
-    if told.violations:
-        console.print(rules_table("The driver refuses it", told.violations))
-    if told.hazards:
-        console.print(rules_table("Beware", told.hazards))
+    if explanation.violations:
+        console.print(rules_table("The driver refuses it", explanation.violations))
+    if explanation.hazards:
+        console.print(rules_table("Beware", explanation.hazards))
 
 
 def _bytes_of(given: str) -> bytes:

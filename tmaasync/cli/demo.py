@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,60 +12,87 @@ from rich.console import Console
 from rich.progress import track
 
 from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
-from tmaasync.cli._demo_emulated import EmulatedCase, OnGPU
+from tmaasync.cli._demo_emulated import EmulatedCase, Job, OnGPU
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
 from tmaasync.cli._tables import AsJson, print_json, table
 
-__all__ = ["demo"]
+__all__ = ["DemoParts", "demo"]
 
 
 _OUTPUT = Path("tmaasync-demo")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DemoParts:
+    """The parts of the demo; by default device 0, and this machine's emulator and compiler.
+
+    Attributes:
+        why_no_gpu: The reason why there is no GPU to use; None where there is one.
+        on_gpu: Runs and times the cases on the GPU.
+        repeat_on_gpu: Runs an emulated job there too.
+        why_no_emulator: The reason why nothing can be emulated; None where it can.
+        emulated_jobs: The jobs of the emulator.
+        on_host: Makes the report for machines without a GPU.
+    """
+
+    why_no_gpu: Callable[[], str | None] = _demo_gpu.why_not
+    on_gpu: Callable[[], GpuReport] = _demo_gpu.run
+    repeat_on_gpu: OnGPU = _demo_gpu.repeat
+    why_no_emulator: Callable[[], str | None] = _demo_emulated.why_not
+    emulated_jobs: tuple[Job, ...] = _demo_emulated.JOBS
+    on_host: Callable[[], HostReport] = _demo_host.run
+
+
 def demo(
+    ctx: typer.Context,
     as_json: AsJson = False,
     output: Annotated[
         Path, typer.Option("--output", help="The folder for the timeline and the pictures.")
     ] = _OUTPUT,
 ) -> None:
-    """Copy and multiply random arrays on the GPU, check the results and time them beside CuPy's.
+    """Copy and multiply random arrays on the GPU, check the results and time them next to CuPy's.
 
     The same kernels then run on the CPU, looking for races too, and leave a timeline of their warps
     and stages. Without a Hopper GPU that comes after what needs no run: a tile, its 128 bytes, an
     illegal array with its remedy, the swizzle, and the kernels compiled to SASS.
     """
-    console = Console(highlight=False)
-    reason = _demo_gpu.why_not()
-    told, measured = _host(console, reason, as_json) if reason else _gpu(console, as_json)
+    console, parts = Console(highlight=False), ctx.ensure_object(DemoParts)
+    reason = parts.why_no_gpu()
+    measured: tuple[Case, ...] = ()
+    if reason:
+        report = _host(console, reason, parts.on_host(), as_json)
+    else:
+        report, measured = _gpu(console, parts, as_json)
     cases: list[EmulatedCase] = []
-    no_compiler = _demo_emulated.why_not()
+    no_compiler = parts.why_no_emulator()
     if no_compiler is None or reason:
-        cases = _emulate(None if reason else _demo_gpu.repeat)
+        cases = _emulate(parts.emulated_jobs, None if reason else parts.repeat_on_gpu)
         pictures = _demo_pictures.save(output)
-        told |= {"emulated": list(map(dataclasses.asdict, cases))}
-        told |= {"pictures": dataclasses.asdict(pictures)}
+        report |= {"emulated": list(map(dataclasses.asdict, cases))}
+        report |= {"pictures": dataclasses.asdict(pictures)}
         if not as_json:
             _show_emulated(console, cases)
             _show_pictures(console, pictures)
     elif not as_json:
         console.print(f"Not on the CPU too: {no_compiler}.", soft_wrap=True)
     if as_json:
-        print_json(told)
+        print_json(report)
     _require_passed((*measured, *cases))
 
 
-def _host(console: Console, reason: str, as_json: bool) -> tuple[dict[str, Any], tuple[Case, ...]]:
-    host = _demo_host.run()
+def _host(console: Console, reason: str, host: HostReport, as_json: bool) -> dict[str, Any]:
     if not as_json:
         _show_host(console, reason, host)
-    return {"device": None, "reason": reason, **dataclasses.asdict(host)}, ()
+    return {"device": None, "reason": reason, **dataclasses.asdict(host)}
 
 
-def _gpu(console: Console, as_json: bool) -> tuple[dict[str, Any], tuple[Case, ...]]:
+def _gpu(
+    console: Console, parts: DemoParts, as_json: bool
+) -> tuple[dict[str, Any], tuple[Case, ...]]:
     with Console(stderr=True).status("copying and multiplying"):
-        report = _demo_gpu.run()
+        report = parts.on_gpu()
     if not as_json:
         _show_gpu(console, report)
     return dataclasses.asdict(report), report.cases
@@ -87,8 +114,8 @@ def _show_gpu(console: Console, report: GpuReport) -> None:
         shown.add_row(*_cells(case))
     console.print(shown)
     console.print(
-        "x CuPy: speed over CuPy's own copy or product of the same arrays, timed in turns; "
-        "-: it has none."
+        "x CuPy: speed over CuPy's own copy or matmul of the same arrays, timed in interleaved "
+        "rounds; -: it has none."
     )
 
 
@@ -123,15 +150,15 @@ def _show_host(console: Console, reason: str, report: HostReport) -> None:
         shown.add_row(*_compiled_cells(compiled))
     console.print()
     console.print(shown)
-    console.print("Time is that of this run; a kernel compiled before comes from the cache.")
+    console.print("Times are of this run; a kernel compiled before comes from the cache.")
 
 
-def _emulate(on_gpu: OnGPU | None) -> list[EmulatedCase]:
-    """Run the emulated cases behind a progress bar, which shows on a terminal only."""
+def _emulate(jobs: Sequence[Job], on_gpu: OnGPU | None) -> list[EmulatedCase]:
+    """Run the emulated cases with a progress bar, which shows on a terminal only."""
     cases = track(
-        _demo_emulated.run(on_gpu),
+        _demo_emulated.run(jobs, on_gpu),
         description="running the kernels on the CPU",
-        total=len(_demo_emulated.JOBS),
+        total=len(jobs),
         console=Console(stderr=True),
         transient=True,
     )

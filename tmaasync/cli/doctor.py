@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tmaasync.cli import _probes
-from tmaasync.cli._probes import Part
+from tmaasync.cli._probes import Machine, Part
 from tmaasync.cli._tables import AsJson, print_json, table
 
 __all__ = ["doctor"]
@@ -29,18 +29,18 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What somebody may want to do, and the parts that it lacks."""
+    """A task of a user, and the parts that are missing for it."""
 
     name: str
     lacks: tuple[str, ...]
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Say what works on this machine, why the rest does not, and what to do about that.
 
     Exits with 1 where kernels run neither on a GPU nor on the CPU.
     """
-    parts = _probes.parts()
+    parts = _probes.parts(ctx.ensure_object(Machine))
     tasks = [_Task(name, _lacking(needs, parts)) for name, needs in _NEEDS.items()]
     if as_json:
         print_json(
@@ -59,7 +59,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def _lacking(needs: Sequence[str], parts: Sequence[Part]) -> tuple[str, ...]:
-    """Those of the parts that do not work; of several devices one is enough."""
+    """Return the parts that do not work; of several devices one is enough."""
     working = {_kind(part) for part in parts if part.works}
     failing = {_kind(part) for part in parts} - working
     return tuple(need for need in needs if need in failing)

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._tile.cut import layout_violations
 from tmaasync.cli._arguments import SWIZZLES, integers, mode
 from tmaasync.cli._arguments import address as read_address
 from tmaasync.cli._maps import field_facts, map_facts, rule_facts, rules_table
@@ -19,7 +21,6 @@ from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import Explanation, TensorMapSpec
-from tmaasync.tile.cut import layout_violations
 
 __all__ = ["explain"]
 
@@ -54,7 +55,7 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
 ) -> None:
     """Explain why TMA cannot move tiles of an array, rule by rule, and what would be legal.
 
-    There need be no such array. Below that it says what loads its tiles as they are.
+    The array need not exist. Below the rules it shows what loads its tiles as they are.
     """
     view = _view(shape, element(dtype), strides, read_address("address", address))
     swizzled = mode("swizzle", swizzle, SWIZZLES)
@@ -79,27 +80,27 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
         _show(Console(highlight=False), view, judged, plan, full)
 
 
-# --- what is asked ----------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------
 
 
 def _view(shape: str, kind: Element, strides: str | None, address: int) -> ArrayView:
     sides = integers("shape", shape, like="100x33")
     if min(sides) < 1:
         rule, remedy = "every side must be 1 or more", "Pass the shape of an array with elements"
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     steps = _contiguous(sides, kind.itemsize)
     if strides is not None:
         steps = integers("strides", strides, like=",".join(map(str, steps)))
     if len(steps) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs one number of bytes for each"
         remedy = f"Contiguous it would be {','.join(map(str, _contiguous(sides, kind.itemsize)))}"
-        raise ArgumentError(str(Violation("strides", strides, rule, remedy)))
+        raise ArgumentError.of([Violation("strides", strides, rule, remedy)])
     if max(map(abs, (*sides, *steps))) >= _MEMORY_BYTES:
         rule, remedy = (
             f"no array is that large: its strides reach {_MEMORY_BYTES} bytes",
             "Pass less",
         )
-        raise ArgumentError(str(Violation("shape", shape, rule, remedy)))
+        raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     return ArrayView(address, sides, steps, kind, None, True, "other", None)
 
 
@@ -112,7 +113,7 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
     """One swizzle's span of up to 64 rows; without swizzle rows of whole 16 bytes."""
     itemsize = view.element.itemsize
     if swizzle is Swizzle.NONE:
-        granule = 16 // itemsize
+        granule = TMA_ALIGNMENT // itemsize
         last = min(-(-view.shape[-1] // granule) * granule, _MAX_BOX_SIDE)
     else:
         last = swizzle.span_bytes // itemsize
@@ -120,11 +121,11 @@ def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
     return (*(1 for _ in view.shape[:-2]), *rows, last)
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
-    """All broken rules, that of the innermost stride, which a map does not hold, among them."""
+    """Return all broken rules, also of the innermost stride, which a map does not hold."""
     judged = spec.explain()
     outside = layout_violations(view)
     if not outside:
@@ -134,7 +135,7 @@ def _judged(view: ArrayView, spec: TensorMapSpec) -> Explanation[TensorMapSpec]:
 
 
 def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
-    """The nearest legal map of the array with its contiguous dimension last, if it has one."""
+    """Return the nearest legal map with the contiguous dimension last, if there is one."""
     order = sorted(range(view.ndim), key=lambda dim: -abs(view.strides_bytes[dim]))
     if len(spec.box_shape) != view.ndim or view.strides_bytes[order[-1]] != view.element.itemsize:
         return None
@@ -148,7 +149,7 @@ def _turned(view: ArrayView, spec: TensorMapSpec) -> TensorMapSpec | None:
 
 
 def _plan(view: ArrayView, sides: tuple[int, ...], swizzle: Swizzle) -> CopyPlan | str:
-    """What loads such tiles of the array as it is, or why nothing does."""
+    """Return what loads tiles of the array as it is, or why nothing does."""
     try:
         return plan_copy(view, "shared", tile_shape=sides, swizzle=swizzle)
     except ArgumentError as error:
@@ -203,5 +204,5 @@ def _show(
 
 
 def _loads(plan: CopyPlan, full: bool) -> str:
-    said = plan.explain()
-    return said if full else said.partition("\n  why not")[0]
+    text = plan.explain()
+    return text if full else text.partition("\n  why not")[0]

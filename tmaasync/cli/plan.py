@@ -1,4 +1,4 @@
-"""``plan``: how `ops.matmul` cuts a product, and how well that fills a GPU."""
+"""``plan``: how `ops.matmul` tiles a GEMM, and how well that fills a GPU."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import typer
 from rich.console import Console
 
 from tmaasync._elements import Element, element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._blocking import BLOCK_K_BYTES
-from tmaasync.ops.gemm.matrix import Matrix
-from tmaasync.ops.gemm.plan import Plan, plan_for
-from tmaasync.ops.gemm.tune import Request
-from tmaasync.ops.gemm.types import outputs_of
+from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy
+from tmaasync.ops._gemm.types import outputs_of
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
+from tmaasync.ops._tuning import Request
 
 __all__ = ["plan"]
 
-_H200_MULTIPROCESSORS = 132
-_MAX_SIDE = 2**31 - 1
-_MOST_THREADS = 2048  # that a multiprocessor holds at once
+_H200_SMS = 132
+_MAX_SIDE = INT32_LIMIT - 1
+_MOST_THREADS = 2048  # that an SM holds at once
 
 
 def plan(
@@ -34,114 +35,113 @@ def plan(
     layout: Annotated[
         str, typer.Option(help="For A and B: n as written, t stored transposed; nt is A @ B.T.")
     ] = "nt",
-    multiprocessors: Annotated[int, typer.Option(help="Of the GPU.")] = _H200_MULTIPROCESSORS,
+    sms: Annotated[int, typer.Option(help="SMs of the GPU.")] = _H200_SMS,
     as_json: AsJson = False,
 ) -> None:
-    """Show the blocks, stages, shared memory and rounds that ops.matmul chooses for a product.
+    """Show the tiles, stages, shared memory and waves that ops.matmul chooses for a GEMM.
 
-    That is what its model gives; where tmaasync tune found a faster blocking, that is taken.
+    They are its cost model's; where tmaasync tune found a faster tile config, that is taken.
     """
     Request(m, n, k, layout=layout).check()
     if max(m, n, k) > _MAX_SIDE:
         raise ArgumentError(
             f"a side is {max(m, n, k)}; the kernel counts to {_MAX_SIDE}. Split the product."
         )
-    if multiprocessors < 2:  # a pair of blocks takes two
-        raise ArgumentError(
-            f"multiprocessors is {multiprocessors}; it must be 2 or more. An H200 has 132."
-        )
+    if sms < 2:  # a pair of CTAs takes two
+        raise ArgumentError(f"sms is {sms}; it must be 2 or more. An H200 has 132.")
     kind = element(dtype)
-    product = _product(m, n, k, kind, layout)
-    facts = _facts(product, kind, multiprocessors)
+    operation = _matmul(m, n, k, kind, layout)
+    facts = _facts(operation, kind, Occupancy.estimated(sms))
     if as_json:
         print_json({"m": m, "n": n, "k": k, "dtype": kind.name, "layout": layout, **facts})
         return
-    shown = table(f"{m} x {n} x {k}, {kind} {layout}, {multiprocessors} multiprocessors", ("", ""))
+    shown = table(f"{m} x {n} x {k}, {kind} {layout}, {sms} SMs", ("", ""))
     for name, text in _lines(facts).items():
         shown.add_row(name, text)
     Console(highlight=False).print(shown)
 
 
-def _product(m: int, n: int, k: int, kind: Element, layout: str) -> Plan:
-    """The plan of a product of matrices that nobody has made."""
+def _matmul(m: int, n: int, k: int, kind: Element, layout: str) -> Matmul:
+    """Return the operation on matrices that do not exist."""
     a, b = _stored((m, k), layout[0], kind), _stored((k, n), layout[1], kind)
     output = element(outputs_of(kind)[0])
-    c = _stored((m, n), "n", output).repacked()._replace(owns_padding=True)
-    return plan_for(a, b, c, None)
+    c = _stored((m, n), "n", output).padded()._replace(owns_padding=True)
+    return Matmul(a, b, c)
 
 
-def _stored(shape: tuple[int, int], letter: str, kind: Element) -> Matrix:
+def _stored(shape: tuple[int, int], letter: str, kind: Element) -> Layout:
     rows, columns = shape if letter == "n" else shape[::-1]
-    matrix = Matrix((rows, columns), (columns * kind.itemsize, kind.itemsize), kind, None, True)
+    matrix = Layout((rows, columns), (columns * kind.itemsize, kind.itemsize), kind, None, True)
     return matrix if letter == "n" else matrix.transposed
 
 
-def _facts(product: Plan, kind: Element, multiprocessors: int) -> dict[str, Any]:
-    problem, blocking = product.problem, product.blocking_on(None, multiprocessors)
+def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, Any]:
+    problem, config = operation.problem, operation.config_on(None, occupancy)
     output = element(problem.output)
-    clusters = problem.batches * blocking.clusters(problem.m, problem.n)
-    at_once, size = blocking.clusters_at_once(multiprocessors), blocking.cluster_size
-    rounds = -(-clusters // at_once)
-    area = blocking.block_m * blocking.block_n
+    clusters = problem.batches * config.clusters(problem.m, problem.n)
+    size = config.cluster_size
+    active = occupancy.max_active_clusters(size)
+    waves = -(-clusters // active)
+    area = config.block_m * config.block_n
     return {
         "output": output.name,
-        "copied_operands": product.copied_operands,
-        "multiplies_transposes": problem.by_columns,
+        "copied_operands": operation.staged_operands,
+        "multiplies_transposes": problem.m_major,
         "block": {
-            "m": blocking.block_m,
-            "n": blocking.block_n,
+            "m": config.block_m,
+            "n": config.block_n,
             "k": BLOCK_K_BYTES // kind.itemsize,
         },
-        "consumers": blocking.consumers,
-        "threads": blocking.threads,
-        "accumulators_per_thread": blocking.rows * blocking.block_n // 128,
-        "cluster": blocking.cluster,
-        "side_by_side": blocking.side_by_side,
-        "split": blocking.split,
-        "ping_pong": blocking.ping_pong,
-        "group_m": blocking.group_m,
-        "stages": blocking.stages,
-        "stage_bytes": blocking.stage_bytes,
-        "shared_bytes": blocking.shared_bytes(output.itemsize),
+        "consumers": config.consumers,
+        "threads": config.threads,
+        "accumulators_per_thread": config.rows * config.block_n // 128,
+        "cluster": config.cluster,
+        "side_by_side": config.side_by_side,
+        "split": config.split_k,
+        "ping_pong": config.ping_pong,
+        "group_m": config.group_m,
+        "stages": config.stages,
+        "stage_bytes": config.stage_bytes,
+        "shared_bytes": config.shared_bytes(output.itemsize),
         "blocks": clusters * size,
-        "blocks_at_once": min(clusters, at_once) * size,
-        "multiprocessors": multiprocessors,
-        "rounds": rounds,
-        "last_round": (clusters - (rounds - 1) * at_once) * size,
-        "occupancy": blocking.threads / _MOST_THREADS,
-        "useful": problem.m * problem.n / (rounds * multiprocessors * area) * blocking.split,
+        "blocks_at_once": min(clusters, active) * size,
+        "sms": occupancy.sms,
+        "rounds": waves,
+        "last_round": (clusters - (waves - 1) * active) * size,
+        "occupancy": config.threads / _MOST_THREADS,
+        "useful": problem.m * problem.n / (waves * occupancy.sms * area) * config.split_k,
     }
 
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
     block, at_once = facts["block"], facts["blocks_at_once"]
-    of = "the transposes' product" if facts["multiplies_transposes"] else "the product"
+    of = "the output, AB swapped" if facts["multiplies_transposes"] else "the output"
     copied = " and ".join(facts["copied_operands"])
     lines = {
-        "block": f"{block['m']} x {block['n']} of {of}, {block['k']} of K at a time",
+        "tile": f"{block['m']} x {block['n']} of {of}, {block['k']} of K at a time",
         "warpgroups": _warpgroups(facts),
-        "accumulators": f"{facts['accumulators_per_thread']} registers of each multiplying thread",
+        "accumulators": f"{facts['accumulators_per_thread']} registers of each consumer thread",
         "cluster": _cluster(facts),
         "stages": f"{facts['stages']} of {facts['stage_bytes'] // 1024} KiB",
-        "shared memory": f"{facts['shared_bytes']} bytes a block",
-        "blocks": f"{facts['blocks']}, {at_once} at once, one a multiprocessor",
-        "rounds": f"{facts['rounds']}; the last has {facts['last_round']} of {at_once} blocks",
-        "occupancy": f"{facts['occupancy']:.0%} of the threads that a multiprocessor holds",
-        "useful work": f"{facts['useful']:.1%}; edges and the last round leave the rest idle",
+        "shared memory": f"{facts['shared_bytes']} bytes a CTA",
+        "tiles": f"{facts['blocks']}, {at_once} at once, one on each SM",
+        "waves": f"{facts['rounds']}; the last has {facts['last_round']} of {at_once} tiles",
+        "occupancy": f"{facts['occupancy']:.0%} of the threads that an SM holds",
+        "useful work": f"{facts['useful']:.1%}; edges and the last wave leave the rest idle",
     }
     if copied:
-        lines["copies"] = f"{copied} into rows of whole 16 bytes, before the product"
+        lines["staging copies"] = f"{copied} into rows of whole 16 bytes"
     return lines
 
 
 def _warpgroups(facts: dict[str, Any]) -> str:
-    turns = ", in turns, each blocks of its own" if facts["ping_pong"] else ""
-    return f"{facts['consumers']} multiply{turns} and one loads: {facts['threads']} threads"
+    form = " (ping-pong)" if facts["ping_pong"] else ""
+    return f"{facts['consumers']} consumers{form} and a producer: {facts['threads']} threads"
 
 
 def _cluster(facts: dict[str, Any]) -> str:
     if facts["split"] > 1:
-        return f"{facts['split']} blocks multiply a part of K each, of the same output"
+        return f"{facts['split']} CTAs split K of a tile"
     if facts["side_by_side"]:
-        return "pairs of blocks, side by side, share loads of A"
-    return "pairs of blocks share loads of B" if facts["cluster"] == 2 else "each block alone"
+        return "pairs of CTAs, side by side, multicast A"
+    return "pairs of CTAs multicast B" if facts["cluster"] == 2 else "each CTA alone"

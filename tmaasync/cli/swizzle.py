@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,19 +13,18 @@ from rich.text import Text
 
 from tmaasync import _driver
 from tmaasync._elements import element
+from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.cli import _chunk_pictures
 from tmaasync.cli._arguments import SWIZZLES, mode
-from tmaasync.cli._chunks import CHUNK_BYTES, CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
+from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
 from tmaasync.cli._demo_gpu import why_not
-from tmaasync.cli._swizzle_probe import found_offsets
+from tmaasync.cli._swizzle_probe import Load, found_offsets, load_on_emulator, load_on_gpu
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle
-from tmaasync.tensormap import MAX_SHARED_BYTES
 
-__all__ = ["swizzle"]
+__all__ = ["ProbedDevices", "swizzle"]
 
-_LINE_BYTES = 128
 _MATRIX_ROWS = 8
 _LINES_SHOWN = 64
 _MISPLACED_SHOWN = 32
@@ -39,7 +38,25 @@ _WORDS = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedDevices:
+    """The devices that ``--probe`` loads a tile on: by default device 0 and the emulator.
+
+    Attributes:
+        why_no_gpu: The reason why there is no GPU to probe; None where there is one.
+        gpu_name: The name of the GPU.
+        load_on_gpu: Loads a tile there.
+        load_on_emulator: Loads it on the emulator.
+    """
+
+    why_no_gpu: Callable[[], str | None] = why_not
+    gpu_name: Callable[[], str] = lambda: _driver.device_limits(0).name
+    load_on_gpu: Load = load_on_gpu
+    load_on_emulator: Load = load_on_emulator
+
+
 def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
+    ctx: typer.Context,
     mode_name: Annotated[str, typer.Option("--mode", help="none, 32B, 64B or 128B.")] = "128B",
     dtype: Annotated[str, typer.Option(help="The element type.")] = "float16",
     rows: Annotated[int, typer.Option(help="Of the tile.")] = 8,
@@ -57,7 +74,7 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     if emulate and not probe:
-        raise ArgumentError("emulate is set; it says on what to probe. Pass --probe too.")
+        raise ArgumentError("emulate is set; it chooses where to probe. Pass --probe too.")
     layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
@@ -65,13 +82,14 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
             "--access."
         )
     chunks, cost = list(layout.chunks()), layout.cost(access)
-    first = {place // CHUNK_BYTES for place in next(layout.accesses(access))}
-    marked = {chunk for chunk in chunks if chunk.offset // CHUNK_BYTES in first}
-    probed = _probe(layout, chunks, emulate=emulate) if probe else None
+    first = {place // SWIZZLE_CHUNK_BYTES for place in next(layout.accesses(access))}
+    marked = {chunk for chunk in chunks if chunk.offset // SWIZZLE_CHUNK_BYTES in first}
+    devices = ctx.ensure_object(ProbedDevices)
+    probed = _probe(layout, chunks, devices, emulate=emulate) if probe else None
     files = _save(layout, chunks, marked, {"svg": svg, "png": png})
     if as_json:
-        told = _facts(layout, chunks, access, cost) | {"files": files}
-        print_json(told if probed is None else told | {"probe": dataclasses.asdict(probed)})
+        report = _facts(layout, chunks, access, cost) | {"files": files}
+        print_json(report if probed is None else report | {"probe": dataclasses.asdict(probed)})
     else:
         _show(layout, chunks, marked, access, cost)
         if probed is not None:
@@ -84,8 +102,8 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
 
 def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> Layout:
     is_plain = swizzle is Swizzle.NONE
-    span = CHUNK_BYTES if is_plain else swizzle.span_bytes
-    wanted = (_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
+    span = SWIZZLE_CHUNK_BYTES if is_plain else swizzle.span_bytes
+    wanted = (SHARED_LINE_BYTES if is_plain else span) // itemsize if columns is None else columns
     if wanted < 1 or wanted * itemsize % span:
         raise ArgumentError(
             f"columns is {wanted}; rows must be a multiple of {span} bytes with {swizzle}, so pass "
@@ -114,27 +132,30 @@ class _Misplaced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Probed:
-    """Where a tile was loaded, how many chunks it has, and which of them lie elsewhere."""
+    """Result of the probe: where a tile was loaded, its chunks, and which of them lie elsewhere."""
 
     on: str
     chunks: int
     wrong: tuple[_Misplaced, ...]
 
 
-def _probe(layout: Layout, chunks: Sequence[Chunk], *, emulate: bool) -> _Probed:
-    if not emulate and (reason := why_not()) is not None:
+def _probe(
+    layout: Layout, chunks: Sequence[Chunk], devices: ProbedDevices, *, emulate: bool
+) -> _Probed:
+    if not emulate and (reason := devices.why_no_gpu()) is not None:
         typer.echo(
             f"error: there is nothing to probe: {reason}. Pass --emulate for the emulator.",
             err=True,
         )
         raise typer.Exit(2)
-    found = found_offsets(layout, on_gpu=not emulate)
+    load = devices.load_on_emulator if emulate else devices.load_on_gpu
+    found = found_offsets(layout, load)
     wrong = tuple(
         _Misplaced(chunk.row, chunk.number, chunk.offset, offset)
         for chunk, offset in zip(chunks, found, strict=True)
         if chunk.offset != offset
     )
-    where = "the emulator" if emulate else _driver.device_limits(0).name
+    where = "the emulator" if emulate else devices.gpu_name()
     return _Probed(where, len(found), wrong)
 
 
@@ -152,7 +173,7 @@ def _show_probed(probed: _Probed) -> None:
         typer.echo(f"... and {len(probed.wrong) - _MISPLACED_SHOWN} more; --json has all")
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _facts(layout: Layout, chunks: Sequence[Chunk], access: Access, cost: Cost) -> dict[str, Any]:
@@ -180,7 +201,7 @@ def _show(
     lines = 1 + max(chunk.line for chunk in chunks)
     width = 1 + max(len(chunk.name) for chunk in chunks)
     for line in range(min(lines, _LINES_SHOWN)):
-        drawn = Text(f"{line * _LINE_BYTES:>7} ")
+        drawn = Text(f"{line * SHARED_LINE_BYTES:>7} ")
         for place in range(CHUNKS_PER_LINE):
             drawn.append_text(_cell(by_place.get((line, place)), marked, width))
         console.print(drawn, soft_wrap=True)

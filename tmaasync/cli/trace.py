@@ -61,9 +61,9 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     ] = _NOTES,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Python script, and tell of its launches who waits for whom, and for how long.
+    """Run a Python script, and show who waits for whom in its launches, and for how long.
 
-    Launches on NumPy arrays are those of the CPU back end, others those of the GPU.
+    Launches on NumPy arrays run on the CPU back end, others on the GPU.
     """
     picture = _Picture.of(plot, block, between)
     kept, code = _launches(Path(subject), arguments or [], notes, quietly=as_json)
@@ -88,7 +88,7 @@ def trace(  # noqa: PLR0913 - what a user may ask for
 def _launches(
     subject: Path, arguments: list[str], notes: int, *, quietly: bool
 ) -> tuple[Collector, int]:
-    """The launches, and the exit code of the script that made them."""
+    """Return the launches, and the exit code of the script that made them."""
     if subject.suffix.lower() == ".json":
         if arguments:
             raise ArgumentError(
@@ -102,7 +102,7 @@ def _launches(
 
 
 def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
-    """The number of the launch to show."""
+    """Return the number of the launch to show."""
     lengths = {index: one.end for index, one in enumerate(kept.launches) if len(one)}
     if not lengths:
         what = "launches a kernel of this library" if not kept.launches else "leaves an event"
@@ -124,7 +124,7 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Picture:
-    """What --plot and the options that go with it ask for."""
+    """The picture of --plot and the options that go with it."""
 
     path: Path
     block: tuple[int, ...] | None
@@ -132,7 +132,7 @@ class _Picture:
 
     @classmethod
     def of(cls, path: Path | None, block: str | None, between: str | None) -> _Picture | None:
-        """None without a path. What cannot be drawn is refused before anything runs."""
+        """Return the picture, None without a path; refuse impossible ones before anything runs."""
         place = None if block is None else integers("--block", block, like="0,0,0")
         times = None if between is None else integers("--between", between, like="0,5000")
         if times is not None and len(times) != 2:
@@ -161,11 +161,11 @@ def _write(option: str, path: Path, write: Any) -> None:
         ) from None
 
 
-# --- what is told -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _facts(summary: Summary) -> dict[str, Any]:
-    """The summary in what JSON has; activities by their names."""
+    """Return the summary in what JSON has; activities by their names."""
     facts = dataclasses.asdict(summary)
     for role in facts["roles"]:
         for share in role["shares"]:
@@ -231,7 +231,7 @@ def _rows(role: Role) -> list[tuple[str, ...]]:
 
 
 def _what(share: Share) -> str:
-    """The activity, with the barriers by their name where they have one."""
+    """Return the activity, with the barriers by their name where they have one."""
     return f"waits on {share.on}" if share.on and share.activity.is_wait else share.activity.value
 
 

@@ -1,4 +1,4 @@
-"""``tune``: which blocking of `ops.matmul` is the fastest for a shape, measured and kept."""
+"""``tune``: which tile config of `ops.matmul` is the fastest for a shape, measured and kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.table import Table
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
-from tmaasync.ops._blocking import Blocking
-from tmaasync.ops.gemm import tuned
-from tmaasync.ops.gemm.tune import DeviceProduct, Request, steps
-from tmaasync.ops.gemm.tune import tune as fastest
-from tmaasync.ops.gemm.tuned import Winner
+from tmaasync.ops._gemm import tuned
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.tuned import Winner
+from tmaasync.ops._tuning import DeviceGemm, Request, steps
+from tmaasync.ops._tuning import tune as fastest
 
 __all__ = ["tune"]
 
@@ -39,7 +39,7 @@ def tune(
     clear: Annotated[bool, typer.Option("--clear", help="Forget what is kept.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every blocking of matrix products on this GPU and keep the fastest.
+    """Run the candidate tile configs of GEMMs on this GPU and keep the fastest.
 
     ops.matmul takes it from then on, in new processes, for the same shapes, types and layouts.
     """
@@ -108,11 +108,11 @@ def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> No
     with Progress(console=Console(stderr=True), transient=True) as progress:
         whole = progress.add_task("products", total=len(requests))
         for request in requests:
-            product = DeviceProduct(request)
-            task = progress.add_task(_name(request), total=steps(product))
-            winners.append(fastest(product, lambda task=task: progress.advance(task)))  # type: ignore[misc]
+            gemm = DeviceGemm(request)
+            task = progress.add_task(_name(request), total=steps(gemm))
+            winners.append(fastest(gemm, lambda task=task: progress.advance(task)))  # type: ignore[misc]
             # Each at once: who interrupts the rest has these.
-            path = tuned.keep(product.gpu, winners[-1:])
+            path = tuned.keep(gemm.gpu, winners[-1:])
             progress.remove_task(task)
             progress.advance(whole)
     if as_json:
@@ -120,9 +120,9 @@ def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> No
             {**request._asdict(), **_facts(winner)}
             for request, winner in zip(requests, winners, strict=True)
         ]
-        print_json({"gpu": product.gpu, "file": str(path), "products": products})
+        print_json({"gpu": gemm.gpu, "file": str(path), "products": products})
         return
-    shown = _winners(product.gpu, "product")
+    shown = _winners(gemm.gpu, "product")
     for request, winner in zip(requests, winners, strict=True):
         shown.add_row(_name(request), *_cells(winner))
     console.print(shown)
@@ -132,11 +132,11 @@ def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> No
 def _show(console: Console, as_json: bool) -> None:
     winners, ignored = tuned.kept()
     if as_json:
-        told = {
+        facts = {
             gpu: [{"problem": winner.problem._asdict(), **_facts(winner)} for winner in of_gpu]
             for gpu, of_gpu in winners.items()
         }
-        print_json({"gpus": told, "ignored": ignored})
+        print_json({"gpus": facts, "ignored": ignored})
         return
     for gpu, of_gpu in winners.items():
         shown = _winners(gpu, "as the kernel sees it")
@@ -161,7 +161,7 @@ def _clear(console: Console, as_json: bool) -> None:
 
 
 def _winners(title: str, first: str) -> Table:
-    return table(title, (first, "fastest blocking"), ("time", "model's", "gain"))
+    return table(title, (first, "fastest tile config"), ("time", "model's", "gain"))
 
 
 def _name(request: Request) -> str:
@@ -175,25 +175,25 @@ def _problem_name(winner: Winner) -> str:
 
 def _cells(winner: Winner) -> tuple[str, ...]:
     return (
-        _blocking_name(winner.blocking),
+        _config_name(winner.config),
         f"{winner.microseconds:.1f} us",
         f"{winner.default_microseconds:.1f} us",
         f"{100 * (winner.gain - 1):.1f} %",
     )
 
 
-def _blocking_name(blocking: Blocking) -> str:
-    side = " side by side" if blocking.side_by_side else ""
-    pairs = f", pairs{side}" if blocking.cluster == 2 else ""
-    split = f", K in {blocking.split}" if blocking.split > 1 else ""
-    turns = ", in turns" if blocking.ping_pong else ""
-    size = f"{blocking.block_m}x{blocking.block_n}"
-    return f"{size}{pairs}{split}{turns}, groups of {blocking.group_m}"
+def _config_name(config: TileConfig) -> str:
+    side = " side by side" if config.side_by_side else ""
+    pairs = f", pairs{side}" if config.cluster == 2 else ""
+    split = f", split-K {config.split_k}" if config.split_k > 1 else ""
+    form = ", ping-pong" if config.ping_pong else ""
+    size = f"{config.block_m}x{config.block_n}"
+    return f"{size}{pairs}{split}{form}, groups of {config.group_m}"
 
 
 def _facts(winner: Winner) -> dict[str, Any]:
-    told = dataclasses.asdict(winner)
-    blocking = told.pop("blocking")
-    del told["problem"]
-    chosen = {name: blocking[name] for name in tuned.CHOSEN}
-    return {"blocking": chosen, **told, "gain": winner.gain}
+    facts = dataclasses.asdict(winner)
+    config = facts.pop("config")
+    del facts["problem"]
+    chosen = {name: config[name] for name in tuned.CHOSEN}
+    return {"tile_config": chosen, **facts, "gain": winner.gain}

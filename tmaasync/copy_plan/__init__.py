@@ -1,4 +1,4 @@
-"""Which mechanism a copy between an array and shared memory gets, and why not a faster one."""
+"""Plans for copies between an array and shared memory: the mechanism, and why not a faster one."""
 
 from tmaasync.copy_plan.factory import plan_copy
 from tmaasync.copy_plan.mechanism import Mechanism, Refusal

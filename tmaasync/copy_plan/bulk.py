@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._tile.strided import strided_violations
 from tmaasync.copy_plan import starts
 from tmaasync.copy_plan.mechanism import ASKED, KERNEL, Chosen, Mechanism, Refusal, tma
 from tmaasync.copy_plan.request import Request, is_row_major
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.tile import BulkTile, StridedTensor
-from tmaasync.tile.strided import strided_violations
 
 __all__ = ["bulk"]
 
 _SOURCE = "PTX ISA, cp.async.bulk"
 _TILE_SOURCE = "PTX ISA, cp.async.bulk, and docs/hardware.md"
-_GRANULE_BYTES = 16
 
 
 def bulk(request: Request, refused: list[Refusal]) -> Chosen | None:
-    """A bulk copy, if every tile is contiguous, aligned and inside of the array."""
+    """Return a bulk copy, if every tile is contiguous, aligned and inside of the array."""
     found = [*tma(request)]
     if request.options.cluster_mask:
         rule, remedy = "only a tensor load goes to several CTAs here", "Leave it out"
@@ -43,12 +43,12 @@ def _layout(request: Request) -> Iterator[Violation]:
         "the tile in shared memory",
         f"{cut.swizzle}, boxes of {boxes}",
         "a bulk copy keeps the order of bytes, which is row-major in the array",
-        "Use Swizzle.NONE, and sides of at most 256 behind the first",
+        "Use Swizzle.NONE, and sides of at most 256 after the first",
     )
 
 
 def _region(request: Request) -> tuple[Violation, ...]:
-    """What `BulkTile` says of the memory behind one tile: contiguous, on 16 bytes, of 16 bytes."""
+    """Return the rules of `BulkTile` that the memory of one tile breaks."""
     places = [max(start[0], 0) for start in request.starts]
     strides = request.view.strides_bytes
     offset = sum(place * stride for place, stride in zip(places, strides, strict=True))
@@ -78,10 +78,11 @@ def _bounds(request: Request) -> Iterator[Violation]:
 def _steps(request: Request) -> Iterator[Violation]:
     for dim, places, _, _, stride in request.dimensions:
         step = places.step * stride
-        if len(places) > 1 and step % _GRANULE_BYTES:
+        if len(places) > 1 and step % TMA_ALIGNMENT:
             yield Violation(
                 f"starts[{dim}].step",
                 places.step,
-                f"copies start {step} bytes apart, and a bulk copy starts at multiples of 16",
-                "Choose a tile, or starts, of a multiple of 16 bytes",
+                f"copies start {step} bytes apart, and a bulk copy starts at multiples of "
+                f"{TMA_ALIGNMENT}",
+                f"Choose a tile, or starts, of a multiple of {TMA_ALIGNMENT} bytes",
             )

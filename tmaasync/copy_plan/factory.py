@@ -1,13 +1,18 @@
-"""From two ends of a copy to a plan."""
+"""From the two ends of a copy to a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, overload
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
+from tmaasync._tile.cut import (
+    argument_violations,
+    covering_tile,
+    is_positive_integer,
+)
 from tmaasync.copy_plan import starts as starts_
 from tmaasync.copy_plan.bulk import bulk
 from tmaasync.copy_plan.mechanism import Chosen, Mechanism, Refusal
@@ -24,14 +29,8 @@ from tmaasync.copy_plan.request import (
 from tmaasync.copy_plan.starts import Start
 from tmaasync.copy_plan.tensor import tensor
 from tmaasync.copy_plan.threads import cp_async, loop
-from tmaasync.errors import ArgumentError, Violation
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import CachePolicy, Swizzle
-from tmaasync.tile.cut import (
-    argument_violations,
-    covering_tile,
-    is_positive_integer,
-    raise_if,
-)
 
 __all__ = ["plan_copy"]
 
@@ -135,7 +134,7 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
         shared_dtype: What the tile holds, where that is not what the array holds; only a loop
             converts. Between two arrays what the destination holds.
         eviction_policy: For L2. Only TMA carries it; the explanation says where it is not applied.
-        coalesced_width: Elements of one thread's access, a divisor of those possible. TMA has no
+        coalesced_width: Elements of one thread's access, a divisor of the widest. TMA has no
             use for it.
         disable_tma: Rule TMA out.
         prefer: Take ``"tma"``, ``"cp_async"`` or a loop (``"sync"``) where it is possible.
@@ -167,13 +166,13 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
         prefer=prefer,
         cluster_mask=cluster_mask,
     )
-    _raise_if(_option_violations(options))
+    ArgumentError.raise_for(_option_violations(options))
     ends = _ends(source, destination)
     held = _held(ends, shared_dtype)
     sides = _sides(next(iter(ends.values())), tile_shape, is_pair=len(ends) > 1)
     cut = layout(held, sides, swizzle)
-    raise_if(layout_violations(cut))
-    _raise_if(_pair_violations(ends, options))
+    TensorMapError.raise_for(layout_violations(cut))
+    ArgumentError.raise_for(_pair_violations(ends, options))
     plans = [
         _plan(Request(view, cut, name == "destination", _places(view, sides, starts), options))
         for name, view in ends.items()
@@ -191,7 +190,9 @@ def _plan(request: Request) -> CopyPlan:
     if not able:
         last = Mechanism.MULTICAST if options.cluster_mask else Mechanism.LOOP
         decisive = [refusal for refusal in refused if refusal.access_bytes is None]
-        _raise_if(refusal.violation for refusal in decisive if refusal.mechanism is last)
+        ArgumentError.raise_for(
+            refusal.violation for refusal in decisive if refusal.mechanism is last
+        )
     family = _FAMILIES["tma" if options.prefer is None else options.prefer]
     able.sort(key=lambda chosen: chosen.mechanism not in family)
     possible = tuple(chosen.mechanism for chosen in able)
@@ -202,14 +203,14 @@ def _plan(request: Request) -> CopyPlan:
 
 
 def _ends(source: object, destination: object) -> dict[str, ArrayView]:
-    """The arrays among the two, checked for what no mechanism can."""
+    """Return the arrays among the two, checked for what no mechanism can."""
     named = {"source": source, "destination": destination}
     ends = {
         name: _arrays.view(end, argument=name)
         for name, end in named.items()
         if not (isinstance(end, str) and end == "shared")
     }
-    _raise_if(_end_violations(ends))
+    ArgumentError.raise_for(_end_violations(ends))
     if "destination" in ends:
         _arrays.require_writable(ends["destination"], "destination")
     return ends
@@ -244,14 +245,13 @@ def _joint_violations(source: ArrayView, destination: ArrayView) -> Iterator[Vio
 
 
 def _held(ends: dict[str, ArrayView], shared_dtype: object) -> Element:
-    """The element type in shared memory."""
     held = ends["destination" if "destination" in ends else "source"].element
     if shared_dtype is not None:
         held = element(shared_dtype, argument="shared_dtype")
     if "source" in ends:
-        _raise_if(conversion_violations(ends["source"].element, held))
+        ArgumentError.raise_for(conversion_violations(ends["source"].element, held))
     if "destination" in ends:
-        _raise_if(conversion_violations(held, ends["destination"].element))
+        ArgumentError.raise_for(conversion_violations(held, ends["destination"].element))
     return held
 
 
@@ -262,7 +262,7 @@ def _sides(view: ArrayView, tile_shape: Sequence[int] | None, *, is_pair: bool) 
     if tile_shape is None:
         return covering_tile(view, _PAIR_TILE_BYTES) if is_pair else view.shape
     sides = (*((1,) * (view.ndim - len(tile_shape))), *tile_shape)
-    raise_if(argument_violations(view.ndim, sides, None, (1,) * view.ndim))
+    TensorMapError.raise_for(argument_violations(view.ndim, sides, None, (1,) * view.ndim))
     return tuple(int(side) for side in sides)
 
 
@@ -271,7 +271,7 @@ def _places(
 ) -> tuple[range, ...]:
     if given is None:
         return starts_.covering(view.shape, sides)
-    _raise_if(starts_.violations(given, sides, view.shape))
+    ArgumentError.raise_for(starts_.violations(given, sides, view.shape))
     return tuple(places for start in given if (places := starts_.normalised(start)) is not None)
 
 
@@ -305,9 +305,3 @@ def _pair_violations(ends: dict[str, ArrayView], options: Options) -> Iterator[V
         rule = "the CTAs that get one tile would all store it"
         remedy = 'Plan the two ways apart, each with "shared"'
         yield Violation("cluster_mask", f"{options.cluster_mask:#x}", rule, remedy)
-
-
-def _raise_if(violations: Iterable[Violation]) -> None:
-    found = "\n".join(map(str, violations))
-    if found:
-        raise ArgumentError(found)

@@ -20,7 +20,7 @@ KERNEL = "tmaasync/copy.cuh"
 
 
 class Mechanism(StrEnum):
-    """What moves a tile, fastest first."""
+    """The instructions that can move a tile, fastest first."""
 
     BULK = "bulk"
     """One ``cp.async.bulk`` of contiguous memory."""
@@ -29,7 +29,7 @@ class Mechanism(StrEnum):
     """A tensor load into several CTAs of a cluster at once."""
 
     TENSOR = "tensor"
-    """``cp.async.bulk.tensor`` behind a tensor map, one per box."""
+    """``cp.async.bulk.tensor`` with a tensor map, one per box."""
 
     CP_ASYNC = "cp_async"
     """``cp.async`` of 16, 8 or 4 bytes by every thread; loads only."""
@@ -39,13 +39,13 @@ class Mechanism(StrEnum):
 
     @property
     def is_tma(self) -> bool:
-        """Whether one thread hands the copy to the Tensor Memory Accelerator."""
+        """True if one thread hands the copy to the Tensor Memory Accelerator."""
         return self in (Mechanism.BULK, Mechanism.MULTICAST, Mechanism.TENSOR)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a mechanism cannot do a copy: one broken rule and where that rule stands.
+    """Why a mechanism cannot do a copy: one broken rule and the source of that rule.
 
     ``access_bytes`` is the width of the access that was refused, where several were tried.
     """
@@ -73,7 +73,7 @@ class Chosen:
 
 
 def bits_only(request: Request) -> Iterator[Reason]:
-    """What keeps a copy from every mechanism that moves bits as they are."""
+    """Yield what keeps a copy from every mechanism that moves bits as they are."""
     if request.converts:
         yield (
             Violation(
@@ -87,7 +87,7 @@ def bits_only(request: Request) -> Iterator[Reason]:
 
 
 def tma(request: Request) -> Iterator[Reason]:
-    """What keeps a copy from TMA altogether."""
+    """Yield what keeps a copy from all of TMA."""
     if request.options.disable_tma:
         yield Violation("disable_tma", True, "it rules TMA out", "Leave it out"), ASKED
     yield from bits_only(request)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tmaasync._arrays import ArrayView
+from tmaasync._tile.argument import CutSizes, KernelArgument
+from tmaasync._tile.cut import Cut
 from tmaasync.copy_plan.mechanism import Chosen, Mechanism, Refusal
 from tmaasync.copy_plan.request import Request
 from tmaasync.copy_plan.threads import elements_of
 from tmaasync.modes import CachePolicy, Swizzle
-from tmaasync.tile.argument import CutSizes, KernelArgument
-from tmaasync.tile.cut import Cut
 
 __all__ = ["CopyPair", "CopyPlan"]
 
@@ -33,7 +33,7 @@ _CUDA_TEMPLATE = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CopyPlan(KernelArgument, CutSizes):
-    """How tiles get from an array to shared memory, or back; made by `plan_copy`.
+    """The way of tiles from an array to shared memory, or back; made by `plan_copy`.
 
     ``Kernel(types={"Source": plan})`` builds a kernel with it, and the launch takes it for a
     ``const __grid_constant__ Source source``: there ``copy(shared, source, at)`` compiles to
@@ -61,7 +61,7 @@ class CopyPlan(KernelArgument, CutSizes):
 
     @property
     def mechanism(self) -> Mechanism:
-        """What moves the tiles: "bulk", "multicast", "tensor", "cp_async" or "loop"."""
+        """The mechanism: "bulk", "multicast", "tensor", "cp_async" or "loop"."""
         return self._chosen.mechanism
 
     @property
@@ -76,20 +76,20 @@ class CopyPlan(KernelArgument, CutSizes):
 
     @property
     def swizzle(self) -> Swizzle:
-        """How 16-byte chunks are permuted in shared memory."""
+        """The permutation of 16-byte chunks in shared memory."""
         return self._request.cut.swizzle
 
     @property
     def expected_bytes(self) -> int:
-        """What a barrier must expect of one load, elements out of bounds included.
+        """Bytes that a barrier must expect of one load, elements out of bounds included.
 
-        0 for stores, and for threads that copy themselves: those are not waited for by barriers.
+        0 for stores, and for copies by threads, which no barrier waits for.
         """
         return self.tile_bytes if self.mechanism.is_tma and not self._request.is_store else 0
 
     @property
     def tiles_per_side(self) -> tuple[int, ...]:
-        """How many copies there are along each dimension, outermost first."""
+        """Copies along each dimension, outermost first."""
         return tuple(len(places) for places in self._request.starts)
 
     @property
@@ -110,7 +110,7 @@ class CopyPlan(KernelArgument, CutSizes):
         return self._request.options.policy if is_carried else CachePolicy.EVICT_NORMAL
 
     def explain(self) -> str:
-        """What was chosen and what it takes, and one line per reason against anything faster."""
+        """Return the choice and its cost, and one line per reason against anything faster."""
         return "\n".join(_lines(self._request, self))
 
     @property
@@ -148,7 +148,7 @@ class CopyPair(NamedTuple):
     store: CopyPlan
 
     def explain(self) -> str:
-        """Both explanations."""
+        """Return both explanations."""
         return f"{self.load.explain()}\n{self.store.explain()}"
 
 
@@ -177,7 +177,7 @@ def _lines(request: Request, plan: CopyPlan) -> Iterator[str]:
 
 
 def _refusals(plan: CopyPlan, mechanism: Mechanism) -> Iterator[str]:
-    """Those of a mechanism that cannot, and of the wider accesses of the one that was chosen."""
+    """Return why other mechanisms, and wider accesses of the chosen one, cannot be used."""
     is_chosen = mechanism is plan.mechanism
     if mechanism in plan.possible and not is_chosen:
         return

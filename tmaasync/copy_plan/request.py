@@ -1,4 +1,4 @@
-"""What a copy is asked to do, and what no mechanism can."""
+"""A copy as the caller asks for it, and what no mechanism can do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
+from tmaasync._hardware import SHARED_LINE_BYTES
+from tmaasync._tile.cut import Cut, cut_violations, default_box
 from tmaasync.errors import Violation
 from tmaasync.modes import CachePolicy, Swizzle
 from tmaasync.tensormap import TensorMapSpec
-from tmaasync.tile.cut import Cut, cut_violations, default_box
 
 __all__ = [
     "Options",
@@ -24,12 +25,11 @@ __all__ = [
 ]
 
 _TRIAL_STRIDE = 1 << 20
-_UNSWIZZLED_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the caller prefers; `plan_copy` says what each means."""
+    """The caller's preferences; `plan_copy` documents each."""
 
     policy: CachePolicy = CachePolicy.EVICT_NORMAL
     coalesced_width: int | None = None
@@ -50,12 +50,12 @@ class Request:
 
     @property
     def array(self) -> str:
-        """What messages call the array."""
+        """The name of the array in messages."""
         return "destination" if self.is_store else "source"
 
     @property
     def converts(self) -> bool:
-        """Whether array and tile hold different element types."""
+        """True if array and tile hold different element types."""
         return self.view.element is not self.cut.element
 
     @property
@@ -78,7 +78,7 @@ class Request:
 
 
 def layout(element: Element, sides: tuple[int, ...], swizzle: Swizzle) -> Cut:
-    """How a tile lies in shared memory, whoever moves it.
+    """Return the layout of a tile in shared memory, for any mechanism.
 
     As `create_tma_tile` cuts it. A tile without swizzle that no boxes of TMA can make up, such as
     one with rows of 12 bytes, lies there in row-major order.
@@ -91,13 +91,13 @@ def layout(element: Element, sides: tuple[int, ...], swizzle: Swizzle) -> Cut:
 
 
 def layout_violations(cut: Cut) -> list[Violation]:
-    """What shared memory does not allow, whoever moves the tile."""
+    """Return the rules of shared memory that a tile breaks with any mechanism."""
     modes = [found for found in _box_violations(cut) if found.argument == "swizzle"]
     return modes or cut_violations(cut)
 
 
 def _box_violations(cut: Cut) -> tuple[Violation, ...]:
-    """What a map of a harmless array says of the box."""
+    """Return the rules that a map of an unproblematic array breaks with this box."""
     strides = (_TRIAL_STRIDE,) * (len(cut.box_shape) - 1)
     data_type, box = cut.element.data_type, cut.box_shape
     return TensorMapSpec(0, data_type, box, strides, box, swizzle=cut.swizzle).violations()
@@ -111,7 +111,7 @@ _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "i
 
 
 def conversion_violations(given: Element, wanted: Element) -> Iterator[Violation]:
-    """Why a copy does not turn the one type into the other; nothing if it does or need not."""
+    """Yield why a copy does not convert one type to the other; nothing if it does or need not."""
     if given is wanted or _is_convertible(given.name, wanted.name):
         return
     yield Violation(
@@ -164,10 +164,10 @@ def same_shape_violations(source: ArrayView, destination: ArrayView) -> Iterator
 
 
 def is_row_major(cut: Cut) -> bool:
-    """Whether the tile lies in shared memory as a contiguous array would.
+    """True if the tile lies in shared memory as a contiguous array would.
 
     Every swizzle leaves the first 128 bytes where they are.
     """
     leading = next((dim for dim, side in enumerate(cut.tile_shape) if side > 1), 0)
     is_whole = cut.box_shape[leading + 1 :] == cut.tile_shape[leading + 1 :]
-    return is_whole and (cut.swizzle is Swizzle.NONE or cut.tile_bytes <= _UNSWIZZLED_BYTES)
+    return is_whole and (cut.swizzle is Swizzle.NONE or cut.tile_bytes <= SHARED_LINE_BYTES)

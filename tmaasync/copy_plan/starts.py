@@ -1,4 +1,4 @@
-"""Where the copies of a plan start, dimension by dimension."""
+"""Starts of the copies of a plan, dimension by dimension."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync.errors import Violation
 
 __all__ = [
@@ -21,8 +22,6 @@ __all__ = [
 
 Start = range | int
 
-_COORDINATE_LIMIT = 1 << 31
-
 
 class Touched(NamedTuple):
     """The indices of one dimension that copies reach: the first, and what all others differ by."""
@@ -32,14 +31,14 @@ class Touched(NamedTuple):
 
 
 def covering(shape: Sequence[int], sides: Sequence[int]) -> tuple[range, ...]:
-    """Every multiple of the tile's side that lies within the array."""
+    """Return every multiple of the tile's side that lies within the array."""
     return tuple(range(0, extent, side) for extent, side in zip(shape, sides, strict=True))
 
 
 def violations(
     starts: Sequence[object], sides: Sequence[int], shape: Sequence[int]
 ) -> Iterator[Violation]:
-    """What is wrong with starts that the caller gave."""
+    """Yield the broken rules of starts that the caller gave."""
     if len(starts) != len(sides):
         rule = f"the array has {len(sides)} dimensions and needs an int or a range for each"
         yield Violation("starts", starts, rule, f"Pass {len(sides)}, outermost first")
@@ -52,7 +51,7 @@ def violations(
             yield Violation(name, repr(start), "it must be an int or a range", remedy)
         elif not places:
             yield Violation(name, start, "it is empty, so that nothing is copied", "Skip the copy")
-        elif places[0] < -_COORDINATE_LIMIT or places[-1] + side > _COORDINATE_LIMIT:
+        elif places[0] < -INT32_LIMIT or places[-1] + side > INT32_LIMIT:
             rule = "coordinates in kernels have 32 bits with a sign, up to the end of a tile"
             yield Violation(name, start, rule, "Copy a slice of the array")
         elif touched(places, side, extent) is None:
@@ -61,7 +60,7 @@ def violations(
 
 
 def normalised(start: object) -> range | None:
-    """A start as an ascending range; None if it is neither an int nor a range."""
+    """Return a start as an ascending range; None if it is neither an int nor a range."""
     if isinstance(start, range):
         return start if start.step > 0 else start[::-1]
     if isinstance(start, bool) or not hasattr(start, "__index__"):
@@ -71,7 +70,7 @@ def normalised(start: object) -> range | None:
 
 
 def touched(places: range, side: int, extent: int, count: int = 1) -> Touched | None:
-    """What copies of ``side`` indices reach of a dimension; None if all lie outside of it.
+    """Return the indices of a dimension that copies of ``side`` reach; None if all lie outside.
 
     With a ``count`` above 1, only every count-th index of a copy matters: where a vector begins.
     """
@@ -87,20 +86,20 @@ def touched(places: range, side: int, extent: int, count: int = 1) -> Touched | 
 
 
 def straddling(places: range, side: int, count: int) -> int | None:
-    """A start some vector of which begins before the dimension and ends within it, or None."""
+    """Return a start with a vector that begins before the dimension and ends in it, or None."""
     below = _between(places, 1 - side, -1)
     return next((place for place in below[:2] if place % count), None)
 
 
 def hanging_over(places: range, side: int, extent: int) -> int | None:
-    """A start from which a copy reaches beyond the dimension; None if none does."""
+    """Return a start from which a copy reaches beyond the dimension; None if none does."""
     if places[0] < 0:
         return places[0]
     return places[-1] if places[-1] + side > extent else None
 
 
 def _between(places: range, low: int, high: int) -> range:
-    """Those of an ascending range that lie within the bounds, both included."""
+    """Return the part of an ascending range within the bounds, both included."""
     first = max(0, -((places.start - low) // places.step))
     last = (high - places.start) // places.step
     return places[min(first, len(places)) : max(min(last + 1, len(places)), 0)]

@@ -1,4 +1,4 @@
-"""Tensor loads and stores, behind a tensor map, and multicasts."""
+"""Tensor loads, stores and multicasts, which use a tensor map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEASURED = "measured on an H200, docs/hardware.md"
 
 
 def tensor(request: Request, refused: list[Refusal]) -> Chosen | None:
-    """By multicast if the caller names CTAs."""
+    """Choose a tensor copy if possible; a multicast if the caller names CTAs."""
     is_multicast = request.options.cluster_mask != 0
     mechanism = Mechanism.MULTICAST if is_multicast else Mechanism.TENSOR
     found = [*tma(request)]
@@ -48,7 +48,7 @@ def _tile(request: Request) -> TMATensorTile | tuple[Violation, ...]:
 
 
 def _coordinates(request: Request, tile: TMATensorTile) -> dict[Violation, None]:
-    """What the hardware says of the first, the second and the last start along each dimension."""
+    """Return the coordinate rules broken by the first, second and last start of each dimension."""
     corners = (
         [places[0] for places in request.starts],
         [places[min(1, len(places) - 1)] for places in request.starts],
@@ -62,7 +62,7 @@ def _coordinates(request: Request, tile: TMATensorTile) -> dict[Violation, None]
 
 
 def _store_hazards(request: Request, tile: TMATensorTile) -> tuple[Violation, ...]:
-    """Of a map that ends where the copies do: what they never reach they cannot overwrite."""
+    """Return the hazards of a map that ends where the copies do: they overwrite nothing beyond."""
     reached = tuple(
         max(min(extent, places[-1] + side), 1) for _, places, side, extent, _ in request.dimensions
     )

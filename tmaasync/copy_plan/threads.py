@@ -1,16 +1,16 @@
-"""What every thread of a block copies for itself: cp.async, and ordinary loads and stores."""
+"""Copies by every thread of a block: cp.async, and ordinary loads and stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tmaasync._tile.strided import strided_violations
 from tmaasync.copy_plan import starts
 from tmaasync.copy_plan.mechanism import ASKED, KERNEL, Chosen, Mechanism, Refusal, bits_only
 from tmaasync.copy_plan.request import Request
 from tmaasync.errors import Violation
 from tmaasync.tile import StridedTensor
-from tmaasync.tile.strided import strided_violations
 
 __all__ = ["cp_async", "elements_of", "loop"]
 
@@ -50,7 +50,7 @@ def _by_width(
     request: Request,
     refused: list[Refusal],
 ) -> Chosen | None:
-    """The widest access that every copy of the request allows, or the one that was asked for."""
+    """Return the widest access that every copy of the request allows, or the one asked for."""
     for width in widths:
         found = [*_width_violations(request, width)]
         if not found:
@@ -61,7 +61,7 @@ def _by_width(
 
 
 def elements_of(request: Request, width: int) -> int:
-    """Elements that an access of so many bytes of global memory moves; 1 if it moves a part."""
+    """Return the elements that an access of ``width`` bytes moves; 1 if it moves a part."""
     return max(width // request.view.element.itemsize, 1)
 
 
@@ -103,7 +103,7 @@ def _unaligned(request: Request, width: int, count: int) -> Iterator[Violation]:
 
 
 def _unfit(request: Request, count: int) -> Iterator[Violation]:
-    """Why so many elements are never one access, wherever the array lies."""
+    """Yield why ``count`` elements are never one access, wherever the array lies."""
     view, cut, last = request.view, request.cut, request.view.ndim - 1
     itemsize = max(view.element.itemsize, cut.element.itemsize)
     if view.strides_bytes[last] != view.element.itemsize and view.shape[last] > 1:
@@ -139,7 +139,7 @@ def _unfit(request: Request, count: int) -> Iterator[Violation]:
 
 
 def _coalesced(widest: Chosen, request: Request, refused: list[Refusal]) -> Chosen | None:
-    """As many elements at once as the caller wants: a divisor of what is possible."""
+    """Narrow the access to the caller's element count, a divisor of the widest."""
     wanted = request.options.coalesced_width
     if wanted is None:
         return widest

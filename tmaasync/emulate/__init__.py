@@ -20,6 +20,9 @@ from tmaasync.emulate.run import (
     scheduled,
 )
 
+# Not public, but part of the back end: mypy takes the alias for an export.
+from tmaasync.emulate.run import max_active_clusters as max_active_clusters
+
 __all__ = [
     "LIMITS",
     "EmulatedLaunch",

@@ -1,8 +1,9 @@
-"""From CUDA source to a shared library for this machine, in the same cache as the cubins.
+"""Build CUDA source into a shared library for this machine, in the same cache as the cubins.
 
-Nothing of the source is rewritten: a header that is included first gives CUDA's words their
-meaning, and our ``tmaasync/ptx/*.cuh`` come first on the include path. What the instructions do is
-in the runtime, a library of its own that is compiled once.
+Nothing of the source is rewritten. There are two seams: ``tmaasync_emulate/cuda.hpp``, included
+first, gives CUDA's built-ins their meaning, and our ``tmaasync/ptx/*.cuh`` (and the hang watch in
+``tmaasync/instrument``) come first on the include path. The instructions themselves are in the
+runtime, a library of its own that is compiled once.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class EmulatedProgram:
     races: bool
 
     def built(self, *, races: bool) -> EmulatedProgram:
-        """The same function with every access reported to the runtime, or with none."""
+        """Return the build that reports every access to the runtime, or the other one."""
         return self if races == self.races else self._other
 
     @functools.cached_property
@@ -99,7 +100,6 @@ def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
 
 
 def _runtime() -> Path:
-    """The runtime's library in the cache."""
     files = sorted((*_RUNTIME_DIR.glob("*.?pp"), *_INCLUDE_DIR.glob("tmaasync_emulate/*.hpp")))
     digests = [(path.name, _compile.file_digest(path)) for path in files]
     options = (
@@ -126,7 +126,7 @@ def _runtime() -> Path:
 
 
 def entry_names(text: str) -> tuple[str, ...]:
-    """The ``__global__`` functions that the text defines.
+    """Return the ``__global__`` functions that the text defines.
 
     >>> entry_names('extern "C" __global__ void __launch_bounds__(32, 1) f(int x) {}')
     ('f',)
@@ -180,7 +180,7 @@ def _toolkit() -> tuple[Path, ...]:
 
 
 def _options(source: Source) -> tuple[str, ...]:
-    """Of the options for the CUDA compiler those that mean the same here."""
+    """Return the CUDA compiler's options that mean the same here."""
     kept = [option for option in source.options if _DEFINITION.fullmatch(option)]
     plain = [
         option.replace("--define-macro=", "-D").replace("--undefine-macro=", "-U")
@@ -218,7 +218,7 @@ def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
 
 
 def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]:
-    """All that the text reaches; of an include that names a macro, everything in our folders."""
+    """Return the headers that the text reaches; all of our folders for a macro's include."""
     try:
         reached = _compile.reached(whole, folders)
     except _compile.ComputedIncludeError:

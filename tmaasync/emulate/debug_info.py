@@ -1,4 +1,4 @@
-"""What a compiled kernel's DWARF says: the names in its shared memory, the lines of its code."""
+"""The DWARF of a compiled kernel: the names in its shared memory, the lines of its code."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DebugInfo:
         self._lock = threading.Lock()
 
     def frames(self, address: int) -> tuple[Frame, ...]:
-        """The functions that the instruction belongs to, innermost first; none when unknown.
+        """Return the functions that the instruction belongs to, innermost first; none when unknown.
 
         Args:
             address: Counted from where the library is loaded. Of a call that has not returned yet
@@ -72,11 +72,11 @@ class DebugInfo:
         return self._asked(lambda: self._frames(address), ())
 
     def shared_name(self, offset: int) -> str | None:
-        """What lies at this byte of the struct that `dynamic_shared` gives, as in ``full[2]``."""
+        """Return the name at this byte of the struct of `dynamic_shared`, as in ``full[2]``."""
         return self._asked(lambda: _place_name(self._layout, offset), None)
 
     def static_shared_name(self, offset: int) -> str | None:
-        """What ``__shared__`` variable lies at this byte of the library's thread_local segment."""
+        """Return the ``__shared__`` variable at this byte of the library's thread_local segment."""
         return self._asked(lambda: self._static_name(offset), None)
 
     def _asked(self, question: Callable[[], _Answer], unknown: _Answer) -> _Answer:
@@ -122,31 +122,36 @@ class DebugInfo:
 
 @functools.lru_cache
 def debug_info(path: Path) -> DebugInfo:
-    """The debug information of this library, the same object each time."""
+    """Return the debug information of this library, the same object each time."""
     return DebugInfo(path)
 
 
 def source_frame(frames: Sequence[Frame], source_name: str) -> Frame | None:
-    """The innermost frame in the kernel's own source, or else in no header of this library.
+    """Return the innermost frame in the kernel's own source, or else in no header of this library.
 
-    The headers beside the shipped kernels are pieces of their source.
+    The headers next to the shipped kernels are parts of their source.
     """
     ours = (f"{include_dir()}/", f"{Path(__file__).resolve().parent}/")
     frames = [_of_shipped(frame) for frame in frames]
-    own = (frame for frame in frames if frame.file in {source_name, *_shipped_headers()})
+    pieces = {path.name for path in _shipped_headers()}
+    own = (frame for frame in frames if frame.file in {source_name, *pieces})
     others = (frame for frame in frames if not frame.file.startswith(ours))
     return next(own, None) or next(others, None)
 
 
 def _of_shipped(frame: Frame) -> Frame:
-    """With a header beside the shipped kernels called by its name alone."""
+    """Shorten the name of a header next to the shipped kernels to its file name."""
     path = Path(frame.file)
-    return replace(frame, file=path.name) if path.parent == kernels_dir() else frame
+    return replace(frame, file=path.name) if path in _shipped_headers() else frame
 
 
 @functools.cache
-def _shipped_headers() -> frozenset[str]:
-    return frozenset(path.name for path in kernels_dir().glob("*.cuh"))
+def _shipped_headers() -> frozenset[Path]:
+    """The headers next to the shipped kernels: those of one family, and those that all share."""
+    folder = kernels_dir()
+    return frozenset(
+        path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())
+    )
 
 
 # --- one translation unit ----------------------------------------------------------------------
@@ -183,7 +188,7 @@ class _Unit:
         return tuple(frames)
 
     def _chain(self, address: int) -> list[DIE]:
-        """The function and the inlined calls that the address is in, outermost first."""
+        """Return the function and the inlined calls that the address is in, outermost first."""
         chain = []
         scope = _function_at(self._functions, address)
         # Looking into each function takes as long as all the rest, and few have any inside.
@@ -264,7 +269,7 @@ class _Unit:
     # --- shared memory -------------------------------------------------------------------------
 
     def shared_layouts(self) -> Iterator[DIE]:
-        """Each ``T`` of a ``dynamic_shared<T>``."""
+        """Yield each ``T`` of a ``dynamic_shared<T>``."""
         for scope in self._unit.get_top_DIE().iter_children():
             if scope.tag != "DW_TAG_namespace" or _name(scope) != "tmaasync":
                 continue
@@ -342,7 +347,7 @@ def _leaf_order(leaf: tuple[str, DIE]) -> tuple[bool, int]:
 
 
 def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
-    """The element, or the members and bases, that have this byte: name, type and start."""
+    """Yield the element, or the members and bases, that have this byte: name, type and start."""
     if kind.tag == "DW_TAG_array_type":
         element = _target(kind, "DW_AT_type")
         flat = offset // _size_bytes(element)
@@ -356,7 +361,7 @@ def _parts(kind: DIE, offset: int) -> Iterator[tuple[str, DIE, int]]:
 
 
 def _is_whole(kind: DIE) -> bool:
-    """Whether nothing inside has a name of interest: a barrier's word, a tile's bytes."""
+    """True if nothing inside has a name of interest: a barrier's word, a tile's bytes."""
     return _name(kind) == _BARRIER or (
         _name(kind) == _TILE and [_name(member) for member, _ in _members(kind)] == _TILE_MEMBERS
     )
@@ -395,7 +400,7 @@ def _size_bytes(kind: DIE) -> int:
 
 
 def _bare(kind: DIE) -> DIE:
-    """The type without its other names and qualifiers."""
+    """Return the type without its other names and qualifiers."""
     while kind.tag in _SAME_TYPE:
         kind = _target(kind, "DW_AT_type")
     return kind
@@ -405,7 +410,7 @@ def _bare(kind: DIE) -> DIE:
 
 
 def _name(die: DIE) -> str:
-    """Its name, which an instance leaves to what it is an instance of."""
+    """Return the entry's name; an instance takes its origin's."""
     if "DW_AT_name" in die.attributes:
         name: bytes = die.attributes["DW_AT_name"].value
         return name.decode()
@@ -414,7 +419,7 @@ def _name(die: DIE) -> str:
 
 
 def _target(die: DIE, attribute: str) -> DIE:
-    """What the attribute refers to; an instance leaves this too to its origin."""
+    """Return the entry that the attribute refers to; an instance takes its origin's."""
     while attribute not in die.attributes:
         die = die.get_DIE_from_attribute(next(x for x in _NAMED_BY if x in die.attributes))
     return die.get_DIE_from_attribute(attribute)
@@ -430,7 +435,7 @@ def _covers(ranges: _Ranges, address: int) -> bool:
 
 
 def _ranges(die: DIE) -> _Ranges:
-    """The addresses of its code; what lies at 0 the linker has dropped."""
+    """Return the addresses of its code; what lies at 0 the linker has dropped."""
     if "DW_AT_ranges" in die.attributes:
         return tuple((start, end) for start, end in _listed_ranges(die) if start != 0)
     start = _number(die, "DW_AT_low_pc", 0)

@@ -1,4 +1,4 @@
-"""What a launch on the CPU will take, before anything runs."""
+"""Estimate of a launch on the CPU, before anything runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LaunchEstimate:
 
     @property
     def threads(self) -> int:
-        """Of the whole grid."""
+        """Threads of the whole grid."""
         return self.blocks * self.threads_per_block
 
     @property
     def least_seconds(self) -> float:
-        """For threads that do nothing."""
+        """Seconds for threads that do nothing."""
         return self.threads * _SECONDS_PER_THREAD / self.workers
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class LaunchEstimate:
         )
 
     def violations(self, max_threads: int) -> tuple[Violation, ...]:
-        """What speaks against the launch."""
+        """Return the limits that the launch exceeds."""
         return tuple(self._violations(max_threads))
 
     def _violations(self, max_threads: int) -> Iterator[Violation]:
@@ -72,7 +72,7 @@ class LaunchEstimate:
 
 
 def estimate(program: EmulatedProgram, config: LaunchConfig, workers: int) -> LaunchEstimate:
-    """The size of a launch on so many cores, and how many of them its memory leaves in use."""
+    """Estimate a launch on ``cores`` cores; its memory may leave some of them idle."""
     ctas = math.prod(config.cluster or (1,))
     blocks, threads = math.prod(config.grid), math.prod(config.block)
     measure = program.runtime.tmaasync_emulate_cluster_bytes

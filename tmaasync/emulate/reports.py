@@ -1,4 +1,4 @@
-"""From what the runtime tells of a launch that went wrong to an exception in the kernel's words."""
+"""From the runtime's report of a failed launch to an exception with names and lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmaasync._driver import LaunchConfig
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
@@ -50,8 +51,8 @@ _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
-_BARRIER = re.compile(r"(?:the|an) mbarrier at shared offset (\d+)")
-_OFFSET = re.compile(r"\bshared (offset|bytes) (\d+)(?! \()")
+# A place in shared memory, as runtime/words.hpp writes it into a reason.
+_PLACE = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
 
 
 def error_of(
@@ -61,27 +62,27 @@ def error_of(
     size: LaunchEstimate,
     report: str,
 ) -> TMAError:
-    """The exception for what the runtime reports of a launch."""
-    told = json.loads(report)
-    if told["kind"] == "memory":
+    """Return the exception for what the runtime reports of a launch."""
+    record = json.loads(report)
+    if record["kind"] == "memory":
         return LaunchError(
             f"grid: this machine has no memory or no mappings left for the launch: {size}. Launch "
             "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
         )
     words = _Words(program, config.shared_bytes)
-    if told["kind"] == "race":
-        return _race(words, told)
-    if told["kind"] == "fault":
+    if record["kind"] == "race":
+        return _race(words, record)
+    if record["kind"] == "fault":
         return EmulatedFault(
             program.name,
-            words.with_names(told["reason"]),
-            tuple(told["block"]),
-            told["thread"],
-            words.line(told["address"]),
+            words.with_names(record["reason"]),
+            tuple(record["block"]),
+            record["thread"],
+            words.line(record["address"]),
         )
-    waits = tuple(_waiting(words, wait) for wait in told["waits"])
-    if told["kind"] == "timeout":
-        looping = (tuple(told["block"]), told["thread"]) if "thread" in told else None
+    waits = tuple(_waiting(words, wait) for wait in record["waits"])
+    if record["kind"] == "timeout":
+        looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         return EmulatedTimeout(program.name, budget_seconds, looping, waits)
     return EmulatedDeadlock(program.name, waits)
 
@@ -90,12 +91,12 @@ def error_of(
 
 
 def shared_names(program: EmulatedProgram, shared_bytes: int) -> NameOf:
-    """What the kernel's source calls each offset of its shared memory."""
+    """Return the source's names of offsets in the kernel's shared memory."""
     words = _Words(program, shared_bytes)
     return functools.cache(lambda offset: words.name(offset) or offset_name(offset))
 
 
-_STATIC_ALIGNMENT, _MAX_DYNAMIC_BYTES = 1024, 227 * 1024  # as in runtime/machine.hpp
+_STATIC_ALIGNMENT = 1024  # as in runtime/machine.hpp
 
 
 class _Words:
@@ -107,46 +108,45 @@ class _Words:
         self._static = -(-shared_bytes // _STATIC_ALIGNMENT) * _STATIC_ALIGNMENT
 
     def line(self, address: int) -> str | None:
-        """Where in the kernel's source, as in ``gemm.cu:120``."""
+        """Return the line in the kernel's source, as in ``gemm.cu:120``."""
         if not address:
             return None
         frame = source_frame(self._info.frames(address), self.program.source.name)
         return None if frame is None else f"{frame.file}:{frame.line}"
 
     def name(self, offset: int) -> str | None:
-        """What lies at this offset of shared memory."""
+        """Return the source's name of this offset of shared memory."""
         if offset < self._static:
             return self._info.shared_name(offset)
         # Static variables keep their order, with the dynamic array among them taken out.
-        behind = offset - self._static
-        places = (behind, behind + _MAX_DYNAMIC_BYTES)
+        static = offset - self._static
+        places = (static, static + MAX_SHARED_BYTES)
         return next(filter(None, map(self._info.static_shared_name, places)), None)
 
     def with_names(self, reason: str) -> str:
-        """The same words, with the names of the source for barriers and buffers."""
+        """Put the source's names of barriers and buffers where the reason has places."""
+        return _PLACE.sub(lambda found: self._place(found[1], int(found[2])), reason)
 
-        def barrier(found: re.Match[str]) -> str:
-            return self.name(int(found[1])) or found[0]
-
-        def buffer(found: re.Match[str]) -> str:
-            name = self.name(int(found[2]))
-            return found[0] if name is None else f"{found[0]} ({name})"
-
-        return _OFFSET.sub(buffer, _BARRIER.sub(barrier, reason))
+    def _place(self, kind: str, offset: int) -> str:
+        name = self.name(offset)
+        if kind == "barrier":
+            return name or f"the mbarrier at shared offset {offset}"
+        place = f"shared {kind} {offset}"
+        return place if name is None else f"{place} ({name})"
 
 
 # --- deadlocks --------------------------------------------------------------------------------
 
 
-def _waiting(words: _Words, told: dict[str, Any]) -> WaitingThreads:
-    barrier = told.get("barrier", {})
+def _waiting(words: _Words, record: dict[str, Any]) -> WaitingThreads:
+    barrier = record.get("barrier", {})
     home = barrier.get("block")
     offset = barrier.get("offset")
     return WaitingThreads(
-        block=tuple(told["block"]),
-        threads=tuple(told["threads"]),
-        instruction=told["instruction"],
-        source=words.line(told["address"]),
+        block=tuple(record["block"]),
+        threads=tuple(record["threads"]),
+        instruction=record["instruction"],
+        source=words.line(record["address"]),
         barrier_name=None if offset is None else words.name(offset),
         barrier_offset=offset,
         barrier_number=barrier.get("number"),
@@ -162,35 +162,35 @@ def _waiting(words: _Words, told: dict[str, Any]) -> WaitingThreads:
 # --- races ------------------------------------------------------------------------------------
 
 
-def _race(words: _Words, told: dict[str, Any]) -> EmulatedRace:
-    first, second = (_access(words, told[which]) for which in ("first", "second"))
-    is_shared = told["memory"] == "shared"
-    shared = told["first"]["bytes"] & told["second"]["bytes"]
-    start = told["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
+def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
+    first, second = (_access(words, record[which]) for which in ("first", "second"))
+    is_shared = record["memory"] == "shared"
+    shared = record["first"]["bytes"] & record["second"]["bytes"]
+    start = record["start"] + ((shared & -shared).bit_length() - 1 if shared else 0)
     return EmulatedRace(
         words.program.name,
-        memory=told["memory"],
+        memory=record["memory"],
         start=start,
         name=words.name(start) if is_shared else None,
         first=first,
         second=second,
-        cause=_cause(first, second, lacks_fence=told["lacks_proxy_fence"]),
+        cause=_cause(first, second, lacks_fence=record["lacks_proxy_fence"]),
     )
 
 
-def _access(words: _Words, told: dict[str, Any]) -> EmulatedAccess:
+def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
     return EmulatedAccess(
-        block=tuple(told["block"]),
-        thread=told["thread"],
-        operation=_OPERATIONS[told["operation"]],
-        is_write=told["writes"],
-        source=words.line(told["address"]),
+        block=tuple(record["block"]),
+        thread=record["thread"],
+        operation=_OPERATIONS[record["operation"]],
+        is_write=record["writes"],
+        source=words.line(record["address"]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What is most likely missing between two accesses; None stands for any operation."""
+    """The likeliest missing step between two accesses; None stands for any operation."""
 
     before: str | None
     after: str | None
@@ -245,7 +245,7 @@ _RULES = (
     _Rule(
         _MAP_READ,
         None,
-        "a copy that uses the map may still be under way. Wait for the barrier of its load, or "
+        "a copy that uses the map may still be in flight. Wait for the barrier of its load, or "
         "with wait_group_read for its store, before the map is edited",
     ),
     _Rule(
@@ -305,7 +305,7 @@ _RULES = (
     _Rule(
         _PUSHES[0],
         None,
-        "the copy may still be reading its source. Let the receiver tell, after its wait on the "
+        "the copy may still be reading its source. Let the receiver signal, after its wait on the "
         "barrier, before the source is written again",
     ),
     *(

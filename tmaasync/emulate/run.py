@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import functools
 import os
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from tmaasync import _driver
-from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
+from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
+from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
-from tmaasync.trace.launches import Collector, CollectorOf, current_collector
 
 __all__ = [
     "LIMITS",
@@ -29,17 +30,29 @@ __all__ = [
     "Extent",
     "Schedule",
     "current_schedule",
+    "max_active_clusters",
     "scheduled",
 ]
 
 LIMITS = DeviceLimits(
     name="the emulator",
     compute_capability=(9, 0),
-    multiprocessors=132,
-    shared_bytes=232448,
-    threads_per_block=1024,
+    sms=132,
+    shared_bytes=MAX_SHARED_BYTES,
+    threads_per_block=MAX_BLOCK_THREADS,
 )
 """What the emulated device allows: what an H200 does."""
+
+_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
+
+
+def max_active_clusters(size: int) -> int:
+    """Return the number of clusters that the emulated device runs at once, one block per SM.
+
+    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
+    """
+    return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
+
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
@@ -47,19 +60,19 @@ _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How threads and copies are interleaved.
+    """The interleaving of threads and copies.
 
-    ``round_robin`` runs threads in turn and lands copies in order, as late as it can. ``random``
-    draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to it: a warp,
-    a warpgroup or a CTA that runs only when nobody else can, another one that runs as far ahead as
-    it can, copies that land at once, out of order or as late as possible. With either,
+    ``round_robin`` runs threads one after the other and lands copies in order, as late as it can.
+    ``random`` draws both from ``seed``. ``adversarial`` draws a plan for each cluster and keeps to
+    it: a warp, a warpgroup or a CTA that runs only when no other can, another one that runs as far
+    ahead as it can, copies that land at once, out of order or as late as possible. With either,
     ``try_wait`` now and then gives up, as on the chip. The same seed replays the same run of each
     cluster.
 
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every access is checked against those before it, and clusters run one after the
+    With ``races`` every access is checked against earlier ones, and clusters run one after the
     other.
     """
 
@@ -98,7 +111,7 @@ def scheduled(
     max_threads: int | None = None,
     races: bool | None = None,
 ) -> Iterator[Schedule]:
-    """Interleave the launches inside the ``with`` as `Schedule` says.
+    """Interleave the launches inside the ``with`` by a `Schedule`.
 
     What is not given stays as it is outside of the ``with``.
     """
@@ -120,7 +133,7 @@ def scheduled(
 
 
 def current_schedule() -> Schedule:
-    """How launches are interleaved here and now."""
+    """Return the schedule of launches here and now."""
     return _SCHEDULE.get()
 
 
@@ -152,7 +165,7 @@ class EmulatedLaunch:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
-        too, so that accesses outside cannot be told. ``collector_of`` is asked at each call who
+        too, so that accesses outside go unnoticed. ``collector_of`` returns, at each call, who
         wants its trace.
         """
         self._collector_of = collector_of
@@ -171,7 +184,7 @@ class EmulatedLaunch:
         """Run the kernel to its end.
 
         Raises:
-            EmulatedDeadlock: Every thread that has not ended waits, and nothing is under way.
+            EmulatedDeadlock: Every thread that has not ended waits, and nothing is in flight.
             EmulatedRace: Two accesses to the same bytes are in no order.
             EmulatedFault: A thread did what ends a kernel on the chip, or what no kernel may do.
             EmulatedTimeout: The schedule's budget was spent, and nothing came of it.
@@ -202,38 +215,40 @@ class EmulatedLaunch:
         collector.add(program.name, config.grid, config.block, config.cluster, events, names)
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
-        """What the launch will take, if that is not too much."""
+        """Estimate the launch; raise if it is too large."""
         size = estimate(self._program, self._config, schedule.workers or _cores())
-        broken = size.violations(schedule.max_threads)
-        if broken:
-            raise LaunchError("\n".join(map(str, broken)))
+        LaunchError.raise_for(size.violations(schedule.max_threads))
         return size
 
     def release(self) -> None:
-        """Keep nothing alive any longer, for a launch that is aimed before each call."""
+        """Keep no array alive: the launch gets the addresses of every call."""
         self._keep = None
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what does as `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
         """Run with the first arguments (tiles or pointers) at other addresses; no streams here.
 
         May be used from several threads.
         """
         del stream
         with self._lock:
-            self._aim(addresses)
+            self._write(addresses)
             self()
 
-    def _aim(self, addresses: Sequence[int]) -> None:
+    def _write(self, addresses: Sequence[int]) -> None:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
-            behind = () if self._arrays is None else tuple(self._arrays[index])
-            if self._arrays is not None and behind:
-                self._arrays[index] = (behind[0]._replace(address=address), *behind[1:])
+            extents = () if self._arrays is None else tuple(self._arrays[index])
+            if self._arrays is not None and extents:
+                self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
 
 
 class Extent(NamedTuple):
-    """Where an array lies: its address, and the bytes from ``first`` to ``end`` relative to it."""
+    """An array's address, and its bytes from ``first`` to ``end`` relative to it."""
 
     address: int
     first: int
@@ -241,13 +256,13 @@ class Extent(NamedTuple):
 
 
 # What ragged maps load through where there is nothing in bounds.
-_BLANK = Extent(_driver.blank_address(None), 0, _driver.BLANK_BYTES)
+_BLANK = Extent(blank_address(None), 0, BLANK_BYTES)
 _ADDRESS = struct.Struct("<Q")
 _ALIGNMENT = 128
 
 
 def _aligned(arguments: Sequence[bytes]) -> tuple[Any, list[int]]:
-    """The arguments in one buffer with room to align it, and their offsets behind its start."""
+    """Return the arguments in one buffer with room to align it, and their offsets."""
     offsets, end = [], 0
     for argument in arguments:
         offsets.append(end)
@@ -302,7 +317,7 @@ def _numbers(
     extents: Sequence[Iterable[Extent]] | None,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
-    known = [extent for behind in extents or () for extent in behind]
+    known = [extent for each in extents or () for extent in each]
     if known:
         known.append(_BLANK)
     arrays = (_Array * len(known))(

@@ -30,22 +30,25 @@ _PREFIX = "prefix.hpp"
 
 @dataclass
 class RefusedError(Exception):
-    """The compiler's name and what it said."""
+    """The compiler's name and its log."""
 
     compiler: str
     log: str
 
 
-@functools.cache
 def compiler_facts() -> tuple[str, str]:
-    """The compiler's path, and what it says of its version.
+    """Return the compiler's path and version text.
 
     Raises:
         BackendError: There is none.
     """
-    chosen = os.environ.get("CXX")
+    return _compiler_facts(os.environ.get("CXX"), os.environ.get("PATH"))
+
+
+@functools.cache
+def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
     for candidate in (chosen,) if chosen else _COMPILERS:
-        path = shutil.which(candidate)
+        path = shutil.which(candidate, path=folders)
         if path is None:
             continue
         version = _output([path, "--version"]).splitlines()[0]
@@ -96,7 +99,7 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         *common,
         "-g",
         "-fvisibility-inlines-hidden",
-        "-fno-optimize-sibling-calls",  # a call that the runtime returns to tells its line
+        "-fno-optimize-sibling-calls",  # a call that the runtime returns to has its line
     )
     return (*kernel, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
 
@@ -150,12 +153,12 @@ def make_library(
     libraries: Sequence[Path] = (),
     soname: str | None = None,
 ) -> bytes:
-    """Compile and link one C++ text; the libraries are found again beside the result.
+    """Compile and link one C++ text; the libraries are found again next to the result.
 
     The compiler reads the text of a prefix where what was precompiled does not fit.
 
     Raises:
-        RefusedError: The compiler's words.
+        RefusedError: With the compiler's log.
         BackendError: There is no compiler.
     """
     compiler, _ = compiler_facts()

@@ -1,4 +1,4 @@
-"""From the caller's arguments to the bytes of a kernel's parameters, and where their arrays lie."""
+"""From the caller's arguments to the bytes of a kernel's parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
 from tmaasync._compile import Parameter
+from tmaasync._ragged.base import RaggedMap
+from tmaasync._tile.argument import MapTile
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
-from tmaasync.ragged.base import RaggedMap
+from tmaasync.tensormap import TENSOR_MAP_BYTES
 from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
-from tmaasync.tile.argument import MapTile
 
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 
@@ -36,7 +37,7 @@ def views(args: Sequence[object]) -> list[View]:
 
 
 def placed(views: Iterable[View]) -> Iterator[Placed]:
-    """What lies on a device; of an array of tiles every tile."""
+    """Yield every argument with memory; an array of tiles yields every tile."""
     for view in views:
         if isinstance(view, TMATensorTileArray):
             yield from view
@@ -70,7 +71,7 @@ def _is_struct(array: np.ndarray[Any, Any]) -> bool:
 
 
 def common_device(places: Iterable[Placed]) -> int | None:
-    """The arrays' device; None for host memory, where the emulator runs the kernel."""
+    """Return the arrays' device; None for host memory, where the emulator runs the kernel."""
     devices = {view.device for view in places}
     if len(devices) == 1:
         return next(iter(devices))
@@ -87,7 +88,7 @@ def common_device(places: Iterable[Placed]) -> int | None:
 
 
 def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Extent]] | None:
-    """Where each argument's arrays lie; None if an argument may hide pointers to others."""
+    """Return the extents of each argument's arrays; None if an argument may hide pointers."""
     hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
         return None
@@ -129,7 +130,7 @@ def _may_hide_pointers(arg: object) -> bool:
 def pack(
     kernel: str, parameters: Sequence[Parameter], args: Sequence[object], seen: Sequence[View]
 ) -> list[bytes]:
-    """The bytes of every parameter; ``seen`` is what `views` made of the arguments.
+    """Return the bytes of every parameter; ``seen`` is what `views` made of the arguments.
 
     Raises:
         LaunchError: Number, kind or size of the arguments are not the kernel's.
@@ -194,12 +195,9 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
     return _number(parameter, arg)
 
 
-_MAP_BYTES = 128
-
-
 def _tile_bytes(parameter: Parameter, tile: KernelArgument) -> bytes:
-    """What a tile passes: to a parameter of a map's size the map alone."""
-    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == _MAP_BYTES:
+    """Return a tile's bytes; a parameter of a map's size gets the map alone."""
+    if isinstance(tile, MapTile | RaggedMap) and parameter.size_bytes == TENSOR_MAP_BYTES:
         return tile.descriptor
     return tile.argument
 

@@ -1,4 +1,4 @@
-"""What a debug build wrote about the waits of a kernel that hung, in the kernel's own words."""
+"""From a debug build's records of a hung kernel's waits to the names of its source."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from tmaasync import emulate
 from tmaasync._compile import Source
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.emulate.debug_info import DebugInfo, debug_info
 from tmaasync.errors import HungThreads, TMAError
 
@@ -19,13 +20,14 @@ __all__ = [
     "HANG_STATE",
     "RECORDS",
     "WAIT_RECORD",
+    "BarrierName",
     "BarrierWord",
     "barrier_names",
     "hung_threads",
     "unrecorded",
 ]
 
-# Both as in kernels/include/tmaasync/ptx/draining.cuh.
+# Mirrors of the structs in kernels/include/tmaasync/instrument/draining.cuh.
 WAIT_RECORD = np.dtype(
     [
         ("is_written", "<u4"),
@@ -67,7 +69,7 @@ BarrierName = Callable[[int], str | None]
 
 
 class BarrierWord(NamedTuple):
-    """What an mbarrier's 64 bits say of the phase that has not ended."""
+    """The fields of an mbarrier's 64 bits for the current phase."""
 
     arrivals: int
     missing_arrivals: int
@@ -76,7 +78,7 @@ class BarrierWord(NamedTuple):
 
     @classmethod
     def decode(cls, word: int) -> BarrierWord:
-        """From the bits, which the PTX ISA keeps to itself (docs/hardware.md)."""
+        """Decode the bits, whose layout the PTX ISA leaves open (docs/hardware.md)."""
         return cls(
             arrivals=-_field(word, _ARRIVALS) % _COUNTS,
             missing_arrivals=-_field(word, _MISSING_ARRIVALS) % _COUNTS,
@@ -103,7 +105,7 @@ def _signed(value: int, width: int) -> int:
 
 
 def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
-    """The likeliest first."""
+    """Return the likely causes, the likeliest first."""
     arrived, missing_bytes = word.arrivals - word.missing_arrivals, word.missing_bytes
     if word.arrivals == 0:
         yield "these 8 bytes are no mbarrier: init() was not called, or something overwrote it"
@@ -111,8 +113,8 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
         yield "the phase has ended since: this wait is not what the kernel hangs of"
     if missing_bytes < 0 and arrived == 0:
         yield (
-            f"copies delivered {-missing_bytes} bytes that nobody expected: call expect_bytes() on "
-            "the barrier that the load credits"
+            f"copies delivered {-missing_bytes} bytes that no thread expected: call expect_bytes() "
+            "on the barrier that the load credits"
         )
     if missing_bytes < 0:
         yield (
@@ -128,8 +130,8 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
         yield "bytes are expected, and not everybody has arrived: expect_tx() does not arrive"
     if arrived == 0:
         yield (
-            "nobody has arrived in this phase: whoever should never came to it, or waits too; or "
-            f"the waiter means the phase before, whose parity is {phase ^ 1}"
+            "no thread has arrived in this phase: the arriving threads never reached it, or wait "
+            f"too; or the waiter means the phase before, whose parity is {phase ^ 1}"
         )
     yield (
         f"{arrived} of {word.arrivals} have arrived: init() counts more than arrive, or some left "
@@ -141,9 +143,9 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
 
 
 def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterator[HungThreads]:
-    """Who waited for what, warps that waited for the same together.
+    """Return the waiting threads; warps that waited for the same thing are one entry.
 
-    Those of the first cluster whose wait took too long come first, and of each part the longest.
+    Waits of the first cluster that exceeded the budget come first, then the others, longest first.
 
     Args:
         records: The bytes of `RECORDS` records.
@@ -190,24 +192,27 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
 
 
 def unrecorded(state: bytes) -> int:
-    """For how many waits there was no record left, from the bytes of a `HANG_STATE`."""
-    told = np.frombuffer(state, HANG_STATE)[0]
-    return max(0, int(told["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
-        0, int(told["waits_of_others"]) - _RECORDS_OF_OTHERS
+    """Return the number of waits without a record, from the bytes of a `HANG_STATE`."""
+    counts = np.frombuffer(state, HANG_STATE)[0]
+    return max(0, int(counts["waits_of_cluster"]) - _RECORDS_OF_CLUSTER) + max(
+        0, int(counts["waits_of_others"]) - _RECORDS_OF_OTHERS
     )
 
 
 _WINDOW_BYTES = 1 << 24
-_WARP = 32
 
 
 def _threads(record: Any) -> Iterator[int]:
     lanes = int(record["lanes"])
-    return (int(record["warp"]) * _WARP + lane for lane in range(_WARP) if lanes >> lane & 1)
+    return (
+        int(record["warp"]) * WARP_THREADS + lane
+        for lane in range(WARP_THREADS)
+        if lanes >> lane & 1
+    )
 
 
 def _code(source: Source, file: Path, line: int) -> str | None:
-    """The text of a line of the kernel or of a header; None where it is not found."""
+    """Return the text of a line of the kernel or of a header; None where it is not found."""
     if str(file) == source.name:
         text = source.text
     elif file.is_file():
@@ -222,10 +227,10 @@ def _code(source: Source, file: Path, line: int) -> str | None:
 
 
 def barrier_names(source: Source, kernel: str) -> BarrierName:
-    """The names that the kernel's source has for its dynamic shared memory.
+    """Return the names that the kernel's source has for its dynamic shared memory.
 
     The GPU's compiler keeps none: they come from the same source, compiled for the emulator. None
-    where that cannot be, for want of a C++ compiler say.
+    if that is impossible, for example without a C++ compiler.
     """
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""Where and how large a launch is, on which stream, and a function that is ready for it."""
+"""Grid, block, cluster and shared memory of a launch, and a loaded function."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from tmaasync import _driver
 from tmaasync._compile import Entry
 from tmaasync._driver import LaunchConfig
+from tmaasync._hardware import MAX_CLUSTER_CTAS
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.watch import HangWatch
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 _PORTABLE_CLUSTER = 8
-_MAX_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024
 
 Extents = int | Sequence[int]
@@ -47,7 +47,7 @@ class Loaded:
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
-        """Where the module has this variable."""
+        """Return the address of a variable of the module."""
         module: Any = self._module
         return int(module.get_global(name).ptr)
 
@@ -65,7 +65,7 @@ class Loaded:
 
 
 def wait_for_producers(placed: Iterable[Placed], stream: int) -> None:
-    """Order a stream behind the work that makes arrays of frameworks whose stream we cannot ask.
+    """Make a stream wait for the producers of arrays whose framework does not name its stream.
 
     By the stream protocols of DLPack and of ``__cuda_array_interface__`` (version 3).
     """
@@ -121,11 +121,11 @@ def check_extents(config: LaunchConfig, threads_per_block: int) -> None:
     if config.cluster is None:
         return
     blocks = math.prod(config.cluster)
-    if blocks > _MAX_CLUSTER:
+    if blocks > MAX_CLUSTER_CTAS:
         raise LaunchError(
             f"cluster is {config.cluster}, {blocks} blocks; the hardware allows "
             f"{_PORTABLE_CLUSTER}, "
-            f"or {_MAX_CLUSTER} where the GPU has room. Use a smaller cluster."
+            f"or {MAX_CLUSTER_CTAS} where the GPU has room. Use a smaller cluster."
         )
     if any(whole % part for whole, part in zip(config.grid, config.cluster, strict=True)):
         rounded = tuple(

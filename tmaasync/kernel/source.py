@@ -1,4 +1,4 @@
-"""From what the caller wrote and named to what the compiler gets."""
+"""From the caller's source and names to the compiler's input."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS, element
+from tmaasync._hardware import INT32_LIMIT
 from tmaasync._sources import find_kernel
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
@@ -28,7 +29,7 @@ _FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
-    """The text of a source, what to call it, and where its own headers lie."""
+    """Return the text of a source, what to call it, and where its own headers lie."""
     if isinstance(source, str) and "\n" in source:
         return source, "kernel.cu", ()
     path = find_kernel(source)
@@ -43,7 +44,7 @@ def source_of(
     include_dirs: Iterable[str | Path] = (),
     options: Iterable[str] = (),
 ) -> Source:
-    """What is compiled, from what `Kernel` takes.
+    """Return the compiler's input for the arguments of `Kernel`.
 
     Raises:
         ArgumentError: There is no such file, or a name or value has no C++ text.
@@ -62,12 +63,12 @@ DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)
 
 
 def is_debug(asked: bool | None) -> bool:
-    """Whether to make a debug build: what was asked for, else what the environment says."""
+    """Choose a debug build as asked, else as the environment variable is set."""
     return os.environ.get("TMAASYNC_DEBUG", "0") not in ("", "0") if asked is None else asked
 
 
 def preamble(types: Mapping[str, object], constants: Mapping[str, bool | int | float]) -> str:
-    """The names that the source leaves to the host, in CUDA C++.
+    """Return the names that the source leaves to the host, in CUDA C++.
 
     Raises:
         ArgumentError: A name is no identifier, or a value has no C++ text.
@@ -112,7 +113,7 @@ def _constant(name: str, value: object) -> str:
         return f"bool {name} = {'true' if value else 'false'}"
     if isinstance(value, numbers.Integral):
         number = int(value)
-        if -(2**31) <= number < 2**31:
+        if -INT32_LIMIT <= number < INT32_LIMIT:
             return f"int {name} = {number}"
         if -(2**63) < number < 2**63:
             return f"long long {name} = {number}ll"
@@ -125,7 +126,7 @@ def _constant(name: str, value: object) -> str:
 
 
 def arch_for(source: Source, capability: tuple[int, int]) -> str:
-    """The architecture to compile a source for, on a device of this compute capability.
+    """Return the architecture to compile a source for, on a device of this compute capability.
 
     Raises:
         BackendError: The device lacks what the source uses.

@@ -1,4 +1,4 @@
-"""Launches on a GPU while somebody wants traces: another build, whose warps note what they do."""
+"""Traced launches on a GPU: another build of the kernel, whose warps note what they do."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tmaasync.emulate.reports import shared_names
 from tmaasync.errors import LaunchError, TMAError
 from tmaasync.kernel.launch import Loaded
 from tmaasync.trace.chip import ChipLaunch, Layout, decode
+from tmaasync.trace.collector import CollectorOf
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.launches import CollectorOf
 
 __all__ = ["TRACE_OPTIONS", "ChipTracer"]
 
 TRACE_OPTIONS = ("--define-macro=TMAASYNC_TRACE=1",)
 _SYMBOL = "tmaasync_trace"
-# A module has one place that tells its warps where to note.
+# A module has one variable with the address that its warps write notes to.
 _LOCK = threading.Lock()
 
 
 class ChipTracer:
     """The traced build of one kernel on one device, built when it is first needed.
 
-    ``collector_of`` says who takes the trace of a launch made here and now.
+    ``collector_of`` returns the collector of a launch made here and now.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class ChipTracer:
     def _noted(
         self, loaded: Loaded, layout: Layout, launch: Callable[[], None], config: LaunchConfig
     ) -> bytes:
-        """What the warps of one launch leave behind."""
+        """Memory for the notes of one launch's warps."""
         device = self._device
         address = _driver.allocate(device, layout.size_bytes)
         try:
             _driver.clear(device, address, layout.size_bytes)
-            told = layout.buffer(address, secrets.randbits(32))
-            _driver.upload(device, loaded.global_address(_SYMBOL), told)
+            header = layout.buffer(address, secrets.randbits(32))
+            _driver.upload(device, loaded.global_address(_SYMBOL), header)
             watch = loaded.watch
             with contextlib.nullcontext() if watch is None else watch.watching(config.stream):
                 launch()
@@ -104,7 +104,7 @@ class ChipTracer:
         def names() -> NameOf:
             try:
                 return shared_names(emulate.build(self._source, self._name), shared_bytes)
-            except TMAError:  # no C++ compiler, say
+            except TMAError:  # for example: no C++ compiler
                 return offset_name
 
         return lambda offset: names()(offset)

@@ -1,4 +1,4 @@
-"""Launches of debug builds: they wait for the kernel's end, and say who waited in vain."""
+"""Launches of debug builds: they wait for the kernel's end, and report hung waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tmaasync.kernel.hangs import (
     HANG_STATE,
     RECORDS,
     WAIT_RECORD,
-    barrier_names,
+    BarrierName,
     hung_threads,
     unrecorded,
 )
@@ -39,7 +39,7 @@ _DRAIN_SECONDS = 3.0
 
 
 def budget_of(asked: float | None) -> float:
-    """How long a wait may take: what was asked for, else what the environment says, else 1 s.
+    """Return the budget of a wait: as asked, else from the environment, else 1 s.
 
     Raises:
         ArgumentError: It is no number above 0.
@@ -59,17 +59,26 @@ def budget_of(asked: float | None) -> float:
 
 
 class HangWatch:
-    """The memory through which one loaded kernel tells of waits that outlast their budget."""
+    """The memory into which one loaded kernel reports waits that exceed their budget."""
 
     def __init__(
-        self, source: Source, kernel: str, state_address: int, device: int, budget_seconds: float
+        self,
+        source: Source,
+        kernel: str,
+        names: BarrierName,
+        state_address: int,
+        device: int,
+        budget_seconds: float,
+        drain_seconds: float = _DRAIN_SECONDS,
     ) -> None:
-        """Aim the kernel's variable at memory of ours."""
-        self._source, self._kernel = source, kernel
+        """Write the address of memory of ours into the kernel's variable.
+
+        Once a wait has outlasted its budget, the kernel has ``drain_seconds`` to end.
+        """
+        self._source, self._kernel, self._names = source, kernel, names
         self._state_address, self._device = state_address, device
-        self._budget_seconds = budget_seconds
+        self._budget_seconds, self._drain_seconds = budget_seconds, drain_seconds
         self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
-        self._names = barrier_names(source, kernel)
         # One kernel's launches have the variable in common. A launch may be made by another.
         self._lock = threading.RLock()
         self._reset()
@@ -102,7 +111,7 @@ class HangWatch:
             if give_up is not None and time.monotonic() > give_up:
                 raise self._error(0, has_ended=False)
             if give_up is None and self._has_records():
-                give_up = time.monotonic() + _DRAIN_SECONDS
+                give_up = time.monotonic() + self._drain_seconds
             time.sleep(_LOOK_EVERY_SECONDS)
         # What it printed comes out now, too.
         _driver.synchronize(stream, self._kernel)
@@ -112,9 +121,9 @@ class HangWatch:
         return bool(written.any())
 
     def _found(self) -> HangError:
-        """The error of a kernel that has ended; the next launch begins anew."""
-        told = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
-        error = self._error(unrecorded(told), has_ended=True)
+        """Return the error of a kernel that has ended; the next launch begins anew."""
+        state = _driver.download(self._device, self._state_address, HANG_STATE.itemsize)
+        error = self._error(unrecorded(state), has_ended=True)
         self._reset()
         return error
 
@@ -162,11 +171,11 @@ class WatchedLaunch(PreparedLaunch):
         with _driver.on_device(self._device), self._watch.watching(self._config.stream):
             super().__call__()
 
-    def aimed(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """What does as `at` with these arguments."""
-        return functools.partial(self.at, addresses, stream)
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return what does as `launch_at` with these arguments."""
+        return functools.partial(self.launch_at, addresses, stream)
 
-    def at(self, addresses: Sequence[int], stream: int) -> None:
-        """The same with the first arguments (tiles or pointers) at other addresses, on a stream."""
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch with the first arguments (tiles or pointers) at other addresses, on a stream."""
         with _driver.on_device(self._device), self._watch.watching(stream):
-            super().at(addresses, stream)
+            super().launch_at(addresses, stream)

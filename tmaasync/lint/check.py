@@ -38,11 +38,11 @@ _CODE_RULES = (
 
 
 def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
-    """What every rule finds in a source, in the order of its lines. Needs no GPU.
+    """Return every rule's findings in a source, in the order of its lines. Needs no GPU.
 
     Args:
         source: What is compiled.
-        arch: For what, such as ``"sm_90a"``.
+        arch: The architecture, such as ``"sm_90a"``.
         entry: The ``__global__`` function to look at; by default all that the source has.
 
     Raises:

@@ -32,29 +32,29 @@ class Code:
 
     @classmethod
     def of(cls, function: Function, shared: frozenset[str]) -> Code:
-        """The code of one function."""
+        """Return the code of one function."""
         return cls(function, Flow(function), Values(function), shared)
 
     def find(self, wanted: Callable[[Instruction], bool]) -> Iterator[tuple[int, Instruction]]:
-        """The instructions of a kind, with their indices."""
+        """Yield the instructions of a kind, with their indices."""
         for index, instruction in enumerate(self.function.instructions):
             if wanted(instruction):
                 yield index, instruction
 
     @property
     def calls(self) -> bool:
-        """Whether it calls a function, which may fence, wait and choose threads unseen."""
+        """True if it calls a function, which may fence, wait and choose threads unseen."""
         return any(one.opcode.startswith("call") for one in self.function.instructions)
 
     def depends_on_thread(self, *registers: str) -> bool:
-        """Whether the values differ between the threads of a block, as far as can be seen."""
-        sources, makers = self.values.behind(*registers)
+        """True if the values differ between the threads of a block, as far as can be seen."""
+        sources, makers = self.values.origins(*registers)
         return any(name.startswith(_OF_A_THREAD) for name in sources) or any(
             maker.opcode.startswith(_DIFFERS_BY_THREAD) for maker in makers
         )
 
     def finding(self, rule: str, at: Instruction, reason: str, remedy: str) -> Finding:
-        """What a rule says of an instruction."""
+        """Return a rule's finding at an instruction."""
         return Finding(rule, self.function.name, at.place, reason, remedy)
 
 
@@ -64,19 +64,19 @@ _DIFFERS_BY_THREAD = ("elect.sync", "atom", "match", "activemask", "ld.local")
 
 
 def is_bulk_copy(instruction: Instruction) -> bool:
-    """Whether it copies by TMA: a load, a store or a reduction, tensor map or none."""
+    """True for a copy by TMA: a load, a store or a reduction, with or without a tensor map."""
     return instruction.opcode.startswith(("cp.async.bulk.", "cp.reduce.async.bulk.")) and not (
         {"prefetch", "commit_group", "wait_group"} & set(instruction.opcode.split("."))
     )
 
 
 def is_store(instruction: Instruction) -> bool:
-    """Whether it is a bulk copy that ends in a bulk group, not at a barrier."""
+    """True for a bulk copy that ends in a bulk group, not at a barrier."""
     return is_bulk_copy(instruction) and instruction.has("bulk_group")
 
 
 def reads_shared(instruction: Instruction) -> bool:
-    """Whether it is a bulk copy from this block's shared memory, its second operand."""
+    """True for a bulk copy from this block's shared memory, its second operand."""
     return is_bulk_copy(instruction) and (
         "global.shared::cta" in instruction.opcode
         or "shared::cluster.shared::cta" in instruction.opcode
@@ -84,14 +84,14 @@ def reads_shared(instruction: Instruction) -> bool:
 
 
 def barrier_operand(instruction: Instruction) -> str | None:
-    """The mbarrier that a bulk copy ends at."""
+    """Return the mbarrier that a bulk copy ends at."""
     if not is_bulk_copy(instruction) or "mbarrier::complete_tx" not in instruction.opcode:
         return None
     return instruction.operands[2 if instruction.has("tensor") else 3]
 
 
 def map_operand(instruction: Instruction) -> str | None:
-    """The tensor map that a bulk copy or prefetch goes through."""
+    """Return the tensor map that a bulk copy or prefetch goes through."""
     if not instruction.opcode.startswith(("cp.async.bulk.", "cp.reduce.async.bulk.")):
         return None
     if not instruction.has("tensor"):
@@ -101,7 +101,7 @@ def map_operand(instruction: Instruction) -> str | None:
 
 
 def is_proxy_fence(instruction: Instruction) -> bool:
-    """Whether it makes earlier writes to shared memory visible to TMA."""
+    """True if it makes earlier writes to shared memory visible to TMA."""
     return instruction.opcode in (
         "fence.proxy.async",
         "fence.proxy.async.shared::cta",

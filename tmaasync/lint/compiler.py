@@ -1,4 +1,4 @@
-"""What the compiler's own log says: lost speed, and memory that was meant to be registers."""
+"""Findings from the compiler's log: lost speed, and spilled registers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARRAY = "local-array"
 
 _NUMBERED = re.compile(r"\(C\d+\)\s*(?:Potential Performance Loss:\s*)?(.*)")
 _IN_FUNCTION = re.compile(r" in (?:the )?function '([^']+)'")
-# Where in the PTX, which nobody sees.
+# A place in the PTX, which the user does not see.
 _SPOT = re.compile(r" in (?:around line \d+|(?:the )?function '[^']+')")
 _IN_LINE = re.compile(r"line (\d+)")
 
@@ -33,13 +33,13 @@ _RULES = {
     "wgmma": (
         "wgmma.mma_async",
         SERIALISED,
-        "Touch no register of a wgmma from its fence to its wait, and index the sums by constants.",
+        "Touch no register of a wgmma from fence to wait, and index accumulators by constants.",
     ),
 }
 
 
 def advice(code: Code, log: str) -> Iterator[Finding]:
-    """The assembler's numbered remarks on this kernel."""
+    """Yield the assembler's numbered remarks on this kernel."""
     for line in log.splitlines():
         remark = _NUMBERED.search(line)
         if remark is None:
@@ -50,12 +50,12 @@ def advice(code: Code, log: str) -> Iterator[Finding]:
         for word, (opcode, rule, remedy) in _RULES.items():
             at = _meant(code, opcode, line)
             if word in line and at is not None:
-                said = _SPOT.sub("", remark[1]).rstrip(".")
-                yield code.finding(rule, at, f"the assembler says: {said}.", remedy)
+                remark_text = _SPOT.sub("", remark[1]).rstrip(".")
+                yield code.finding(rule, at, f"the assembler reports: {remark_text}.", remedy)
 
 
 def _meant(code: Code, opcode: str, remark: str) -> Instruction | None:
-    """The instruction of this kind that a remark is about: the last up to its line of the PTX."""
+    """Return the instruction that a remark is about: the last of its kind up to its line."""
     own = [one for _, one in code.find(lambda one: one.opcode.startswith(opcode))]
     line = _IN_LINE.search(remark)
     before = [one for one in own if line is not None and one.line <= int(line[1])]

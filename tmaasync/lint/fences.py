@@ -19,7 +19,7 @@ _WRITES = ("st", "stmatrix", "atom", "red")
 def unfenced_stores(code: Code) -> Iterator[Finding]:
     """A bulk copy from shared memory after writes to it, and no proxy fence on any way between.
 
-    Ways around a loop are left out: a tile that the next round stores is not told from another.
+    Paths around a loop are left out: the tile of the next iteration looks like another tile.
     """
     if code.calls:
         return
@@ -40,7 +40,7 @@ def unfenced_stores(code: Code) -> Iterator[Finding]:
 
 
 def unfenced_barriers(code: Code) -> Iterator[Finding]:
-    """A load that ends at a barrier, and no fence on any way from the barrier's init to it."""
+    """Find loads that end at a barrier, without a fence after the barrier's init."""
     if code.calls:
         return
     fences = _fences(code, _publishes_init)
@@ -59,16 +59,16 @@ def unfenced_barriers(code: Code) -> Iterator[Finding]:
 
 
 def _fences(code: Code, wanted: Callable[[Instruction], bool]) -> dict[int, set[int]]:
-    """What may run after each fence."""
+    """Return the instructions that may run after each fence."""
     return {
         index: set(code.flow.reached(index, forward_only=True)) for index, _ in code.find(wanted)
     }
 
 
 def _unfenced(code: Code, start: int, fences: dict[int, set[int]]) -> Iterator[Instruction]:
-    """What may run after an instruction, with no fence on any way between.
+    """Return the instructions that may run after one without a fence in between.
 
-    A way around a fence is not enough: the threads that take it may be those that never wrote.
+    A path around a fence is not enough: the threads that take it may never have written.
     """
     reached = sorted(code.flow.reached(start, forward_only=True))
     fenced = set().union(*(fences[index] for index in reached if index in fences))
@@ -81,7 +81,7 @@ def _writes_shared(instruction: Instruction) -> bool:
     parts = instruction.opcode.split(".")
     if parts[0] not in _WRITES or "async" in parts:
         return instruction.opcode.startswith(("cp.async.ca.shared", "cp.async.cg.shared"))
-    # Generic addresses too: what lies behind them is looked up.
+    # Generic addresses too: their state space is looked up.
     return not {"global", "local", "param", "shared::cluster"} & set(parts)
 
 
@@ -94,13 +94,13 @@ def _publishes_init(instruction: Instruction) -> bool:
 
 
 def _symbols(code: Code, operand: str) -> set[str]:
-    """The shared variables that an address is made from."""
-    sources, _ = code.values.behind(code.values.base(operand))
+    """Return the shared variables that an address is made from."""
+    sources, _ = code.values.origins(code.values.base(operand))
     return sources & code.shared
 
 
 def _fills(code: Code, write: Instruction, copy: Instruction) -> bool:
-    """Whether the write is to the buffer that the copy reads: its first byte, plus an index.
+    """True if the write is to the buffer that the copy reads: its first byte, plus an index.
 
     Other buffers (scratch, flags) lie at other offsets or in other variables.
     """

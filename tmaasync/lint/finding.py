@@ -1,4 +1,4 @@
-"""What a rule says of a kernel."""
+"""A rule's finding in a kernel."""
 
 from __future__ import annotations
 

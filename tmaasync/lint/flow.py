@@ -1,4 +1,4 @@
-"""Which instructions of a function may follow which."""
+"""Control flow: which instructions of a function may follow which."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Flow:
                 self._leaders[follower].append(number)
 
     def block_of(self, index: int) -> int:
-        """The block that an instruction lies in."""
+        """Return the block that an instruction lies in."""
         return self._block_of[index]
 
     def reached(
@@ -49,7 +49,7 @@ class Flow:
         stops: Callable[[Instruction], bool] = lambda _: False,
         forward_only: bool = False,
     ) -> Iterator[int]:
-        """The instructions that may run after this one, each once.
+        """Yield the instructions that may run after this one, each once.
 
         Args:
             start: The index of an instruction.
@@ -74,7 +74,7 @@ class Flow:
                         pending.append((follower, self.blocks[follower].start))
 
     def blocks_before(self, block: int, avoiding: int | None = None) -> set[int]:
-        """The blocks from which a path leads to this one, itself included.
+        """Return the blocks from which a path leads to this one, itself included.
 
         Args:
             block: The one that the paths lead to.
@@ -107,7 +107,7 @@ def _leaves(instruction: Instruction) -> bool:
 
 
 def _targets(function: Function, last: int) -> Iterable[int]:
-    """Where the instruction at the end of a block leads."""
+    """Return the blocks to which the last instruction of a block leads."""
     instruction = function.instructions[last]
     name = instruction.opcode.split(".")[0]
     if name == "brx":
@@ -119,7 +119,7 @@ def _targets(function: Function, last: int) -> Iterable[int]:
 
 
 def _back_edges(blocks: tuple[Block, ...]) -> set[tuple[int, int]]:
-    """The edges that lead to a block which is under way in a walk in depth first."""
+    """Yield the edges that lead back to an open block of a depth-first search."""
     back: set[tuple[int, int]] = set()
     under_way, seen = {0}, {0}
     walk = [(0, iter(blocks[0].followers))] if blocks else []

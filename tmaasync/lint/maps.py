@@ -1,4 +1,4 @@
-"""Where the tensor map of a copy lies."""
+"""State space of a copy's tensor map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNFENCED = "map-without-acquire"
 
 
 def local_maps(code: Code) -> Iterator[Finding]:
-    """A map that the compiler copied to local memory, as it does with a plain parameter."""
+    """Find maps that the compiler copied to local memory, as it does with plain parameters."""
     for _, copy in code.find(_uses_map):
         if _space(code, copy) == "local":
             yield code.finding(
@@ -29,7 +29,7 @@ def local_maps(code: Code) -> Iterator[Finding]:
 
 
 def unfenced_maps(code: Code) -> Iterator[Finding]:
-    """A map in global memory that no acquire comes before."""
+    """Find maps in global memory without an acquire before the copy."""
     if code.calls:
         return
     fenced = {index for start, _ in code.find(_is_acquire) for index in code.flow.reached(start)}
@@ -54,10 +54,10 @@ def _is_acquire(instruction: Instruction) -> bool:
 
 
 def _space(code: Code, copy: Instruction) -> str | None:
-    """``local``, ``global``, or None for another space and where the address does not tell."""
+    """Return ``local``, ``global``, or None for another or an unknown space."""
     operand = map_operand(copy) or ""
     base = code.values.base(operand)
-    sources, makers = code.values.behind(base, sums_only=True)
+    sources, makers = code.values.origins(base, sums_only=True)
     casts = {maker.opcode.split(".")[1] for maker in makers if maker.opcode.startswith("cvta.")}
     if "local" in casts or any(name.startswith("__local_depot") for name in sources):
         return "local"

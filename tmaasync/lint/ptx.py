@@ -47,9 +47,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: ``@guard opcode operands``, the registers it writes and those it reads.
+    """One instruction: ``@guard opcode operands``, the registers that it writes and reads.
 
-    ``line`` is that of the PTX, counted from 1; ``place`` that of the source.
+    ``line`` is the line of the PTX, counted from 1; ``place`` the place in the source.
     """
 
     opcode: str
@@ -62,7 +62,7 @@ class Instruction:
     scopes: tuple[int, ...] = field(repr=False)
 
     def has(self, *parts: str) -> bool:
-        """Whether all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
+        """True if all of these are parts of the opcode, as in ``cp.async.bulk.commit_group``."""
         own = self.opcode.split(".")
         return all(part in own for part in parts)
 
@@ -72,7 +72,7 @@ class Function:
     """A kernel's instructions in text order, and the instruction that every label stands before.
 
     A label's key is its name and the scope that it is declared in. ``max_threads`` is what
-    ``__launch_bounds__`` says; None where it says nothing.
+    ``__launch_bounds__`` has; None without it.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Function:
     labels: dict[tuple[str, int], int]
 
     def target(self, branch: Instruction, label: str) -> int:
-        """The index of the instruction that a branch to this label leads to."""
+        """Return the index of the first instruction after this label."""
         for scope in reversed(branch.scopes):
             if (label, scope) in self.labels:
                 return self.labels[label, scope]
@@ -89,12 +89,12 @@ class Function:
 
 
 def shared_symbols(ptx: str) -> frozenset[str]:
-    """The names of all variables in shared memory."""
+    """Return the names of all variables in shared memory."""
     return frozenset(_SHARED.findall(_COMMENT.sub("", ptx)))
 
 
 def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
-    """Every ``__global__`` function.
+    """Yield every ``__global__`` function.
 
     An instruction's place is its innermost source line in a file that lies in no hidden folder.
     """
@@ -179,7 +179,7 @@ class _Body:
             self._instructions.append(self._instruction(statement))
 
     def _declare(self, names: str) -> None:
-        """A register of an inner scope hides one of the same name, so it gets a name of its own."""
+        """Rename registers of inner scopes, which hide others of the same name."""
         if len(self._scopes) > 1:
             for name in _NAME.findall(names):
                 self._renamed[-1][name] = f"{name}#{self._scopes[-1]}"
@@ -220,7 +220,7 @@ def _names(operand: str) -> list[str]:
 
 
 def _split(operands: str) -> Iterator[str]:
-    """The operands at the commas that no bracket encloses."""
+    """Yield the operands at the commas that no bracket encloses."""
     depth, start = 0, 0
     for index, letter in enumerate(operands):
         if letter in "[{(":

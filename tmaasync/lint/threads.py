@@ -1,4 +1,4 @@
-"""Which threads issue bulk copies, and whether they wait for their stores."""
+"""Threads that issue bulk copies, and their waits for stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PENDING = "exit-with-stores-pending"
 
 
 def copies_by_all(code: Code) -> Iterator[Finding]:
-    """A bulk copy that nothing keeps any thread of the block from."""
+    """Find bulk copies that every thread of the block issues."""
     if code.calls or _is_for_one_thread(code):
         return
     for index, copy in code.find(is_bulk_copy):
@@ -26,12 +26,12 @@ def copies_by_all(code: Code) -> Iterator[Finding]:
                 "every thread of the block issues this bulk copy: no branch before it depends on "
                 "elect.sync or a thread's index.",
                 "Put it under elect() in one warp, or under threadIdx.x == 0; a block of "
-                "one thread says so by __launch_bounds__(1).",
+                "one thread declares __launch_bounds__(1).",
             )
 
 
 def pending_groups(code: Code) -> Iterator[Finding]:
-    """A bulk store that the kernel may end before."""
+    """Find bulk stores that the kernel's end may precede."""
     if code.calls:
         return
     for index, store in code.find(is_store):
@@ -48,7 +48,7 @@ def pending_groups(code: Code) -> Iterator[Finding]:
 
 
 def _missing(code: Code, after: list[Instruction]) -> str | None:
-    """What has to follow a store that these instructions may run after."""
+    """Return what is missing after a store that these instructions may run after."""
     if not any(map(_is_commit, after)):
         return "Call commit_group() after it, and wait_group_read<0>() before the kernel ends."
     waits = [one for one in after if one.has("bulk", "wait_group")]
@@ -62,7 +62,7 @@ def _missing(code: Code, after: list[Instruction]) -> str | None:
 
 
 def _commits_empty_groups(code: Code) -> bool:
-    """Whether a commit may follow another with no store between, which pushes older groups out."""
+    """Look for a commit after another with no store between, which pushes older groups out."""
     instructions = code.function.instructions
     return any(
         _is_commit(instructions[index])
@@ -76,7 +76,7 @@ def _is_commit(instruction: Instruction) -> bool:
 
 
 def _is_for_one_thread(code: Code) -> bool:
-    """Whether the block has one thread, as said, or as seen from threads that are never told apart.
+    """True if the block has one thread: by its launch bounds, or because nothing depends on it.
 
     Where no thread asks for its index nor waits for another, more than one would be of no use.
     """
@@ -98,10 +98,10 @@ def _is_predicated(code: Code, instruction: Instruction) -> bool:
 
 
 def _is_guarded(code: Code, index: int) -> bool:
-    """Whether some branch by threads leads to the instruction on one side only.
+    """True if some branch by threads leads to the instruction on one side only.
 
     In a loop around both, on one side until the branch is met again. A loop that all threads leave
-    before the instruction, each after rounds of its own, is no such branch.
+    before the instruction, each after iterations of its own, is no such branch.
     """
     flow = code.flow
     block = flow.block_of(index)

@@ -1,4 +1,4 @@
-"""What a register's value is made of: the symbols, constants and special registers behind it."""
+"""Values of registers: the symbols, constants and special registers that make them up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Address:
     offset: int
 
     def is_elsewhere(self, other: Address) -> bool:
-        """Whether the two differ by a known number of bytes."""
+        """True if the two differ by a known number of bytes."""
         return self.names == other.names and self.offset != other.offset
 
 
 class Values:
-    """Who writes the registers of one function."""
+    """The writers of the registers of one function."""
 
     def __init__(self, function: Function) -> None:
         self._writers: dict[str, list[Instruction]] = defaultdict(list)
@@ -38,15 +38,15 @@ class Values:
             for name in instruction.writes:
                 self._writers[name].append(instruction)
 
-    def behind(self, *names: str, sums_only: bool = False) -> tuple[set[str], list[Instruction]]:
-        """All that these values depend on: names that nobody writes, and who writes the others.
+    def origins(self, *names: str, sums_only: bool = False) -> tuple[set[str], list[Instruction]]:
+        """Return names without a writer that these values depend on, and the writers of the others.
 
         What decides between several writers of a register is not followed.
 
         Args:
             names: Registers.
             sums_only: Whether to follow copies and sums alone: from an address to its base, but
-                not into the index that a product scales.
+                not into the index of a multiplication.
         """
         seen, pending = set(names), list(names)
         sources: set[str] = set()
@@ -69,12 +69,12 @@ class Values:
 
     @staticmethod
     def base(operand: str) -> str:
-        """The register or symbol that an operand such as ``[%r1+16]`` begins with."""
+        """Return the register or symbol that an operand such as ``[%r1+16]`` begins with."""
         found = _ADDRESS.match(operand)
         return found[1] if found else operand
 
     def address(self, operand: str) -> Address:
-        """The sum that an operand such as ``[%r1+16]`` is, as far as additions lead."""
+        """Return the sum that an operand such as ``[%r1+16]`` is, as far as additions lead."""
         found = _ADDRESS.match(operand)
         if found is None:
             return Address(frozenset({operand}), 0)
@@ -93,7 +93,7 @@ class Values:
         return self._written(name, writers[0], depth + 1)
 
     def _written(self, name: str, writer: Instruction, depth: int) -> Address:
-        """The sum that the only writer of a register leaves there."""
+        """Return the sum that the only writer of a register leaves there."""
         kind, terms = writer.opcode.split(".")[0], writer.operands[1:]
         if writer.has("hi"):
             return Address(frozenset({name}), 0)
@@ -110,7 +110,7 @@ class Values:
         return Address(frozenset({name}), 0)
 
     def _start_of_loop(self, name: str, writers: list[Instruction], depth: int) -> Address:
-        """A pointer that a loop moves on: where it starts, plus what the loop adds."""
+        """Return a pointer that a loop moves on: where it starts, plus what the loop adds."""
         itself = Address(frozenset({name}), 0)
         starts = [one for one in writers if not self._depends_on(one, name)]
         if len(starts) != 1:
@@ -120,7 +120,7 @@ class Values:
     def _depends_on(self, instruction: Instruction, name: str) -> bool:
         if name in instruction.reads:
             return True
-        _, makers = self.behind(*instruction.reads)
+        _, makers = self.origins(*instruction.reads)
         return any(name in maker.writes for maker in makers)
 
 

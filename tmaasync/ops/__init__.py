@@ -1,12 +1,13 @@
 """What most users call: the shipped kernels on arrays, one module per kernel family."""
 
-from tmaasync.ops.attention import attention, varlen_attention
-from tmaasync.ops.conv2d import conv2d
-from tmaasync.ops.copy import copy
-from tmaasync.ops.gemm import matmul
-from tmaasync.ops.grouped import grouped_matmul
-from tmaasync.ops.ragged import ragged_load, ragged_store
-from tmaasync.ops.scaled_gemm import scaled_matmul
+from tmaasync.ops._attention import attention
+from tmaasync.ops._conv2d import conv2d
+from tmaasync.ops._copy import copy
+from tmaasync.ops._grouped_matmul import grouped_matmul
+from tmaasync.ops._matmul import matmul
+from tmaasync.ops._ragged import ragged_load, ragged_store
+from tmaasync.ops._scaled_matmul import scaled_matmul
+from tmaasync.ops._varlen_attention import varlen_attention
 
 __all__ = [
     "attention",

@@ -1,12 +1,12 @@
-"""What the 128 bytes of a tensor map say: every rule with its remedy, encoded bit for bit.
+"""The 128 bytes of a tensor map: every rule with its remedy, encoded bit for bit.
 
 Pure Python, no GPU. `TensorMapSpec` describes a tiled map, `Im2colSpec` one for convolutions; both
 list what is wrong with them, propose the nearest legal spec, and become the driver's bytes.
 """
 
+from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.tensormap.encoding import TENSOR_MAP_BYTES, encode_words
 from tmaasync.tensormap.remedy import Explanation
-from tmaasync.tensormap.rules import MAX_SHARED_BYTES
 from tmaasync.tensormap.spec import Im2colSpec, TensorMapSpec
 
 __all__ = [

@@ -24,20 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tmaasync._hardware import SWIZZLE_CHUNK_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 from tmaasync.tensormap import form, rules
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Im2colSpec, Spec
+from tmaasync.tensormap.fields import Im2colFields, MapFields
 
 __all__ = ["TENSOR_MAP_BYTES", "check_round_trip", "decode", "encode", "encode_words"]
 
 TENSOR_MAP_BYTES = 128
 _WORD_BYTES = 8
-_STRIDE_UNIT = 16
 _STRIDE_LOW_BITS = 32
 
 
@@ -50,7 +48,7 @@ class _Run:
     bias: int = 0
 
     def pack(self, *values: int) -> int:
-        """The values in their places."""
+        """Return the values in their places."""
         mask = (1 << self.width) - 1
         return sum(
             ((value - self.bias) & mask) << (self.bit + index * self.width)
@@ -58,7 +56,7 @@ class _Run:
         )
 
     def unpack(self, bits: int, count: int = 1) -> tuple[int, ...]:
-        """The values in these places."""
+        """Return the values in these places."""
         mask = (1 << self.width) - 1
         return tuple(
             ((bits >> (self.bit + index * self.width)) & mask) + self.bias for index in range(count)
@@ -101,22 +99,21 @@ _TYPE_CODE = {
     DataType.BFLOAT16: (10, 0),
 }
 _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
-_UNSWIZZLED_PATTERN_BYTES = 16
 
 
-def encode(spec: Spec) -> bytes:
-    """The 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
+def encode(spec: MapFields) -> bytes:
+    """Return the 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
     bits = _pack_common(spec) | (_pack_im2col(spec) if form.is_im2col(spec) else _pack_tiled(spec))
     return bits.to_bytes(TENSOR_MAP_BYTES, "little")
 
 
-def encode_words(spec: Spec) -> tuple[int, ...]:
-    """The same as the 16 words of 64 bits that ``CUtensorMap.opaque`` holds."""
+def encode_words(spec: MapFields) -> tuple[int, ...]:
+    """Return the bytes as the 16 words of 64 bits that ``CUtensorMap.opaque`` holds."""
     return _words(encode(spec))
 
 
 def decode(data: Any) -> tuple[bool, dict[str, Any]]:
-    """Whether the bytes are an im2col map, and the arguments of the spec they hold.
+    """Return whether the bytes are an im2col map, and the arguments of their spec.
 
     Raises:
         TensorMapError: Wrong length, or a type or rank that sm_90 does not have.
@@ -126,7 +123,7 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
     (is_im2col,) = _IS_IM2COL.unpack(bits)
     known = rules.CORNER_BITS if is_im2col else range(1, 6)
     if rank not in known or (type_code, is_tf32) not in _TYPE_OF_CODE:
-        raise _not_a_map(f"it says rank {rank}, element type {type_code}")
+        raise _not_a_map(f"its rank is {rank}, its element type {type_code}")
     own = _unpack_im2col(bits, rank) if is_im2col else _unpack_tiled(bits, rank)
     try:
         common = _unpack_common(bits, rank)
@@ -135,8 +132,8 @@ def decode(data: Any) -> tuple[bool, dict[str, Any]]:
     return bool(is_im2col), {**common, "dtype": _TYPE_OF_CODE[type_code, is_tf32], **own}
 
 
-def check_round_trip(spec: Spec, data: Any) -> None:
-    """Check that the bytes hold nothing but what the spec says.
+def check_round_trip(spec: MapFields, data: Any) -> None:
+    """Check that the bytes hold nothing but the spec.
 
     Raises:
         TensorMapError: Some words differ.
@@ -154,9 +151,9 @@ def check_round_trip(spec: Spec, data: Any) -> None:
 # --- the fields -------------------------------------------------------------------------------
 
 
-def _pack_common(spec: Spec) -> int:
+def _pack_common(spec: MapFields) -> int:
     type_code, is_tf32 = _TYPE_CODE[spec.dtype]
-    strides = [stride // _STRIDE_UNIT for stride in reversed(spec.strides_bytes)]
+    strides = [stride // TMA_ALIGNMENT for stride in reversed(spec.strides_bytes)]
     return (
         _ADDRESS.pack(spec.address)
         | _IS_IM2COL.pack(spec.IS_IM2COL)
@@ -180,7 +177,7 @@ def _pack_common(spec: Spec) -> int:
 def _unpack_common(bits: int, rank: int) -> dict[str, Any]:
     lows, highs = (run.unpack(bits, rank - 1) for run in (_STRIDES_LOW, _STRIDES_HIGH))
     strides = (
-        (low | high << _STRIDE_LOW_BITS) * _STRIDE_UNIT
+        (low | high << _STRIDE_LOW_BITS) * TMA_ALIGNMENT
         for low, high in zip(lows, highs, strict=True)
     )
     return {
@@ -195,7 +192,7 @@ def _unpack_common(bits: int, rank: int) -> dict[str, Any]:
     }
 
 
-def _pack_tiled(spec: Spec) -> int:
+def _pack_tiled(spec: MapFields) -> int:
     return _OUTER_SIDES.pack(*(side.value for side in reversed(spec.sides[:-1])))
 
 
@@ -204,7 +201,7 @@ def _unpack_tiled(bits: int, rank: int) -> dict[str, Any]:
     return {"box_shape": _outermost_first(sides)}
 
 
-def _pack_im2col(spec: Im2colSpec) -> int:
+def _pack_im2col(spec: Im2colFields) -> int:
     lower, upper = _corner_runs(spec.rank)
     return (
         lower.pack(*reversed(spec.lower_corner))
@@ -233,7 +230,7 @@ def _corner_runs(rank: int) -> tuple[_Run, _Run]:
 
 
 def _pattern_bytes(swizzle: Swizzle) -> int:
-    return _UNSWIZZLED_PATTERN_BYTES if swizzle is Swizzle.NONE else swizzle.alignment
+    return SWIZZLE_CHUNK_BYTES if swizzle is Swizzle.NONE else swizzle.alignment
 
 
 def _outermost_first(values: Iterable[int]) -> tuple[int, ...]:
@@ -271,4 +268,4 @@ def _refused(value: str, rule: str) -> TensorMapError:
         "Pass the 128 bytes of a CUtensorMap as the driver wrote them; maps of other architectures "
         "(im2col-wide, gather, packed types) cannot be read"
     )
-    return TensorMapError((Violation("data", value, rule, remedy),))
+    return TensorMapError.of([Violation("data", value, rule, remedy)])

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Iterator
+from typing import Any, TypeGuard
 
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Im2colSpec, Spec
+from tmaasync.tensormap.fields import MODES, Im2colFields, MapFields
 
 __all__ = [
-    "MODES",
     "is_im2col",
     "is_integer",
     "malformed",
-    "normalised",
     "not_an_integer",
     "rank_of",
     "sequences",
 ]
-
-MODES = (DataType, Interleave, Swizzle, L2Promotion, OOBFill)
 
 _MODE_ARGUMENTS = {
     "dtype": DataType,
@@ -34,33 +27,19 @@ _MODE_ARGUMENTS = {
 }
 
 
-def is_im2col(spec: Spec) -> TypeGuard[Im2colSpec]:
-    """Which of the two kinds the spec is."""
+def is_im2col(spec: MapFields) -> TypeGuard[Im2colFields]:
+    """Tell an im2col map from a tiled one."""
     return spec.IS_IM2COL
 
 
-def rank_of(spec: Spec) -> int | None:
-    """The number of dimensions, if the shape is a sequence."""
+def rank_of(spec: MapFields) -> int | None:
+    """Return the number of dimensions, if the shape is a sequence."""
     shape: Any = spec.shape
     return len(shape) if isinstance(shape, tuple) else None
 
 
-def normalised(value: Any) -> Any:
-    """The value with integers of any kind as int and sequences as tuples; others as they are."""
-    if isinstance(value, (int, str, bytes)):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        pass
-    is_array = hasattr(value, "__array__") and not isinstance(value, type) and value.ndim > 0
-    if is_array or isinstance(value, Sequence):
-        return tuple(normalised(item) for item in value)
-    return value
-
-
-def malformed(spec: Spec) -> Iterator[Violation]:
-    """Every argument of the wrong type or length."""
+def malformed(spec: MapFields) -> Iterator[Violation]:
+    """Yield every argument of the wrong type or length."""
     for argument, mode in _MODE_ARGUMENTS.items():
         value = getattr(spec, argument)
         if not isinstance(value, mode):
@@ -76,12 +55,12 @@ def malformed(spec: Spec) -> Iterator[Violation]:
 
 
 def not_an_integer(argument: str, value: object) -> Iterator[Violation]:
-    """A violation if the value is anything but a plain integer."""
+    """Yield a violation if the value is anything but a plain integer."""
     if not is_integer(value):
         yield Violation(argument, repr(value), "it must be an integer", "Pass an int")
 
 
-def _malformed_sequences(spec: Spec) -> Iterator[Violation]:
+def _malformed_sequences(spec: MapFields) -> Iterator[Violation]:
     rank = rank_of(spec)
     for argument, missing in sequences(spec).items():
         values: Any = getattr(spec, argument)
@@ -101,12 +80,12 @@ def _malformed_sequences(spec: Spec) -> Iterator[Violation]:
             )
 
 
-def sequences(spec: Spec) -> dict[str, int]:
-    """The sequences, and how many fewer numbers than dimensions each has."""
+def sequences(spec: MapFields) -> dict[str, int]:
+    """Return the sequences, and how many fewer numbers than dimensions each has."""
     own = {"lower_corner": 2, "upper_corner": 2} if is_im2col(spec) else {"box_shape": 0}
     return {"shape": 0, "strides_bytes": 1, **own, "element_strides": 0}
 
 
 def is_integer(value: object) -> bool:
-    """Whether the value is a plain int: neither a bool nor a mode."""
+    """True for a plain int: neither a bool nor a mode."""
     return isinstance(value, int) and not isinstance(value, (bool, *MODES))

@@ -1,4 +1,4 @@
-"""What the driver accepts and the hardware punishes, and the rules known only at use.
+"""Specs that the driver accepts and the hardware punishes, and rules known only at use.
 
 Sources: measured on an H200 (docs/hardware.md), cuda.h where it states what the driver lets pass.
 """
@@ -6,41 +6,43 @@ Sources: measured on an H200 (docs/hardware.md), cuda.h where it states what the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from tmaasync._hardware import (
+    INT32_LIMIT,
+    MAX_BOX_SIDE,
+    MAX_SHARED_BYTES,
+    STORE_SECTOR_BYTES,
+    TMA_ALIGNMENT,
+)
 from tmaasync.errors import Violation
 from tmaasync.modes import Interleave, Swizzle
 from tmaasync.tensormap import form, rules
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Spec
+from tmaasync.tensormap.fields import MapFields, normalised
 
 __all__ = ["coordinate_violations", "hazards"]
 
-_SECTOR_BYTES = 16
-_COORDINATE_LIMIT = 1 << 31
 
-
-def hazards(spec: Spec) -> tuple[Violation, ...]:
-    """Every hazard of a legal spec."""
+def hazards(spec: MapFields) -> tuple[Violation, ...]:
+    """Return every hazard of a legal spec."""
     if rules.violations(spec):
         return ()
     return tuple(found for hazard in _HAZARDS for found in hazard(spec))
 
 
-def _store_sectors(spec: Spec) -> Iterator[Violation]:
+def _store_sectors(spec: MapFields) -> Iterator[Violation]:
     """Measured: a uint8 map of 466 columns and pitch 480 wrote bytes 464 to 479 of each row."""
-    spill = -spec.shape[-1] * spec.dtype.itemsize % _SECTOR_BYTES
+    spill = -spec.shape[-1] * spec.dtype.itemsize % STORE_SECTOR_BYTES
     if spill and spec.interleave is Interleave.NONE:
         yield Violation(
             f"shape[{spec.rank - 1}]",
             spec.shape[-1],
-            f"a store writes whole sectors of 16 bytes, and so {spill} bytes beyond each row",
+            f"a store writes whole sectors of {STORE_SECTOR_BYTES} bytes, and so {spill} bytes "
+            "beyond each row",
             "Only load through this map, or leave that padding to it",
         )
 
 
-def _ignored_stride(spec: Spec) -> Iterator[Violation]:
+def _ignored_stride(spec: MapFields) -> Iterator[Violation]:
     """Measured: box 8 x 4 with stride 2 wrote all 32 floats. cuda.h: ignored without interleave."""
     if spec.element_strides[-1] != 1 and spec.interleave is Interleave.NONE:
         yield Violation(
@@ -52,12 +54,12 @@ def _ignored_stride(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _overflowing_extent(spec: Spec) -> Iterator[Violation]:
+def _overflowing_extent(spec: MapFields) -> Iterator[Violation]:
     """Measured: with an upper corner below zero the driver's 32-bit sum wraps, and it accepts."""
     if not form.is_im2col(spec):
         return
     for dim in spec.spatial_dims:
-        if spec.shape[dim] >= _COORDINATE_LIMIT:
+        if spec.shape[dim] >= INT32_LIMIT:
             yield Violation(
                 f"shape[{dim}]",
                 spec.shape[dim],
@@ -66,7 +68,7 @@ def _overflowing_extent(spec: Spec) -> Iterator[Violation]:
             )
 
 
-def _uneven_stride(spec: Spec) -> Iterator[Violation]:
+def _uneven_stride(spec: MapFields) -> Iterator[Violation]:
     """cuda.h: N elements need a side of N * stride. Measured: the driver encodes them floored."""
     if form.is_im2col(spec):
         return
@@ -74,9 +76,7 @@ def _uneven_stride(spec: Spec) -> Iterator[Violation]:
         side = spec.sides[dim].value
         if side % stride:
             count = -(-side // stride)
-            fitting = (
-                count * stride if count * stride <= rules.MAX_BOX_SIDE else side - side % stride
-            )
+            fitting = count * stride if count * stride <= MAX_BOX_SIDE else side - side % stride
             yield Violation(
                 f"box_shape[{dim}]",
                 side,
@@ -86,24 +86,24 @@ def _uneven_stride(spec: Spec) -> Iterator[Violation]:
             )
 
 
-def _too_large_for_a_block(spec: Spec) -> Iterator[Violation]:
-    if spec.box_bytes > rules.MAX_SHARED_BYTES:
+def _too_large_for_a_block(spec: MapFields) -> Iterator[Violation]:
+    if spec.box_bytes > MAX_SHARED_BYTES:
         yield Violation(
             "box_bytes",
             spec.box_bytes,
-            f"a block has at most {rules.MAX_SHARED_BYTES} bytes of shared memory",
+            f"a block has at most {MAX_SHARED_BYTES} bytes of shared memory",
             "Use a smaller box",
         )
 
 
-def _interleave_swizzle(spec: Spec) -> Iterator[Violation]:
+def _interleave_swizzle(spec: MapFields) -> Iterator[Violation]:
     """cuda.h demands it; driver 580.159 does not look (measured)."""
     if spec.interleave is Interleave.B32 and spec.swizzle is not Swizzle.B32:
         rule = "cuda.h requires Swizzle.B32 with Interleave.B32, and the driver does not check it"
         yield Violation("swizzle", spec.swizzle, rule, "Use Swizzle.B32")
 
 
-def _narrow_rows(spec: Spec) -> Iterator[Violation]:
+def _narrow_rows(spec: MapFields) -> Iterator[Violation]:
     """Measured: the box's rows lie a whole span apart, and only their own bytes are credited."""
     argument, value, _ = spec.sides[-1]
     inner_bytes, span = value * spec.dtype.itemsize, spec.swizzle.span_bytes
@@ -122,7 +122,7 @@ def _narrow_rows(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _overlapping_rows(spec: Spec) -> Iterator[Violation]:
+def _overlapping_rows(spec: MapFields) -> Iterator[Violation]:
     row_bytes = spec.shape[-1] * spec.dtype.itemsize
     is_short = spec.strides_bytes and spec.strides_bytes[-1] < row_bytes and spec.shape[-2] > 1
     if is_short and spec.interleave is Interleave.NONE:
@@ -135,7 +135,7 @@ def _overlapping_rows(spec: Spec) -> Iterator[Violation]:
         )
 
 
-_HAZARDS: tuple[Callable[[Spec], Iterator[Violation]], ...] = (
+_HAZARDS: tuple[Callable[[MapFields], Iterator[Violation]], ...] = (
     _store_sectors,
     _ignored_stride,
     _overflowing_extent,
@@ -151,13 +151,13 @@ _HAZARDS: tuple[Callable[[Spec], Iterator[Violation]], ...] = (
 
 
 def coordinate_violations(
-    spec: Spec, coordinates: Sequence[int], *, store: bool
+    spec: MapFields, coordinates: Sequence[int], *, store: bool
 ) -> tuple[Violation, ...]:
-    """What kills the kernel (CUDA_ERROR_ILLEGAL_INSTRUCTION) when a copy starts there."""
+    """Return what kills the kernel (CUDA_ERROR_ILLEGAL_INSTRUCTION) when a copy starts there."""
     broken = rules.violations(spec)
     if broken:
         return broken
-    places = form.normalised(coordinates)
+    places = normalised(coordinates)
     if not isinstance(places, tuple) or len(places) != spec.rank:
         rule = f"the map has {spec.rank} dimensions and needs a coordinate for each"
         remedy = f"Pass {spec.rank} numbers, outermost first"
@@ -179,20 +179,20 @@ def _out_of_range(places: tuple[int, ...], *, store: bool) -> Iterator[Violation
                 "a store must not start at a negative coordinate (measured)",
                 "Start at 0 or more; a store past the end is clipped",
             )
-        if not -_COORDINATE_LIMIT <= place < _COORDINATE_LIMIT:
+        if not -INT32_LIMIT <= place < INT32_LIMIT:
             rule, remedy = "it is a signed number of 32 bits", "Move the map's address instead"
             yield Violation(f"coordinates[{dim}]", place, rule, remedy)
 
 
-def _unaligned(spec: Spec, place: int) -> Iterator[Violation]:
+def _unaligned(spec: MapFields, place: int) -> Iterator[Violation]:
     """Measured for tiled maps without interleave; for the others it is not established."""
     is_measured = not form.is_im2col(spec) and spec.interleave is Interleave.NONE
     itemsize = spec.dtype.itemsize
-    if is_measured and place * itemsize % _SECTOR_BYTES:
-        step = _SECTOR_BYTES // itemsize
+    if is_measured and place * itemsize % TMA_ALIGNMENT:
+        step = TMA_ALIGNMENT // itemsize
         yield Violation(
             f"coordinates[{spec.rank - 1}]",
             place,
-            "the innermost coordinate must be a multiple of 16 bytes (measured)",
+            f"the innermost coordinate must be a multiple of {TMA_ALIGNMENT} bytes (measured)",
             f"Use a multiple of {step} elements, such as {place - place % step}",
         )

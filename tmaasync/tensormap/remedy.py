@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from tmaasync._hardware import INT32_LIMIT, MAX_SHARED_BYTES, TMA_ALIGNMENT
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
 from tmaasync.tensormap import form, hazards, rules
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Spec
+from tmaasync.tensormap.fields import MapFields
 
 __all__ = ["Explanation", "explain"]
 
-_S = TypeVar("_S", bound="Spec")
+_S = TypeVar("_S", bound="MapFields")
 
 _PACKED_BITS = {
     DataType.PACKED_16U4_ALIGN8B: 4,
@@ -27,7 +26,7 @@ _SWIZZLES = (Swizzle.B32, Swizzle.B64, Swizzle.B128)
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Generic[_S]):
-    """What is wrong with a spec and what would be right; ``print`` it.
+    """The faults of a spec and the nearest legal one; ``print`` it.
 
     Attributes:
         spec: The spec in question.
@@ -44,12 +43,12 @@ class Explanation(Generic[_S]):
 
     @property
     def is_legal(self) -> bool:
-        """Whether the driver accepts the spec."""
+        """True if the driver accepts the spec."""
         return not self.violations
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """How the proposal differs from the spec, argument by argument."""
+        """Differences of the proposal from the spec, argument by argument."""
         if self.proposal is None:
             return ()
         pairs = (
@@ -107,14 +106,14 @@ def _text(value: object) -> str:
 # --- mends: each makes its argument legal and leaves a legal one alone ------------------------
 
 
-def _rank(spec: Spec) -> Spec:
+def _rank(spec: MapFields) -> MapFields:
     """One map per outer index: keep the innermost dimensions."""
     excess = max(spec.rank - spec.RANKS[-1], 0)
     kept = {name: getattr(spec, name)[excess:] for name in form.sequences(spec)}
     return replace(spec, **kept)
 
 
-def _modes(spec: Spec) -> Spec:
+def _modes(spec: MapFields) -> MapFields:
     if spec.dtype.needs_sm_100:
         spec = _as_bytes(spec)
     if spec.swizzle.needs_sm_100:
@@ -126,7 +125,7 @@ def _modes(spec: Spec) -> Spec:
     return spec
 
 
-def _as_bytes(spec: Spec) -> Spec:
+def _as_bytes(spec: MapFields) -> MapFields:
     bits = _PACKED_BITS[spec.dtype]
     *outer, last = (side.value for side in spec.sides)
     extent = -(-spec.shape[-1] * bits // 8)
@@ -134,17 +133,17 @@ def _as_bytes(spec: Spec) -> Spec:
     return resized.with_sides((*outer, last * bits // 8))
 
 
-def _address(spec: Spec) -> Spec:
+def _address(spec: MapFields) -> MapFields:
     granule = rules.granule_bytes(spec)
     address = min(max(spec.address, 0), (1 << 64) - granule)
     return replace(spec, address=address - address % granule)
 
 
-def _shape(spec: Spec) -> Spec:
+def _shape(spec: MapFields) -> MapFields:
     return replace(spec, shape=tuple(_clamp(extent, 1, rules.MAX_EXTENT) for extent in spec.shape))
 
 
-def _strides(spec: Spec) -> Spec:
+def _strides(spec: MapFields) -> MapFields:
     """Pad from the innermost outwards, so that rows that did not overlap still do not."""
     granule = rules.granule_bytes(spec)
     padded: list[int] = []
@@ -157,12 +156,12 @@ def _strides(spec: Spec) -> Spec:
     return replace(spec, strides_bytes=tuple(reversed(padded)))
 
 
-def _element_strides(spec: Spec) -> Spec:
+def _element_strides(spec: MapFields) -> MapFields:
     strides = (_clamp(stride, 1, rules.MAX_ELEMENT_STRIDE) for stride in spec.element_strides)
     return replace(spec, element_strides=tuple(strides))
 
 
-def _sides(spec: Spec) -> Spec:
+def _sides(spec: MapFields) -> MapFields:
     """Split what is too long into equal parts."""
     return spec.with_sides(
         [_part(side.value, side.limit) if side.value > 0 else 1 for side in spec.sides]
@@ -173,11 +172,11 @@ def _part(side: int, limit: int) -> int:
     return -(-side // -(-side // limit))
 
 
-def _inner_side(spec: Spec) -> Spec:
+def _inner_side(spec: MapFields) -> MapFields:
     """Round up to 16 bytes; then the narrowest swizzle that holds it, or else a narrower box."""
     *outer, inner = spec.sides
     itemsize = spec.dtype.itemsize
-    step = max(16 // itemsize, 1)
+    step = max(TMA_ALIGNMENT // itemsize, 1)
     side = min(-(-inner.value // step) * step, inner.limit)
     if spec.swizzle is not Swizzle.NONE and spec.interleave is Interleave.NONE:
         wide = [mode for mode in _SWIZZLES if side * itemsize <= mode.span_bytes]
@@ -187,9 +186,9 @@ def _inner_side(spec: Spec) -> Spec:
     return spec.with_sides([*(one.value for one in outer), side])
 
 
-def _shared_memory(spec: Spec) -> Spec:
+def _shared_memory(spec: MapFields) -> MapFields:
     """Halve the longest outer side until the box fits a block."""
-    while rules.encoded_bytes(spec) > rules.MAX_SHARED_BYTES:
+    while rules.encoded_bytes(spec) > MAX_SHARED_BYTES:
         sides = [side.value for side in spec.sides]
         longest = max(range(len(sides) - 1), key=lambda dim: sides[dim])
         sides[longest] = -(-sides[longest] // 2)
@@ -197,7 +196,7 @@ def _shared_memory(spec: Spec) -> Spec:
     return spec
 
 
-def _corners(spec: Spec) -> Spec:
+def _corners(spec: MapFields) -> MapFields:
     if not form.is_im2col(spec):
         return spec
     reach = 1 << rules.CORNER_BITS[spec.rank] - 1
@@ -206,7 +205,7 @@ def _corners(spec: Spec) -> Spec:
     upper = [_clamp(corner, -reach, reach - 1) for corner in spec.upper_corner]
     for corner, dim in zip(upper, spec.spatial_dims, strict=True):
         # Extent and corner are added in signed 32 bits.
-        shape[dim] = min(shape[dim], (1 << 31) - 1 - max(corner, 0))
+        shape[dim] = min(shape[dim], INT32_LIMIT - 1 - max(corner, 0))
     spec = replace(spec, shape=tuple(shape), lower_corner=tuple(lower), upper_corner=tuple(upper))
     for index, _, pixels in rules.bounding_box(spec):
         upper[index] += max(1 - pixels, 0)

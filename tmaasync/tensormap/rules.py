@@ -1,30 +1,33 @@
 """The rules that the driver enforces, each with its remedy.
 
 They decide as driver 580.159 (CUDA 13.0) on an H200 decided: 40,000 tiled and 20,000 im2col specs,
-legal and illegal, without one exception. Where a rule says "measured" cuda.h does not state it.
+legal and illegal, without one exception. A rule marked "measured" is not in cuda.h.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tmaasync._hardware import (
+    INT32_LIMIT,
+    INTERLEAVED_ALIGNMENT,
+    MAX_BOX_SIDE,
+    MAX_IM2COL_PIXELS,
+    MAX_SHARED_BYTES,
+    TMA_ALIGNMENT,
+)
 from tmaasync.errors import Violation
 from tmaasync.modes import DataType, Interleave, OOBFill, Swizzle
+from tmaasync.tensormap.fields import Im2colFields, MapFields
 from tmaasync.tensormap.form import is_im2col, is_integer, malformed, rank_of
-
-if TYPE_CHECKING:
-    from tmaasync.tensormap.spec import Im2colSpec, Spec
 
 __all__ = [
     "CORNER_BITS",
     "ENCODED_BYTES_LIMIT",
-    "MAX_BOX_SIDE",
     "MAX_ELEMENT_STRIDE",
     "MAX_EXTENT",
-    "MAX_PIXELS",
-    "MAX_SHARED_BYTES",
     "STRIDE_LIMIT",
     "bounding_box",
     "encoded_bytes",
@@ -32,40 +35,35 @@ __all__ = [
     "violations",
 ]
 
-MAX_BOX_SIDE = 256
-MAX_PIXELS = 1024
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 STRIDE_LIMIT = 1 << 40
 CORNER_BITS = {3: 16, 4: 8, 5: 5}
 """Bits of one signed corner, by rank."""
 
-MAX_SHARED_BYTES = 227 * 1024
-"""Shared memory that one block of an sm_90 GPU can have."""
 ENCODED_BYTES_LIMIT = 228 * 1024
-"""The driver holds a box against the whole multiprocessor's shared memory (measured)."""
+"""The driver compares a box with the whole SM's shared memory (measured)."""
 
-_BYTES_GRANULE = 16
 _ADDRESS_LIMIT = 1 << 64
 
 
-def violations(spec: Spec) -> tuple[Violation, ...]:
-    """Every broken rule. Rules that join arguments are held back until each is well formed."""
+def violations(spec: MapFields) -> tuple[Violation, ...]:
+    """Return every broken rule. Rules that join arguments wait until each is well formed."""
     wrong_form = [*malformed(spec)]
     applied = _RULES_OF_ONE_ARGUMENT if wrong_form else _RULES_OF_ONE_ARGUMENT + _RULES_THAT_JOIN
     return (*wrong_form, *(found for rule in applied for found in rule(spec)))
 
 
-# --- what is derived from several arguments ---------------------------------------------------
+# --- values derived from several arguments ----------------------------------------------------
 
 
-def granule_bytes(spec: Spec) -> int:
-    """What addresses and strides must be multiples of."""
-    return 2 * _BYTES_GRANULE if spec.interleave is Interleave.B32 else _BYTES_GRANULE
+def granule_bytes(spec: MapFields) -> int:
+    """Return the alignment of addresses and strides in bytes."""
+    return INTERLEAVED_ALIGNMENT if spec.interleave is Interleave.B32 else TMA_ALIGNMENT
 
 
-def encoded_bytes(spec: Spec) -> int:
-    """The bytes of a box as the driver computes and encodes them: sides divided *downwards*.
+def encoded_bytes(spec: MapFields) -> int:
+    """Return the bytes of a box as the driver encodes them: sides divided *downwards*.
 
     The hardware rounds up (cuda.h) and ignores the innermost element stride; `box_bytes` counts
     what it moves. The two agree when every side is a multiple of its element stride.
@@ -77,7 +75,7 @@ def encoded_bytes(spec: Spec) -> int:
     return elements * spec.dtype.itemsize
 
 
-def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
+def bounding_box(spec: Im2colFields) -> Iterator[tuple[int, int, int]]:
     """Per spatial dimension: its index among them, its index in the shape, pixels between corners.
 
     The driver adds extent and upper corner in signed 32 bits (measured), so extents of 2**31 and
@@ -85,15 +83,15 @@ def bounding_box(spec: Im2colSpec) -> Iterator[tuple[int, int, int]]:
     """
     for index, dim in enumerate(spec.spatial_dims):
         end = spec.shape[dim] + spec.upper_corner[index]
-        wrapped = (end + (1 << 31)) % (1 << 32) - (1 << 31)
+        wrapped = (end + INT32_LIMIT) % (2 * INT32_LIMIT) - INT32_LIMIT
         yield index, dim, wrapped - spec.lower_corner[index]
 
 
 # --- rules of one argument --------------------------------------------------------------------
 
 
-def _integers(spec: Spec, argument: str) -> Iterator[tuple[str, int]]:
-    """The well-formed numbers of an argument, each with its name."""
+def _integers(spec: MapFields, argument: str) -> Iterator[tuple[str, int]]:
+    """Yield the well-formed numbers of an argument, each with its name."""
     values: Any = getattr(spec, argument, None)
     if is_integer(values):
         yield argument, values
@@ -112,7 +110,7 @@ def _power(value: int) -> str:
     return f"2**{value.bit_length() - 1}" if value >= 1 << 16 else str(value)
 
 
-def _rank(spec: Spec) -> Iterator[Violation]:
+def _rank(spec: MapFields) -> Iterator[Violation]:
     if rank_of(spec) is None or spec.rank in spec.RANKS:
         return
     kind = "an im2col map" if is_im2col(spec) else "a tensor map"
@@ -120,12 +118,12 @@ def _rank(spec: Spec) -> Iterator[Violation]:
     remedy = (
         "Fold dimensions that are contiguous with each other, or make one map per outer index"
         if spec.rank > many
-        else f"Add dimensions of extent 1 in front to reach {few}"
+        else f"Add leading dimensions of extent 1 to reach {few}"
     )
     yield Violation("shape", spec.shape, f"{kind} has {few} to {many} dimensions", remedy)
 
 
-def _address(spec: Spec) -> Iterator[Violation]:
+def _address(spec: MapFields) -> Iterator[Violation]:
     granule = granule_bytes(spec)
     for argument, value in _integers(spec, "address"):
         if not 0 <= value < _ADDRESS_LIMIT:
@@ -141,11 +139,11 @@ def _address(spec: Spec) -> Iterator[Violation]:
             )
 
 
-def _because(spec: Spec) -> str:
+def _because(spec: MapFields) -> str:
     return " under Interleave.B32" if spec.interleave is Interleave.B32 else ""
 
 
-def _shape(spec: Spec) -> Iterator[Violation]:
+def _shape(spec: MapFields) -> Iterator[Violation]:
     for argument, value in _integers(spec, "shape"):
         remedy = (
             "An empty tensor has nothing to copy: skip the launch"
@@ -155,7 +153,7 @@ def _shape(spec: Spec) -> Iterator[Violation]:
         yield from _outside(argument, value, 1, MAX_EXTENT, remedy)
 
 
-def _strides(spec: Spec) -> Iterator[Violation]:
+def _strides(spec: MapFields) -> Iterator[Violation]:
     granule = granule_bytes(spec)
     for argument, value in _integers(spec, "strides_bytes"):
         if not 0 <= value < STRIDE_LIMIT:
@@ -172,16 +170,16 @@ def _strides(spec: Spec) -> Iterator[Violation]:
             yield Violation(argument, value, rule, remedy)
 
 
-def _element_strides(spec: Spec) -> Iterator[Violation]:
+def _element_strides(spec: MapFields) -> Iterator[Violation]:
     remedy = "Pass 1, or multiply that dimension's strides_bytes instead"
     for argument, value in _integers(spec, "element_strides"):
         yield from _outside(argument, value, 1, MAX_ELEMENT_STRIDE, remedy)
 
 
-def _box(spec: Spec) -> Iterator[Violation]:
+def _box(spec: MapFields) -> Iterator[Violation]:
     limits = {"box_shape": MAX_BOX_SIDE}
     if is_im2col(spec):
-        limits = {"pixels_per_column": MAX_PIXELS, "channels_per_pixel": MAX_BOX_SIDE}
+        limits = {"pixels_per_column": MAX_IM2COL_PIXELS, "channels_per_pixel": MAX_BOX_SIDE}
     for name, limit in limits.items():
         for argument, value in _integers(spec, name):
             parts = -(-value // limit)
@@ -191,7 +189,7 @@ def _box(spec: Spec) -> Iterator[Violation]:
             yield from _outside(argument, value, 1, limit, remedy)
 
 
-def _corners(spec: Spec) -> Iterator[Violation]:
+def _corners(spec: MapFields) -> Iterator[Violation]:
     if not is_im2col(spec) or rank_of(spec) not in CORNER_BITS:
         return
     reach = 1 << CORNER_BITS[spec.rank] - 1
@@ -206,7 +204,7 @@ def _corners(spec: Spec) -> Iterator[Violation]:
                 )
 
 
-def _sm_100_modes(spec: Spec) -> Iterator[Violation]:
+def _sm_100_modes(spec: MapFields) -> Iterator[Violation]:
     for argument, remedy in (
         ("dtype", "Unpack the elements, or move them as DataType.UINT8"),
         ("swizzle", "Use Swizzle.B128"),
@@ -231,7 +229,7 @@ _RULES_OF_ONE_ARGUMENT: tuple[Callable[[Any], Iterator[Violation]], ...] = (
 # --- rules that join arguments ----------------------------------------------------------------
 
 
-def _interleave_rank(spec: Spec) -> Iterator[Violation]:
+def _interleave_rank(spec: MapFields) -> Iterator[Violation]:
     if spec.interleave is not Interleave.NONE and spec.rank in (1, 2):
         yield Violation(
             "interleave",
@@ -241,24 +239,27 @@ def _interleave_rank(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _oob_fill(spec: Spec) -> Iterator[Violation]:
+def _oob_fill(spec: MapFields) -> Iterator[Violation]:
     if spec.oob_fill is OOBFill.NAN and not spec.dtype.is_float and not spec.dtype.needs_sm_100:
         rule = f"only floating-point types have a NaN, and dtype is {spec.dtype}"
         yield Violation("oob_fill", spec.oob_fill, rule, "Use OOBFill.ZERO")
 
 
-def _inner_side(spec: Spec) -> Iterator[Violation]:
+def _inner_side(spec: MapFields) -> Iterator[Violation]:
     if not spec.sides or spec.dtype.needs_sm_100:
         return
     argument, value, _ = spec.sides[-1]
     itemsize = spec.dtype.itemsize
     inner_bytes = value * itemsize
-    if inner_bytes % _BYTES_GRANULE:
-        step = _BYTES_GRANULE // itemsize
-        rule = f"the innermost side takes {inner_bytes} bytes, which must be a multiple of 16"
+    if inner_bytes % TMA_ALIGNMENT:
+        step = TMA_ALIGNMENT // itemsize
+        rule = (
+            f"the innermost side takes {inner_bytes} bytes, which must be a multiple of "
+            f"{TMA_ALIGNMENT}"
+        )
         remedy = f"Use a multiple of {step} elements, such as {-(-value // step) * step}"
         yield Violation(argument, value, rule, remedy)
-    # An interleaved box is not held against the span (measured, and so cuda.h).
+    # The span does not limit an interleaved box (measured, and so cuda.h).
     is_swizzled = spec.swizzle is not Swizzle.NONE and not spec.swizzle.needs_sm_100
     span = spec.swizzle.span_bytes
     if is_swizzled and spec.interleave is Interleave.NONE and inner_bytes > span:
@@ -268,13 +269,13 @@ def _inner_side(spec: Spec) -> Iterator[Violation]:
         yield Violation(argument, value, rule, remedy)
 
 
-def _shared_memory(spec: Spec) -> Iterator[Violation]:
+def _shared_memory(spec: MapFields) -> Iterator[Violation]:
     sides = spec.sides
     is_legal = all(1 <= side.value <= side.limit for side in sides) and all(
         1 <= stride <= MAX_ELEMENT_STRIDE for stride in spec.element_strides
     )
     if not is_legal or spec.dtype.needs_sm_100:
-        return  # said already, in terms of the side that is wrong
+        return  # another rule names the side that is wrong
     size = encoded_bytes(spec)
     if size > ENCODED_BYTES_LIMIT:
         arguments = sides if is_im2col(spec) else sides[:1]
@@ -287,14 +288,14 @@ def _shared_memory(spec: Spec) -> Iterator[Violation]:
         )
 
 
-def _bounding_box(spec: Spec) -> Iterator[Violation]:
+def _bounding_box(spec: MapFields) -> Iterator[Violation]:
     if not is_im2col(spec) or spec.rank not in CORNER_BITS:
         return
     for index, dim, pixels in bounding_box(spec):
         extent = spec.shape[dim]
         if pixels > 0 or not 1 <= extent <= MAX_EXTENT:
             continue
-        if extent >= 1 << 31:
+        if extent >= INT32_LIMIT:
             rule = "the driver counts spatial extents in signed 32 bits"
             remedy = "Split the tensor into several maps of less than 2**31 pixels a side"
             yield Violation(f"shape[{dim}]", extent, rule, remedy)

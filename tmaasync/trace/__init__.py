@@ -1,4 +1,4 @@
-"""What launches did, event by event, on the CPU and on a GPU, and their pictures.
+"""Launches event by event, on the CPU and on a GPU, and their pictures.
 
 >>> from tmaasync import trace
 >>> with trace.record() as kept:
@@ -7,16 +7,17 @@
 0
 
 ``kept.save("gemm.json")`` is for https://ui.perfetto.dev, ``trace.plot(kept, "gemm.svg")`` for
-people; `find_rings` and `find_lanes` tell what both show.
+people; `find_rings` and `find_lanes` return what both show.
 """
 
 from tmaasync.trace import chip
+from tmaasync.trace.collector import Collector, current_collector, load, record
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, Event, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.launches import Collector, Trace, current_collector, load, record
 from tmaasync.trace.plot import plot
 from tmaasync.trace.rings import Ring, Stage, StageSpan, StageState, find_rings
 from tmaasync.trace.summary import Role, Share, Summary
+from tmaasync.trace.trace import Trace
 
 __all__ = [
     "EVENT_DTYPE",

@@ -1,4 +1,4 @@
-"""What the emulator notes: one record of 48 bytes per event, and the same for people."""
+"""Events: one record of 48 bytes each, and the same as Python values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NameOf = Callable[[int], str]
 
 
 class EventKind(enum.IntEnum):
-    """What happens. A zero is none of them, so that a record nobody wrote is noticed."""
+    """Kinds of events. Zero is not one, so that a record that was never written is noticed."""
 
     LOAD_ISSUED = 1
     LOAD_LANDED = 2
@@ -65,7 +65,7 @@ class EventKind(enum.IntEnum):
 
     @classmethod
     def of(cls, kind: EventKind | str) -> EventKind:
-        """The kind of this name, in either case.
+        """Return the kind of this name, in either case.
 
         >>> EventKind.of("load_landed").name
         'LOAD_LANDED'
@@ -118,7 +118,7 @@ class Event:
 
 
 def offset_name(offset: int) -> str:
-    """The name of an offset of which nothing is known.
+    """Return the name of an offset of which nothing is known.
 
     >>> offset_name(4096)
     'offset 4096'
@@ -131,30 +131,30 @@ def readable(
     block_of: Callable[[int, int], tuple[int, int, int]],
     name_of: NameOf,
 ) -> Event:
-    """The event of one record."""
-    told = {name: int(record[name]) for name in EVENT_DTYPE.names or ()}
-    kind = EventKind(told["kind"])
-    barrier, phase = _unless(told["barrier"], NOTHING), told["phase"]
+    """Return the event of one record."""
+    fields = {name: int(record[name]) for name in EVENT_DTYPE.names or ()}
+    kind = EventKind(fields["kind"])
+    barrier, phase = _unless(fields["barrier"], NOTHING), fields["phase"]
     return Event(
-        time=told["time"],
+        time=fields["time"],
         kind=kind,
-        block=block_of(told["cluster"], told["rank"]),
-        cluster=told["cluster"],
-        rank=told["rank"],
-        thread=_unless(told["thread"], NOBODY),
-        shared=_unless(told["shared"], NOTHING),
+        block=block_of(fields["cluster"], fields["rank"]),
+        cluster=fields["cluster"],
+        rank=fields["rank"],
+        thread=_unless(fields["thread"], NOBODY),
+        shared=_unless(fields["shared"], NOTHING),
         barrier=barrier,
         barrier_name=None if barrier is None else barrier_name(kind, barrier, name_of),
-        barrier_block=block_of(told["cluster"], told["other"]),
+        barrier_block=block_of(fields["cluster"], fields["other"]),
         phase=None if barrier is None else -1 if phase == NOTHING else phase,
-        bytes=told["bytes"],
-        sequence=_unless(told["sequence"], NOTHING),
-        address=told["address"] or None,
+        bytes=fields["bytes"],
+        sequence=_unless(fields["sequence"], NOTHING),
+        address=fields["address"] or None,
     )
 
 
 def barrier_name(kind: int, barrier: int, name_of: NameOf) -> str:
-    """What people call the barrier of an event of this kind."""
+    """Return the name of the barrier of an event of this kind."""
     return f"named barrier {barrier}" if kind in NAMED_KINDS else name_of(barrier)
 
 

@@ -15,12 +15,12 @@ from matplotlib.patches import ConnectionPatch, Patch
 
 from tmaasync.trace.events import EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.launches import Trace
 from tmaasync.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
 
-# Okabe and Ito's colours, which the colour-blind tell apart.
+# Okabe and Ito's palette for the colour-blind.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _YELLOW, _BLUE, _VERMILION, _PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 _INK, _FAINT, _PAPER = "#1f2328", "#8c959f", "#f3f4f6"
@@ -50,7 +50,7 @@ _LEFT, _RIGHT = 0.085, 0.985
 # Inches: above the lanes, between lanes and stages, below the stages, for one stage.
 _ABOVE, _BETWEEN, _BELOW = 1.03, 0.72, 0.58
 _ROW_INCHES = (0.4, 0.65)
-_LANE_ROWS = 1.3  # a lane is so many times as high as a stage
+_LANE_ROWS = 1.3  # height of a lane in stages
 _USUAL_INCHES = 9.0
 _EDGED_PIXELS = 4
 _MAX_ARROWS = 64
@@ -63,7 +63,7 @@ def draw(
     path: Path | None,
     between: tuple[int, int] | None = None,
 ) -> Figure:
-    """The figure of one block, or of a part of its time, written if there is a path."""
+    """Return the figure of one block, or of a part of its time, written if there is a path."""
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
         picture = _Picture.of(trace, block, between)
         figure = picture.figure()
@@ -76,7 +76,7 @@ def draw(
 
 
 def _extent(cluster: Trace) -> tuple[int, int]:
-    """When a cluster begins and ends. Each has an emulator's clock of its own."""
+    """Return begin and end of a cluster. On the emulator each has a clock of its own."""
     return 0 if cluster.unit == "step" else int(cluster.events["time"].min()), cluster.end
 
 
@@ -94,7 +94,7 @@ class _Bar:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What is drawn of one block."""
+    """The picture of one block."""
 
     trace: Trace
     block: tuple[int, int, int]
@@ -121,7 +121,7 @@ class _Picture:
         return cls(trace, block, lanes, stages, begin, max(end, begin + 1))
 
     def figure(self) -> Figure:
-        """Both halves and what ties them."""
+        """Draw both halves and the arrows between them."""
         rows = _LANE_ROWS * max(len(self.lanes), 1), max(len(self.stages), 1)
         height = _height(sum(rows))
         figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI)
@@ -177,9 +177,9 @@ class _Picture:
         self._draw_bars(axes, bars)
         axes.set_xlim(self.begin, self.end)
         axes.set_xlabel(_CLOCKS[self.trace.unit], color=_INK)
-        # What only one of the chip and the emulator tells is in the legend if it is there.
-        told = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
-        shown = told | {StageState.FILLING, StageState.READING, StageState.EMPTY}
+        # States that only the chip or only the emulator shows are in the legend if they occur.
+        found = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
+        shown = found | {StageState.FILLING, StageState.READING, StageState.EMPTY}
         if self.trace.unit == "step":
             shown |= {StageState.FULL}
         _legend(
@@ -230,7 +230,7 @@ class _Picture:
         return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / (self.end - self.begin)
 
     def _draw_arrows(self, figure: Figure, warps: Axes, stages: Axes) -> None:
-        """From the issue of each load to where it lands, unless there are too many."""
+        """Draw arrows from the issue of each load to its landing, unless there are too many."""
         arrows = tuple(self._arrows())
         if len(arrows) > _MAX_ARROWS:
             return
@@ -271,7 +271,7 @@ _CHARACTER_PIXELS = 0.62 * _LABEL_POINTS * _DPI / 72
 
 
 def _lane_bars(place: int, lane: Lane) -> Iterator[_Bar]:
-    """Waits in the upper part of the lane; below them what runs beside, if the lane has any."""
+    """Yield waits in the upper part of the lane, and below them the work that overlaps them."""
     has_work = any(not span.activity.is_wait for span in lane.spans)
     for span in lane.spans:
         if not span.activity.is_wait or span.activity is Activity.COMPUTING:
@@ -285,7 +285,7 @@ def _lane_bars(place: int, lane: Lane) -> Iterator[_Bar]:
 
 
 def _labels(span: LaneSpan) -> tuple[str, ...]:
-    """Its name, or at least which element."""
+    """Return a span's name, or at least its element."""
     _, bracket, element = span.name.rpartition("[")
     return (span.name, bracket + element) if bracket else (span.name,)
 
@@ -300,7 +300,7 @@ def _stage_bars(place: int, ring: Ring, index: int, begin: int, end: int) -> Ite
 
 
 def _fitting(bars: Iterable[_Bar], pixels_per_step: float) -> Iterator[tuple[_Bar, str]]:
-    """Each bar with the first of its labels that has room in it."""
+    """Yield each bar with the first of its labels that has room in it."""
     labelled = 0
     for bar in bars:
         room = (bar.end - bar.begin) * pixels_per_step / _CHARACTER_PIXELS
@@ -320,7 +320,7 @@ def _stage_name(ring: Ring, index: int) -> str:
 
 
 def _height(rows: float) -> float:
-    """The usual height, less where few rows would be fat, more where many would be thin."""
+    """Return the usual height, less where few rows would be fat, more where many would be thin."""
     margins = _ABOVE + _BETWEEN + _BELOW
     thin, fat = (margins + rows * inches for inches in _ROW_INCHES)
     return round(min(fat, max(_USUAL_INCHES, thin)) * _DPI) / _DPI

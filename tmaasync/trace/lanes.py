@@ -1,4 +1,4 @@
-"""What the warps of a block do over time: on what they wait, and what they have under way."""
+"""Lanes of warps over time: their waits, and their work in flight."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.rings import Ring, find_rings
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
 
-_WARP, _WARPGROUP_WARPS = 32, 4
 _Events = np.ndarray[Any, Any]
 
 
 class Activity(enum.Enum):
-    """What a warp is in the middle of.
+    """A warp's wait or work.
 
     The first seven are waits. ``COMPUTING`` goes from a wgmma's issue to the end of the wait for
-    it, ``STORING`` from a store's issue until TMA has read its buffer; either runs beside a wait.
+    it, ``STORING`` from a store's issue until TMA has read its buffer; either may overlap a wait.
     """
 
     WAITING_FULL = "waits on a full barrier"
@@ -37,18 +35,18 @@ class Activity(enum.Enum):
     WAITING_STORES = "waits for stores"
     WAITING = "waits"
     LOADING = "issues a load"
-    COMPUTING = "wgmma under way"
-    STORING = "store under way"
+    COMPUTING = "wgmma in flight"
+    STORING = "store in flight"
 
     @property
     def is_wait(self) -> bool:
-        """Whether the warp itself stands still."""
+        """True if the warp itself stands still."""
         return self not in (Activity.LOADING, Activity.COMPUTING, Activity.STORING)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpan:
-    """From ``begin`` to before ``end`` at least one thread of the lane is in this activity."""
+    """A time from ``begin`` to before ``end`` in which a thread of the lane is in this activity."""
 
     activity: Activity
     begin: int
@@ -76,13 +74,13 @@ class Lane:
 
 
 def find_lanes(
-    trace: Trace,
+    trace: LaunchEvents,
     *,
     block: int | Sequence[int],
     rings: Iterable[Ring] | None = None,
     alike: bool = True,
 ) -> tuple[Lane, ...]:
-    """The lanes of a block, by warp. Warps that only meet the others have none.
+    """Return the lanes of a block, by warp. Warps that only meet the others have none.
 
     With ``alike``, warps of a warpgroup are one lane if they do the same things on the same
     barriers, whatever the times; otherwise every warp has its own.
@@ -106,7 +104,7 @@ def find_lanes(
 
 
 def _roles(rings: Iterable[Ring]) -> dict[int, Activity]:
-    """What a wait on each barrier of the rings is a wait for."""
+    """Return the kind of wait for each barrier of the rings."""
     roles: dict[int, Activity] = {}
     for ring in rings:
         for stage in ring.stages:
@@ -128,26 +126,26 @@ _MEETINGS = (
 
 
 def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
-    """Warps by warpgroup and by what they do, those that only meet left out."""
+    """Group warps by warpgroup and by what they do; warps that only meet are left out."""
     deeds = _deeds(events)
     groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
     for warp in sorted(deeds):
         if any(deed[0] not in _MEETINGS for deed in deeds[warp]):
-            groups[warp // _WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
+            groups[warp // WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
     return (tuple(warps) for warps in groups.values())
 
 
 def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
-    """What each warp does at all; sequences and times differ between warps that are alike."""
+    """Return the kinds of events of each warp; sequences and times differ between like warps."""
     deeds: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     names = ("kind", "shared", "barrier", "phase", "other", "bytes")
-    columns = [events["thread"] // _WARP, *(events[name] for name in names)]
+    columns = [events["thread"] // WARP_THREADS, *(events[name] for name in names)]
     if len(events):
         distinct = np.unique(np.stack([column.astype(np.int64) for column in columns], 1), axis=0)
         for warp, kind, *rest in distinct.tolist():
             if kind in (EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED):
-                first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
-                for member in range(first, first + _WARPGROUP_WARPS):
+                first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
+                for member in range(first, first + WARPGROUP_WARPS):
                     deeds[member].add((kind, 0))
             else:
                 deeds[warp].add((kind, *rest))
@@ -155,7 +153,9 @@ def _deeds(events: _Events) -> dict[int, set[tuple[int, ...]]]:
 
 
 def _loads(events: _Events, warps: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    issued = (events["kind"] == EventKind.LOAD_ISSUED) & np.isin(events["thread"] // _WARP, warps)
+    issued = (events["kind"] == EventKind.LOAD_ISSUED) & np.isin(
+        events["thread"] // WARP_THREADS, warps
+    )
     chosen = events[issued]
     return tuple(zip(chosen["time"].tolist(), chosen["sequence"].tolist(), strict=True))
 
@@ -167,7 +167,7 @@ _BEGINS = (EventKind.WAIT_BEGIN,)
 
 
 def _spans_by_warp(
-    trace: Trace, events: _Events, roles: dict[int, Activity], end: int
+    trace: LaunchEvents, events: _Events, roles: dict[int, Activity], end: int
 ) -> dict[int, list[LaneSpan]]:
     spans: dict[int, list[LaneSpan]] = defaultdict(list)
     work = {**_work(events, EventKind.MMA_ISSUED), **_work(events, EventKind.STORE_ISSUED)}
@@ -201,7 +201,7 @@ def _waits(events: _Events, end: int) -> Iterator[tuple[int, Any, int, int]]:
 
 
 def _wait(record: Any, begin: Any, end: Any) -> tuple[int, Any, int, int]:
-    return int(record["thread"]) // _WARP, record, int(begin), int(end)
+    return int(record["thread"]) // WARP_THREADS, record, int(begin), int(end)
 
 
 def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
@@ -210,7 +210,7 @@ def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
 
 
 def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind]) -> Activity:
-    """What a wait is for: by the barrier, or by the copy or the wgmma that it names."""
+    """Classify a wait: by the barrier, or by the copy or the wgmma that it names."""
     if record["kind"] == EventKind.NAMED_WAIT_END:
         return Activity.WAITING_NAMED
     if record["kind"] == EventKind.CLUSTER_WAIT_END:
@@ -223,7 +223,7 @@ def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind])
     return Activity.COMPUTING if awaited == EventKind.MMA_ISSUED else Activity.WAITING_STORES
 
 
-def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
+def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
     if activity is Activity.COMPUTING:
         return "wgmma"
     if record["barrier"] == NOTHING:
@@ -233,10 +233,10 @@ def _name_of_wait(trace: Trace, record: Any, activity: Activity) -> str:
     return barrier_name(int(record["kind"]), int(record["barrier"]), trace.name_of)
 
 
-def _work_spans(trace: Trace, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
-    """Every wgmma until it has run, every store until its buffer has been read.
+def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
+    """Yield every wgmma until it has run, every store until its buffer has been read.
 
-    Of the chip's stores those are left out of which nobody saw when they were read.
+    Stores of the chip are left out if no wait saw when they were read.
     """
     done = trace.of(kind=(EventKind.MMA_EXECUTED, EventKind.STORE_READ)).events
     ends = dict(zip(done["sequence"].tolist(), done["time"].tolist(), strict=True))
@@ -252,20 +252,20 @@ def _work_spans(trace: Trace, events: _Events, end: int) -> Iterator[tuple[int, 
 
 
 def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
-    """Each wgmma with the four warps of its warpgroup, each store with its warp."""
+    """Yield each wgmma with the four warps of its warpgroup, each store with its warp."""
     seen: set[tuple[int, int]] = set()
     for record in events[np.isin(events["kind"], (EventKind.MMA_ISSUED, EventKind.STORE_ISSUED))]:
-        warp, sequence = int(record["thread"]) // _WARP, int(record["sequence"])
+        warp, sequence = int(record["thread"]) // WARP_THREADS, int(record["sequence"])
         if record["kind"] == EventKind.STORE_ISSUED:
             yield record, range(warp, warp + 1)
             continue
-        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
         if (first, sequence) not in seen:
             seen.add((first, sequence))
-            yield record, range(first, first + _WARPGROUP_WARPS)
+            yield record, range(first, first + WARPGROUP_WARPS)
 
 
-# --- spans as such ----------------------------------------------------------------------------
+# --- spans ------------------------------------------------------------------------------------
 
 
 def _union(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
@@ -291,7 +291,7 @@ def _merged(spans: list[LaneSpan]) -> list[LaneSpan]:
 
 
 def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
-    """The spans on as many rows as keep those of one row apart."""
+    """Return the spans in rows; spans of one row do not overlap."""
     rows: list[list[LaneSpan]] = []
     for span in sorted(spans, key=lambda span: span.begin):
         row = next((row for row in rows if row[-1].end <= span.begin), None)
@@ -303,7 +303,7 @@ def packed(spans: Iterable[LaneSpan]) -> tuple[tuple[LaneSpan, ...], ...]:
 
 
 def warp_names(warps: Sequence[int]) -> str:
-    """What to call these warps together.
+    """Return the common name of these warps.
 
     >>> warp_names([0]), warp_names([4, 6, 7])
     ('warp 0', 'warps 4, 6-7')

@@ -10,14 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tmaasync.trace.events import NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.rings import Ring, StageState, find_rings
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["trace_document"]
 
@@ -27,8 +25,8 @@ _Block = tuple[int, int, int]
 _MICROSECONDS = {"step": 1, "ns": 1e-3}
 
 
-def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
-    """The JSON object of the launches, one after the other in time."""
+def trace_document(traces: Sequence[LaunchEvents]) -> dict[str, Any]:
+    """Return the JSON object of the launches, one after the other in time."""
     records: list[_Record] = []
     pids, flows = itertools.count(1), itertools.count(1)
     began: float = 0
@@ -43,7 +41,7 @@ def trace_document(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def _launch(
-    trace: Trace, began: float, pids: Iterator[int], flows: Iterator[int]
+    trace: LaunchEvents, began: float, pids: Iterator[int], flows: Iterator[int]
 ) -> Iterator[_Record]:
     for cluster in trace.by_cluster():
         loads: dict[int, _Place] = {}
@@ -66,7 +64,7 @@ class _Place:
 class _Process:
     """One block of one launch; knows afterwards where its loads and its stages are drawn."""
 
-    trace: Trace
+    trace: LaunchEvents
     block: _Block
     pid: int
     began: float
@@ -111,7 +109,7 @@ class _Process:
                 )
 
     def _counter(self, ring: Ring) -> Iterator[_Record]:
-        """How many stages are full, at every change."""
+        """Count the full stages, at every change."""
         changes: dict[int, int] = {0: 0}
         for span in (span for stage in ring.stages for span in stage.spans):
             if span.state is StageState.FULL:
@@ -134,7 +132,7 @@ class _Process:
 
 
 def _flows(
-    trace: Trace,
+    trace: LaunchEvents,
     began: float,
     loads: dict[int, _Place],
     stages: dict[tuple[_Block, int], _Track],
@@ -142,16 +140,16 @@ def _flows(
 ) -> Iterator[_Record]:
     """One flow per landing: a multicast load has as many as it has targets."""
     for landing in trace.of(kind=EventKind.LOAD_LANDED).events.tolist():
-        told = dict(zip(trace.events.dtype.names or (), landing, strict=True))
-        issue = loads.get(told["sequence"])
-        home = trace.block_at(told["cluster"], told["other"])
-        track = stages.get((home, told["barrier"]))
-        if issue is None or track is None or told["sequence"] == NOTHING:
+        fields = dict(zip(trace.events.dtype.names or (), landing, strict=True))
+        issue = loads.get(fields["sequence"])
+        home = trace.block_at(fields["cluster"], fields["other"])
+        track = stages.get((home, fields["barrier"]))
+        if issue is None or track is None or fields["sequence"] == NOTHING:
             continue
         names = {"name": "load", "cat": "load", "id": next(numbers)}
         unit = _MICROSECONDS[trace.unit]
         yield _timed("s", issue.track, began + issue.time * unit, **names)
-        yield _timed("f", track, began + told["time"] * unit, bp="e", **names)
+        yield _timed("f", track, began + fields["time"] * unit, bp="e", **names)
 
 
 def _timed(phase: str, track: _Track, time: float, **more: Any) -> _Record:

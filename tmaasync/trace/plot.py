@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tmaasync.errors import ArgumentError, BackendError
-from tmaasync.trace.launches import Collector, Trace
+from tmaasync.trace.collector import Collector
+from tmaasync.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +50,7 @@ def plot(
     if not len(launch.of(block=index)):
         raise ArgumentError(
             f"block is {block}; the trace of {launch.kernel_name} has no events of it. "
-            f"It has those of {', '.join(map(str, launch.blocks[:8]))}."
+            f"It has events of {', '.join(map(str, launch.blocks[:8]))}."
         )
     # matplotlib is an optional extra: only a picture needs it.
     from tmaasync.trace import figure  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """The rings of a launch, read out of its events: which barriers, which buffers, what state when.
 
 A barrier that loads credit is a full barrier, and full barrier is stage. The buffers are where
-those loads land. The empty barrier is the one that the loading thread waits on just before it
+its loads land. The empty barrier is the one that the loading thread waits on just before it
 expects the bytes; where there is none, a store that reads the buffer stands in for it.
 """
 
@@ -13,25 +13,23 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
+from tmaasync.trace.launch import LaunchEvents
 
 __all__ = ["Ring", "Stage", "StageSpan", "StageState", "find_rings"]
 
 
 class StageState(enum.Enum):
-    """What a stage holds.
+    """The state of a stage.
 
     ``FILLING`` from the announcement of the bytes, or the first load, to the completion of the full
     barrier's phase; ``FULL`` until the first consumer passes its wait; ``READING`` until the phase
-    of the empty barrier completes, or TMA has read the buffers for a store. On the chip nobody sees
-    the phase complete unless somebody waits: ``LOADED`` is both, filling and then full, until the
+    of the empty barrier completes, or TMA has read the buffers for a store. The chip notes the end
+    of a phase only if a thread waits: ``LOADED`` is both, filling and then full, until the
     first consumer passes.
     """
 
@@ -65,7 +63,7 @@ class Stage:
     spans: tuple[StageSpan, ...]
 
     def state_at(self, time: int) -> StageState:
-        """What the stage holds at a time."""
+        """Return the state of the stage at a time."""
         last = bisect.bisect_right(self.spans, time, key=lambda span: span.begin) - 1
         if last < 0 or time >= self.spans[last].end:
             return StageState.EMPTY
@@ -74,19 +72,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """The stages that one thread fills in turn, in one block (x, y, z)."""
+    """A pipeline's ring buffer: stages that one thread fills in order, in one block (x, y, z)."""
 
     name: str
     block: tuple[int, int, int]
     stages: tuple[Stage, ...]
 
     def count(self, state: StageState, time: int) -> int:
-        """How many stages are in this state at a time."""
+        """Count the stages in this state at a time."""
         return sum(stage.state_at(time) is state for stage in self.stages)
 
 
-def find_rings(trace: Trace, *, block: int | Sequence[int] | None = None) -> tuple[Ring, ...]:
-    """The rings of one block or of all, in the order in which they are first filled."""
+def find_rings(
+    trace: LaunchEvents, *, block: int | Sequence[int] | None = None
+) -> tuple[Ring, ...]:
+    """Return the rings of one block or of all, in the order in which they are first filled."""
     wanted = None if block is None else trace.block_index(block)
     rings: list[Ring] = []
     of_interest = trace if wanted is None else trace.of(cluster=trace.cluster_of(wanted))
@@ -111,7 +111,7 @@ _Times = dict[int, int]
 
 @dataclass(slots=True)
 class _History:
-    """What happened to one full barrier, by phase, and to the buffers behind it."""
+    """History of one full barrier, by phase, and of the buffers that it guards."""
 
     full: int
     empty: int | None = None
@@ -125,7 +125,7 @@ class _History:
     stores: list[tuple[int, int]] = field(default_factory=list)
 
     def spans(self, end: int) -> Iterator[StageSpan]:
-        """Every phase as filling, full, being read."""
+        """Yield every phase as filling, full, being read."""
         begins = self._begins(end)
         for (phase, begin), (_, following) in zip(begins, (*begins[1:], (0, end)), strict=True):
             is_unseen = phase in self.waited and phase not in self.completed
@@ -140,7 +140,7 @@ class _History:
             )
 
     def _begins(self, end: int) -> list[tuple[int, int]]:
-        """When each phase begins to fill.
+        """Return when each phase begins to fill.
 
         Bytes may be announced while the phase before is still being read; a load may not land.
         """
@@ -155,7 +155,7 @@ class _History:
         return begins
 
     def _emptied(self, read: int, following: int) -> int:
-        """When a stage that is read from ``read`` on is free, at the latest when it fills again."""
+        """Return when a stage read from ``read`` on is free, at the latest when it fills again."""
         if self.empty is not None:
             after = bisect.bisect_left(self.emptied, read)
             return min([following, *self.emptied[after : after + 1]])
@@ -187,7 +187,7 @@ def _histories(events: np.ndarray[Any, Any], issues: _Times) -> list[_History]:
 
 
 def _read_loads_under_way(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """Loads that were issued, landed or not: without the landing only the issuer's phase tells."""
+    """Read issued loads, landed or not: without a landing the issuer's phase is all there is."""
     for load in _select(events, EventKind.LOAD_ISSUED):
         if load["barrier"] == NOTHING or load["other"] != load["rank"]:
             continue
@@ -210,7 +210,7 @@ def _read_phases(events: np.ndarray[Any, Any], histories: dict[int, _History]) -
 
 
 def _read_loaders(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """Who fills each stage, and which barrier that thread waits on just before."""
+    """Find the thread that fills each stage, and the barrier that it waits on just before."""
     kinds = (EventKind.WAIT_END, EventKind.EXPECT, EventKind.LOAD_ISSUED)
     waited: dict[int, int | None] = {}
     votes: dict[int, Counter[int | None]] = defaultdict(Counter)
@@ -229,7 +229,7 @@ def _read_loaders(events: np.ndarray[Any, Any], histories: dict[int, _History]) 
 
 
 def _read_releases(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """When empty barriers complete, and when stores out of the buffers have read them."""
+    """Find when empty barriers complete, and when stores out of the buffers have read them."""
     by_empty = {history.empty: history for history in histories.values()}
     by_buffer = {buffer: history for history in histories.values() for buffer in history.buffers}
     stores: dict[int, tuple[_History, int]] = {}
@@ -280,7 +280,7 @@ def _grouped(
 
 
 def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_History]]:
-    """Histories of one array by its name; of nameless ones those that are filled in turn."""
+    """Group histories of one array by name, and nameless ones that are filled in order."""
     groups: list[list[_History]] = []
     arrays: dict[str, list[_History]] = {}
     for history in histories:
@@ -297,7 +297,7 @@ def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_Histor
 
 
 def _ring_name(group: list[_History], number: int, name_of: NameOf) -> str:
-    """The array of full barriers by its name, or the only barrier, or a number."""
+    """Return the array of full barriers by its name, or the only barrier, or a number."""
     name = name_of(group[0].full)
     if name == offset_name(group[0].full):
         return f"ring {number}"
@@ -310,7 +310,7 @@ def _array_name(name: str) -> str | None:
 
 
 def _goes_on(ring: list[_History], history: _History) -> bool:
-    """Whether the stage is the next of this ring: same loader, and barriers at one distance."""
+    """True if the stage is the next of this ring: same loader, and barriers at one distance."""
     last = ring[-1]
     distance = history.full - last.full
     wanted = ring[1].full - ring[0].full if len(ring) > 1 else distance

@@ -1,31 +1,39 @@
-"""Events in a JSON document, beside what Perfetto draws, so that a trace can be read again."""
+"""Events in a JSON document, next to what Perfetto draws, so that `load` can read them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import zlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tmaasync.trace.events import EVENT_DTYPE, NAMED_KINDS, NOTHING, offset_name
+from tmaasync.trace.launch import LaunchEvents
+from tmaasync.trace.perfetto import trace_document
 
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
-
-__all__ = ["BROKEN", "facts_of", "told"]
+__all__ = ["BROKEN", "arguments_of", "document_of"]
 
 BROKEN = (KeyError, TypeError, ValueError, binascii.Error, zlib.error)
-"""What `told` raises for facts that are none."""
+"""What `arguments_of` raises for facts that are none."""
 
 _PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out")
 _EXTENTS = ("grid", "block", "cluster")
 
 
-def facts_of(trace: Trace) -> dict[str, Any]:
-    """All of a trace, in what JSON has; of names those of offsets that occur."""
+def document_of(launches: Sequence[LaunchEvents], blocks: int | None) -> str:
+    """Return the JSON text of the launches; only the first ``blocks`` of each are drawn."""
+    drawn = [launch if blocks is None else launch.of_first_blocks(blocks) for launch in launches]
+    document = trace_document(drawn)
+    document["otherData"]["tmaasync"] = [_facts_of(launch) for launch in launches]
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _facts_of(trace: LaunchEvents) -> dict[str, Any]:
+    """Return a trace as JSON values; names only of offsets that occur."""
     events = trace.events
     barriers = events["barrier"][~np.isin(events["kind"], NAMED_KINDS)]
     offsets = np.unique(np.concatenate([barriers, events["shared"]]))
@@ -39,8 +47,8 @@ def facts_of(trace: Trace) -> dict[str, Any]:
     }
 
 
-def told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the `Trace` with these facts; raises one of `BROKEN` if they are not."""
+def arguments_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `Trace` arguments of these facts; raises one of `BROKEN` for other JSON."""
     names = {int(offset): str(name) for offset, name in facts["names"].items()}
     raw = zlib.decompress(base64.b64decode(facts["events"], validate=True))
     return {

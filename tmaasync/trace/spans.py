@@ -1,18 +1,17 @@
-"""What all warps of a launch are in the middle of, as columns: `lanes` for many blocks at once."""
+"""Activities of all warps of a launch as columns: `lanes` for many blocks at once."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, barrier_name, offset_name
 from tmaasync.trace.lanes import Activity
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
+from tmaasync.trace.launch import LaunchEvents
 
 __all__ = ["ACTIVITIES", "Spans", "find_spans", "thing"]
 
@@ -20,7 +19,6 @@ ACTIVITIES = tuple(Activity)
 """What the numbers in `Spans.activity` stand for."""
 
 _Array = np.ndarray[Any, Any]
-_WARP, _WARPGROUP_WARPS = 32, 4
 _ELEMENT = re.compile(r"(.*)\[\d+\]")
 _NUMBER = {activity: number for number, activity in enumerate(ACTIVITIES)}
 _LOADS = (EventKind.LOAD_ISSUED, EventKind.LOAD_LANDED)
@@ -29,7 +27,7 @@ _ENDS = (EventKind.WAIT_END, EventKind.NAMED_WAIT_END, EventKind.CLUSTER_WAIT_EN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans:
-    """From ``begin`` to before ``end`` a warp of a block is in an activity.
+    """Spans as columns: from ``begin`` to before ``end`` a warp of a block is in an activity.
 
     ``block`` numbers blocks in no order that means anything; ``barrier`` is `NOTHING`, an offset
     in shared memory, or the number of a named barrier.
@@ -46,25 +44,25 @@ class Spans:
         return len(self.warp)
 
     def where(self, chosen: _Array) -> Spans:
-        """Some of them."""
+        """Return the chosen spans."""
         return Spans(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
     @property
     def covered(self) -> int:
-        """How long any of them lasts, warp by warp: what overlaps on one warp counts once."""
+        """Time that any of the spans covers, warp by warp: overlaps on one warp count once."""
         if not len(self):
             return 0
         warp = np.unique(self.block << 16 | self.warp, return_inverse=True)[1]
         # One line for all warps, on which they lie apart.
-        behind = warp * (int(self.end.max()) + 1)
-        order = np.argsort(behind + self.begin, kind="stable")
-        begin, end = (behind + self.begin)[order], (behind + self.end)[order]
+        start = warp * (int(self.end.max()) + 1)
+        order = np.argsort(start + self.begin, kind="stable")
+        begin, end = (start + self.begin)[order], (start + self.end)[order]
         reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
         return int(np.maximum(end - np.maximum(begin, reached), 0).sum())
 
 
 def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
-    """What an activity is about: ``full`` for all barriers of that array; nothing if nameless.
+    """Return the object of an activity: ``full`` for all barriers of that array; "" if nameless.
 
     >>> thing(Activity.WAITING_FULL, 64, lambda offset: f"full[{offset // 8 % 4}]")
     'full'
@@ -79,16 +77,16 @@ def thing(activity: Activity, barrier: int, name_of: NameOf) -> str:
     return found[1] if found else name
 
 
-def find_spans(trace: Trace) -> Spans:
-    """The waits of all warps, and their wgmma and stores."""
+def find_spans(trace: LaunchEvents) -> Spans:
+    """Return the waits of all warps, and their wgmma and stores."""
     events = trace.events
     threads = events[events["thread"] != NOBODY]
     waits = _waits(events, threads)
     stores = threads[threads["kind"] == EventKind.STORE_ISSUED]
-    if trace.unit == "ns":  # of which somebody saw when they were read
+    if trace.unit == "ns":  # only stores whose read was seen
         stores = stores[np.isin(_keys(stores), _sequences(events, EventKind.STORE_READ))]
     parts = (
-        # A wait for wgmma lies within its time under way.
+        # A wait for a wgmma lies within its time in flight.
         waits.where(waits.activity != _NUMBER[Activity.COMPUTING]),
         _work(threads, events, EventKind.MMA_ISSUED, EventKind.MMA_EXECUTED, Activity.COMPUTING),
         _work(stores, events, EventKind.STORE_ISSUED, EventKind.STORE_READ, Activity.STORING),
@@ -110,7 +108,7 @@ def _blocks(events: _Array) -> _Array:
 
 
 def _waits(events: _Array, threads: _Array) -> Spans:
-    """As `find_lanes` has them: from the event before a wait's end, or open to the end."""
+    """Return the waits as `find_lanes` does: from the event before a wait's end, or open."""
     order = np.lexsort((np.arange(len(threads)), threads["thread"], _blocks(threads)))
     mine = threads[order]
     same = (_blocks(mine)[1:] == _blocks(mine)[:-1]) & (mine["thread"][1:] == mine["thread"][:-1])
@@ -121,7 +119,7 @@ def _waits(events: _Array, threads: _Array) -> Spans:
     ends = _cluster_ends(events)
     return Spans(
         block=_blocks(waits),
-        warp=waits["thread"].astype(np.int64) // _WARP,
+        warp=waits["thread"].astype(np.int64) // WARP_THREADS,
         activity=_activities(waits, events),
         barrier=waits["barrier"].astype(np.int64),
         begin=np.concatenate([mine["time"][last - 1], mine["time"][opened]]).astype(np.int64),
@@ -136,7 +134,7 @@ def _cluster_ends(events: _Array) -> _Array:
 
 
 def _activities(waits: _Array, events: _Array) -> _Array:
-    """What each wait is for."""
+    """Classify each wait."""
     full = _homes(events[np.isin(events["kind"], _LOADS)])
     of_loaders = np.isin(_thread_keys(waits), _loaders(events)) & (waits["barrier"] != NOTHING)
     homes = _homes(waits)
@@ -161,7 +159,7 @@ def _activities(waits: _Array, events: _Array) -> _Array:
 
 
 def _homes(events: _Array) -> _Array:
-    """Which barrier of which block."""
+    """Return a key of each event's barrier and its block."""
     block = events["cluster"].astype(np.int64) << 16 | events["other"]
     homes: _Array = block << 32 | events["barrier"]
     return homes
@@ -181,26 +179,26 @@ def _sequences(events: _Array, kind: EventKind) -> _Array:
 
 
 def _keys(events: _Array) -> _Array:
-    """Which copy or wgmma of which cluster."""
+    """Return a key of each event's copy or wgmma and its cluster."""
     keys: _Array = events["cluster"].astype(np.int64) << 32 | events["sequence"]
     return keys
 
 
-# --- work under way ---------------------------------------------------------------------------
+# --- work in flight ---------------------------------------------------------------------------
 
 
 def _work(
     threads: _Array, events: _Array, begins: EventKind, ends: EventKind, activity: Activity
 ) -> Spans:
-    """What is under way from its issue, of wgmma on all four warps of the warpgroup."""
+    """Return work in flight from its issue on; a wgmma on all four warps of the warpgroup."""
     issued = threads[threads["kind"] == begins]
     over = _over(events, ends, _sequences(issued, begins), _cluster_ends(events))
-    warp = issued["thread"].astype(np.int64) // _WARP
+    warp = issued["thread"].astype(np.int64) // WARP_THREADS
     copies = 1
     if begins == EventKind.MMA_ISSUED:
-        copies = _WARPGROUP_WARPS
-        first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
-        warp = (first[:, None] + np.arange(_WARPGROUP_WARPS)).reshape(-1)
+        copies = WARPGROUP_WARPS
+        first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
+        warp = (first[:, None] + np.arange(WARPGROUP_WARPS)).reshape(-1)
     return Spans(
         block=np.repeat(_blocks(issued), copies),
         warp=warp,
@@ -212,7 +210,7 @@ def _work(
 
 
 def _over(events: _Array, kind: EventKind, wanted: _Array, ends: _Array) -> _Array:
-    """When the work of each sequence is over, or the end of its cluster."""
+    """Return the end of the work of each sequence, or of its cluster."""
     keys = _sequences(events, kind)
     times = events["time"][events["kind"] == kind].astype(np.int64)
     order = np.lexsort((times, keys))

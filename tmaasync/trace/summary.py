@@ -1,26 +1,24 @@
-"""Who waits for whom, and for how much of the time: a launch in a few lines."""
+"""Summary of a launch: who waits for whom, and for how much of the time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, warp_names
+from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.spans import ACTIVITIES, Spans, find_spans, thing
-
-if TYPE_CHECKING:
-    from tmaasync.trace.launches import Trace
 
 __all__ = ["Role", "Share", "Summary", "summarize"]
 
 _Array = np.ndarray[Any, Any]
 _Names = dict[int, str]
-_WARP, _WARPGROUP_WARPS = 32, 4
 _DEEDS = {
     EventKind.LOAD_ISSUED: "loads",
     EventKind.MMA_ISSUED: "multiplies",
@@ -30,7 +28,7 @@ _DEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a role spends on one thing.
+    """The share of a role's time that one activity takes.
 
     ``on`` is the array of barriers by its name in the source, if it has one, and ``whom`` are the
     roles that arrive on them. ``share`` is of the time of the role's warps, from 0 to 1. ``count``
@@ -60,8 +58,8 @@ class Summary:
     """One launch. Times are in ``unit``.
 
     ``time`` is from the first to the last event, ``block_time`` the same of a block, on average.
-    A role's time is that of its blocks, for each of its warps: shares add up to less than 1 where
-    warps do what leaves no event, and to more where stores or wgmma run beside a wait.
+    A role's time is the time of its blocks, for each of its warps: shares add up to less than 1 if
+    warps do what leaves no event, and to more if stores or wgmma overlap a wait.
     """
 
     kernel_name: str
@@ -75,8 +73,8 @@ class Summary:
     roles: tuple[Role, ...]
 
 
-def summarize(trace: Trace) -> Summary:
-    """The summary of one launch."""
+def summarize(trace: LaunchEvents) -> Summary:
+    """Summarise one launch."""
     threads = trace.events[trace.events["thread"] != NOBODY]
     spans = find_spans(trace)
     profiles = _profiles(trace, threads, spans)
@@ -104,7 +102,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def _block_times(threads: _Array) -> _Array:
-    """From the first to the last event of the threads of every block."""
+    """Return the time from the first to the last event of the threads of every block."""
     keys = threads["cluster"].astype(np.int64) << 16 | threads["rank"]
     blocks, block = np.unique(keys, return_inverse=True)
     times = threads["time"].astype(np.int64)
@@ -120,16 +118,18 @@ def _block_times(threads: _Array) -> _Array:
 _MEETINGS = (Activity.WAITING_NAMED, Activity.WAITING_CLUSTER)
 
 
-def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
-    """What each warp does at all, in any block; warps that only meet the others are left out."""
+def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, frozenset[object]]:
+    """Return what each warp does in any block; warps that only meet the others are left out."""
     profiles: dict[int, set[object]] = defaultdict(set)
     for kind, deed in _DEEDS.items():
-        for warp in np.unique(threads["thread"][threads["kind"] == kind] // _WARP).tolist():
-            first = warp // _WARPGROUP_WARPS * _WARPGROUP_WARPS
+        for warp in np.unique(threads["thread"][threads["kind"] == kind] // WARP_THREADS).tolist():
+            first = warp // WARPGROUP_WARPS * WARPGROUP_WARPS
             is_mma = kind == EventKind.MMA_ISSUED
-            for member in range(first, first + _WARPGROUP_WARPS) if is_mma else (warp,):
+            for member in range(first, first + WARPGROUP_WARPS) if is_mma else (warp,):
                 profiles[member].add(deed)
-    for warp in np.unique(threads["thread"][threads["kind"] == EventKind.ARRIVE] // _WARP).tolist():
+    for warp in np.unique(
+        threads["thread"][threads["kind"] == EventKind.ARRIVE] // WARP_THREADS
+    ).tolist():
         profiles[warp].add(EventKind.ARRIVE)
     meetings: dict[int, set[object]] = defaultdict(set)
     for warp, activity, barrier in _distinct(spans.warp, spans.activity, spans.barrier):
@@ -141,12 +141,12 @@ def _profiles(trace: Trace, threads: _Array, spans: Spans) -> dict[int, frozense
 def _roles(profiles: dict[int, frozenset[object]]) -> dict[str, tuple[int, ...]]:
     groups: dict[tuple[int, frozenset[object]], list[int]] = defaultdict(list)
     for warp, profile in profiles.items():
-        groups[warp // _WARPGROUP_WARPS, profile].append(warp)
+        groups[warp // WARPGROUP_WARPS, profile].append(warp)
     return {warp_names(warps): tuple(warps) for warps in groups.values()}
 
 
 def _distinct(*columns: _Array) -> Iterator[list[int]]:
-    """The distinct rows."""
+    """Yield the distinct rows."""
     if len(columns[0]):
         yield from np.unique(np.stack(columns), axis=1).T.tolist()
 
@@ -155,9 +155,9 @@ def _distinct(*columns: _Array) -> Iterator[list[int]]:
 
 
 def _shares(
-    trace: Trace, spans: Spans, warps: tuple[int, ...], time: int, names: _Names
+    trace: LaunchEvents, spans: Spans, warps: tuple[int, ...], time: int, names: _Names
 ) -> list[Share]:
-    """Of one role, the largest first. ``time`` is that of all blocks."""
+    """Return the shares of one role, the largest first; ``time`` is the sum over all blocks."""
     mine = spans.where(np.isin(spans.warp, warps))
     barriers: dict[tuple[int, str], list[int]] = defaultdict(list)
     for activity, barrier in _distinct(mine.activity, mine.barrier):
@@ -181,11 +181,13 @@ def _shares(
     return sorted(shares, key=lambda share: -share.share)
 
 
-def _whom(trace: Trace, activity: Activity, offsets: list[int], names: _Names) -> tuple[str, ...]:
-    """The roles that arrive on mbarriers."""
+def _whom(
+    trace: LaunchEvents, activity: Activity, offsets: list[int], names: _Names
+) -> tuple[str, ...]:
+    """Return the roles that arrive on mbarriers."""
     if activity in _MEETINGS or offsets == [NOTHING]:
         return ()
     events = trace.events
     arrive = (events["kind"] == EventKind.ARRIVE) & np.isin(events["barrier"], offsets)
-    warps = np.unique(events["thread"][arrive & (events["thread"] != NOBODY)] // _WARP)
+    warps = np.unique(events["thread"][arrive & (events["thread"] != NOBODY)] // WARP_THREADS)
     return tuple(dict.fromkeys(names[warp] for warp in warps.tolist() if warp in names))

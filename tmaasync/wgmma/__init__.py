@@ -1,4 +1,4 @@
-"""The rules of ``wgmma``: which products exist, where operands and sums lie, what a tile takes.
+"""The rules of ``wgmma``: its forms, the layout of operands and accumulators, a tile's needs.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions". The device header
 ``ptx/wgmma_mma.cuh`` is written from `forms` by ``tools/generate_wgmma_mma.py``; what the headers

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
 from tmaasync.errors import ArgumentError
 from tmaasync.modes import Swizzle, SwizzleMode
 
 __all__ = ["MatrixDescriptor", "increase_descriptor_offset"]
 
 _ADDRESS_BITS = 14
-_UNIT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class MatrixDescriptor:
     swizzle: Swizzle
 
     def encode(self) -> int:
-        """The descriptor as an integer.
+        """Return the descriptor as an integer.
 
         Raises:
             ArgumentError: A field is no multiple of 16 or too large, or sm_90 lacks the swizzle.
@@ -48,7 +48,7 @@ class MatrixDescriptor:
 
 
 def increase_descriptor_offset(descriptor: int, offset_bytes: int) -> int:
-    """The descriptor of the same operand, this many bytes further on in shared memory.
+    """Return the descriptor of the same operand, this many bytes further on in shared memory.
 
     Raises:
         ArgumentError: The offset is no multiple of 16, or the address leaves its 14 bits.
@@ -56,13 +56,13 @@ def increase_descriptor_offset(descriptor: int, offset_bytes: int) -> int:
     >>> hex(increase_descriptor_offset(0x4000004000010100, 32))
     '0x4000004000010102'
     """
-    moved = (descriptor & 0x3FFF) * _UNIT_BYTES + offset_bytes
+    moved = (descriptor & 0x3FFF) * MATRIX_DESCRIPTOR_UNIT + offset_bytes
     return descriptor & ~0x3FFF | _sixteenths("address + offset_bytes", moved)
 
 
 def _sixteenths(argument: str, value: int) -> int:
-    limit = _UNIT_BYTES << _ADDRESS_BITS
-    if value % _UNIT_BYTES or not 0 <= value < limit:
+    limit = MATRIX_DESCRIPTOR_UNIT << _ADDRESS_BITS
+    if value % MATRIX_DESCRIPTOR_UNIT or not 0 <= value < limit:
         raise ArgumentError(
             f"{argument} is {value}; it must be a multiple of 16 in [0, {limit}). "
             "Align the tile to 16 bytes and pass distances in bytes."

@@ -1,4 +1,4 @@
-"""Which products ``wgmma.mma_async`` has: types of the operands and sums, shapes, and modifiers."""
+"""Forms of ``wgmma.mma_async``: types of operands and accumulators, shapes, and modifiers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from tmaasync._elements import Element, element
+from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError
 
 __all__ = [
@@ -19,12 +20,11 @@ __all__ = [
 ]
 
 INSTRUCTION_M = 64
-"""Rows of A and of the sums that one instruction has, 16 for each warp."""
+"""Rows of A and of the accumulators of one instruction, 16 for each warp."""
 
 INSTRUCTION_K_BYTES = 32
 """Depth of one instruction, in bytes of a row of either operand."""
 
-_WARPGROUP_THREADS = 128
 _REGISTER_BYTES = 4
 _FLOAT_COLUMNS = tuple(range(8, 257, 8))
 _INTEGER_COLUMNS = (8, 16, 24, *range(32, 257, 16))
@@ -42,7 +42,7 @@ _PTX = {
 }
 _OPERANDS = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _MIXED = (("float8_e4m3fn", "float8_e5m2"), ("int8", "uint8"))
-_SUMS = {
+_ACCUMULATORS = {
     "float16": ("float32", "float16"),
     "bfloat16": ("float32",),
     "tfloat32": ("float32",),
@@ -55,12 +55,12 @@ _SUMS = {
 
 @dataclass(frozen=True, slots=True)
 class MmaForm:
-    """One kind of product: 64 rows of A, K deep, times N columns of B, added to sums.
+    """One form of MMA: 64 rows of A, K deep, times N columns of B, added to accumulators.
 
     Args:
         a: Element type of A, by NumPy's name.
         b: Element type of B.
-        accumulator: Type of the sums: float32, float16 or int32.
+        accumulator: Type of the accumulators: float32, float16 or int32.
     """
 
     a: str
@@ -96,25 +96,25 @@ class MmaForm:
 
     @property
     def has_scales(self) -> bool:
-        """Whether either operand may be negated (imm-scale-a, imm-scale-b)."""
+        """True if either operand may be negated (imm-scale-a, imm-scale-b)."""
         return self.accumulator != "int32"
 
     @property
     def has_transposes(self) -> bool:
-        """Whether M of A, or N of B, may be the contiguous side in shared memory."""
+        """True if M of A, or N of B, may be the contiguous side in shared memory."""
         return self.itemsize == 2
 
     def registers(self, n: int) -> int:
-        """32-bit registers that the sums of 64 rows and ``n`` columns take in each thread.
+        """Return the 32-bit accumulator registers of a thread for 64 rows and ``n`` columns.
 
-        >>> [MmaForm("float16", "float16", sums).registers(256) for sums in ("float32", "float16")]
+        >>> [MmaForm("float16", "float16", kind).registers(256) for kind in ("float32", "float16")]
         [128, 64]
         """
         itemsize = element(self.accumulator).itemsize
-        return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // _WARPGROUP_THREADS
+        return INSTRUCTION_M * n * itemsize // _REGISTER_BYTES // WARPGROUP_THREADS
 
     def instruction(self, n: int) -> str:
-        """The instruction's name with shape and types.
+        """Return the instruction's name with shape and types.
 
         >>> mma_form("bfloat16").instruction(128)
         'wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16'
@@ -131,8 +131,8 @@ class MmaForm:
             return
         near = sorted(self.columns, key=lambda legal: (abs(legal - n), legal))[:2]
         raise ArgumentError(
-            f"n is {n}; one instruction with {self.accumulator} sums has 8 to 256 columns, in "
-            f"steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or several "
+            f"n is {n}; one instruction with {self.accumulator} accumulators has 8 to 256 columns, "
+            f"in steps of {_steps(self)}. Use {' or '.join(map(str, sorted(near)))}, or several "
             "instructions."
         )
 
@@ -144,15 +144,15 @@ def _steps(form: MmaForm) -> str:
 def _all_forms() -> tuple[MmaForm, ...]:
     pairs = [(name, name) for name in ("float16", "bfloat16", "tfloat32")]
     pairs += [pair for types in _MIXED for pair in itertools.product(types, types)]
-    return tuple(MmaForm(a, b, sums) for a, b in pairs for sums in _SUMS[a])
+    return tuple(MmaForm(a, b, kind) for a, b in pairs for kind in _ACCUMULATORS[a])
 
 
 MMA_FORMS = _all_forms()
-"""Every product that ``wgmma`` of sm_90a has, the sparse and the binary ones apart."""
+"""Every form of ``wgmma`` of sm_90a, without the sparse and the binary ones."""
 
 
 def operand_element(dtype: object, argument: str) -> Element:
-    """The element type that an operand of this dtype is multiplied as; float32 goes as TF32.
+    """Return the type as which the tensor cores multiply this dtype; float32 as TF32.
 
     Raises:
         ArgumentError: The tensor cores do not multiply it.
@@ -169,16 +169,16 @@ def operand_element(dtype: object, argument: str) -> Element:
 
 
 def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm:
-    """The product of these types.
+    """Return the form for these types.
 
     Args:
         a: Element type of A, anything that `create_tma_tile` takes as a dtype. float32 is
             multiplied as TF32: the low 13 bits of each element are ignored.
-        b: Element type of B; by default that of A.
-        accumulator: Type of the sums; by default the widest there is.
+        b: Element type of B; by default A's.
+        accumulator: Type of the accumulators; by default the widest there is.
 
     Raises:
-        ArgumentError: The tensor cores do not have this product.
+        ArgumentError: The tensor cores do not multiply these types.
 
     >>> str(mma_form("int8", "uint8"))
     'int32 += int8 x uint8'
@@ -190,21 +190,21 @@ def mma_form(a: object, b: object = None, accumulator: object = None) -> MmaForm
             f"a is {left} and b is {right}; wgmma mixes float8_e4m3fn with float8_e5m2 and int8 "
             "with uint8, and no other types. Convert one of them to the type of the other."
         )
-    sums = _SUMS[left][0] if accumulator is None else element(accumulator).name
-    if sums not in _SUMS[left]:
+    kind = _ACCUMULATORS[left][0] if accumulator is None else element(accumulator).name
+    if kind not in _ACCUMULATORS[left]:
         raise ArgumentError(
-            f"accumulator is {sums}; products of {left} are summed in "
-            f"{' or '.join(_SUMS[left])}. Use one of these and convert the sums."
+            f"accumulator is {kind}; {left} accumulates in "
+            f"{' or '.join(_ACCUMULATORS[left])}. Use one of these and convert the result."
         )
-    return MmaForm(left, right, sums)
+    return MmaForm(left, right, kind)
 
 
 def instruction_n(columns: int, form: MmaForm | None = None, *, panel: int = 8) -> int:
-    """The widest N with which whole instructions cover so many columns.
+    """Return the widest N with which whole instructions cover ``columns``.
 
     Args:
         columns: Columns of the tile of one warpgroup, a multiple of 8.
-        form: Which product; by default one with floating-point sums.
+        form: The form; by default one with floating-point accumulators.
         panel: Columns of a swizzled row, where B lies with N contiguous: every instruction then
             starts with a panel or lies inside one.
 

@@ -1,6 +1,6 @@
-"""Which elements each thread of a warpgroup holds: of the sums, and of A where it is in registers.
+"""Fragments of a warpgroup's threads: accumulators, and A where it is in registers.
 
-``fragment.cuh`` tells kernels the same. Source: PTX ISA, "Register Fragments" of
+``fragment.cuh`` has the same for kernels. Source: PTX ISA, "Register Fragments" of
 ``wgmma.mma_async``.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tmaasync.errors import ArgumentError
 from tmaasync.wgmma.forms import INSTRUCTION_M, operand_element
 
@@ -16,16 +17,15 @@ __all__ = ["a_fragment", "accumulator_fragment"]
 
 _Places = npt.NDArray[np.int64]
 
-_THREADS = 128
 _REGISTERS_OF_A = 4
 _REGISTER_BYTES = 4
 
 
 def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
-    """Row and column of every sum that a thread holds of 64 rows and so many columns.
+    """Return row and column of every accumulator of a thread, for 64 rows and ``columns``.
 
-    float32 and int32 sums take a register each; of float16 sums 2 i and 2 i + 1 share register i,
-    the first in its low half.
+    float32 and int32 accumulators take a register each; float16 ones 2 i and 2 i + 1 share register
+    i, the first in its low half.
 
     Args:
         columns: N of the instruction, a multiple of 8.
@@ -42,15 +42,15 @@ def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
     """
     if columns < 8 or columns % 8:
         raise ArgumentError(
-            f"columns is {columns}; sums come in blocks of 8 columns. Use a multiple of 8."
+            f"columns is {columns}; accumulators come in blocks of 8 columns. Use a multiple of 8."
         )
-    thread = np.arange(_THREADS)[:, None]
+    thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(columns // 2)[None, :]
     return _warp_row(thread) + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
 
 
 def a_fragment(dtype: object) -> tuple[_Places, _Places]:
-    """Row and k of every element of A that a thread holds for one instruction.
+    """Return row and k of every element of A that a thread holds for one instruction.
 
     The four registers hold four bytes each, in the order of the elements: of 16-bit types elements
     2 r and 2 r + 1 are in register r, of 8-bit types 4 r to 4 r + 3, of TF32 element r.
@@ -70,7 +70,7 @@ def a_fragment(dtype: object) -> tuple[_Places, _Places]:
     """
     itemsize = operand_element(dtype, "dtype").itemsize
     held = _REGISTER_BYTES // itemsize
-    thread = np.arange(_THREADS)[:, None]
+    thread = np.arange(WARPGROUP_THREADS)[:, None]
     i = np.arange(_REGISTERS_OF_A * held)[None, :]
     register = i // held
     return (
@@ -80,4 +80,4 @@ def a_fragment(dtype: object) -> tuple[_Places, _Places]:
 
 
 def _warp_row(thread: _Places) -> _Places:
-    return thread // 32 * (INSTRUCTION_M // 4) + thread % 32 // 4
+    return thread // WARP_THREADS * (INSTRUCTION_M // WARPGROUP_WARPS) + thread % WARP_THREADS // 4

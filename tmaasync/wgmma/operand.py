@@ -1,4 +1,4 @@
-"""Where ``wgmma`` finds an operand, or a slice of one, in shared memory.
+"""Layout of a ``wgmma`` operand, or of a slice of one, in shared memory.
 
 An operand lies as TMA loads a matrix in boxes one span wide: ``[panels][rows][span]``, where the
 span is 128, 64 or 32 bytes under a swizzle and 16 without. ``wgmma_operand.cuh`` holds the same
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tmaasync._elements import Element
+from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle, SwizzleMode
 from tmaasync.wgmma.descriptor import MatrixDescriptor
@@ -29,7 +30,6 @@ __all__ = [
     "compute_b_descriptor_params",
 ]
 
-_UNIT_BYTES = 16
 _GROUP_ROWS = 8  # after which a swizzle repeats
 _WHOLE = slice(None)
 
@@ -63,16 +63,16 @@ class WGMMADescriptorParams:
 
     @property
     def slice_byte_offset(self) -> int:
-        """Where the slice's first instruction starts, in bytes from the start of the buffer."""
+        """Start of the slice's first instruction, in bytes from the start of the buffer."""
         return self.start_bytes()
 
     @property
     def alignment(self) -> int:
-        """What the address of the buffer is a multiple of."""
+        """Alignment of the buffer's address in bytes."""
         return self.swizzle_mode.swizzle.alignment
 
     def start_bytes(self, step: int = 0, first: int = 0) -> int:
-        """Where an instruction's operand starts, in bytes from the start of the buffer.
+        """Return the start of an instruction's operand, in bytes from the start of the buffer.
 
         Args:
             step: Which instruction along K.
@@ -86,7 +86,7 @@ class WGMMADescriptorParams:
         return panel * self.panel_bytes + row * span + within * self.elems_in_bytes
 
     def descriptor(self, address: int, step: int = 0, first: int = 0) -> MatrixDescriptor:
-        """The descriptor of one instruction's operand.
+        """Return the descriptor of one instruction's operand.
 
         Args:
             address: Shared-memory address of the buffer in bytes.
@@ -118,16 +118,16 @@ def compute_a_descriptor_params(
     m: slice = _WHOLE,
     k: slice = _WHOLE,
 ) -> WGMMADescriptorParams:
-    """How ``wgmma`` finds A in a buffer of shared memory.
+    """Return the descriptor parameters of A in a buffer of shared memory.
 
     Args:
-        shape: Of the buffer: (M, K), or (K, M) without ``is_k_major``.
-        dtype: Of its elements, anything that `create_tma_tile` takes as a dtype.
-        swizzle: What it was loaded with. Without a swizzle the boxes are 16 bytes wide, as
+        shape: The buffer's sides: (M, K), or (K, M) without ``is_k_major``.
+        dtype: Type of its elements, anything that `create_tma_tile` takes as a dtype.
+        swizzle: Its swizzle. Without a swizzle the boxes are 16 bytes wide, as
             `create_tensor_tile` makes them.
         is_k_major: Whether K is the contiguous side.
-        m: Which rows of A are multiplied: a multiple of 64 of them, from a multiple of 8 on.
-        k: Which part along K: whole instructions, 32 bytes each.
+        m: Rows of A to multiply: a multiple of 64 of them, from a multiple of 8 on.
+        k: Slice along K: whole instructions, 32 bytes each.
 
     Raises:
         ArgumentError: What is wrong with these numbers, each with what to do instead.
@@ -139,11 +139,13 @@ def compute_a_descriptor_params(
     """
     buffer = _buffer(shape, dtype, swizzle, is_k_major)
     along_m, along_k = _part("m", m, buffer.extent), _part("k", k, buffer.depth)
-    _raise_if(
-        *_buffer_violations(buffer, "M"),
-        *_part_violations("m", along_m, buffer.extent, (_GROUP_ROWS, INSTRUCTION_M)),
-        *_depth_violations(buffer, along_k),
-        *_panel_violations(buffer, "m", along_m, INSTRUCTION_M),
+    ArgumentError.raise_for(
+        [
+            *_buffer_violations(buffer, "M"),
+            *_part_violations("m", along_m, buffer.extent, (_GROUP_ROWS, INSTRUCTION_M)),
+            *_depth_violations(buffer, along_k),
+            *_panel_violations(buffer, "m", along_m, INSTRUCTION_M),
+        ]
     )
     return _params(buffer, along_m, along_k)
 
@@ -158,14 +160,14 @@ def compute_b_descriptor_params(
     k: slice = _WHOLE,
     columns: int | None = None,
 ) -> WGMMADescriptorParams:
-    """How ``wgmma`` finds B in a buffer of shared memory.
+    """Return the descriptor parameters of B in a buffer of shared memory.
 
     Args:
-        shape: Of the buffer: (N, K), or (K, N) without ``is_k_major``.
+        shape: The buffer's sides: (N, K), or (K, N) without ``is_k_major``.
         dtype: As in `compute_a_descriptor_params`.
         swizzle: As in `compute_a_descriptor_params`.
         is_k_major: Whether K is the contiguous side.
-        n: Which columns of the product: a multiple of 8 of them, from a multiple of 8 on.
+        n: Which columns of the output: a multiple of 8 of them, from a multiple of 8 on.
         k: As in `compute_a_descriptor_params`.
         columns: N of one instruction; by default what `instruction_n` chooses.
 
@@ -175,14 +177,18 @@ def compute_b_descriptor_params(
     """
     buffer = _buffer(shape, dtype, swizzle, is_k_major)
     along_n, along_k = _part("n", n, buffer.extent), _part("k", k, buffer.depth)
-    _raise_if(
-        *_buffer_violations(buffer, "N"),
-        *_part_violations("n", along_n, buffer.extent, (_GROUP_ROWS, _GROUP_ROWS)),
-        *_depth_violations(buffer, along_k),
+    ArgumentError.raise_for(
+        [
+            *_buffer_violations(buffer, "N"),
+            *_part_violations("n", along_n, buffer.extent, (_GROUP_ROWS, _GROUP_ROWS)),
+            *_depth_violations(buffer, along_k),
+        ]
     )
     width = columns or instruction_n(len(along_n), buffer.form, panel=buffer.panel_of_mn)
     buffer.form.check_columns(width)
-    _raise_if(*_columns_violations(along_n, width), *_panel_violations(buffer, "n", along_n, width))
+    ArgumentError.raise_for(
+        [*_columns_violations(along_n, width), *_panel_violations(buffer, "n", along_n, width)]
+    )
     return _params(buffer, along_n, along_k)
 
 
@@ -221,7 +227,7 @@ class _Buffer:
 
     @property
     def form(self) -> MmaForm:
-        """A product that has such operands; they agree in their shapes."""
+        """A form with this operand type; all of them have the same shapes."""
         return mma_form(self.element)
 
 
@@ -248,11 +254,6 @@ def _part(argument: str, part: slice, extent: int) -> range:
             f"side. Pass slice(start, stop) with 0 <= start < stop <= {extent}."
         )
     return range(start, stop)
-
-
-def _raise_if(*violations: Violation) -> None:
-    if violations:
-        raise ArgumentError("\n".join(map(str, violations)))
 
 
 def _buffer_violations(buffer: _Buffer, side: str) -> Iterator[Violation]:
@@ -319,7 +320,7 @@ def _columns_violations(part: range, columns: int) -> Iterator[Violation]:
 def _panel_violations(
     buffer: _Buffer, argument: str, part: range, extent: int
 ) -> Iterator[Violation]:
-    """Where M or N is contiguous, an instruction starts with a panel or lies inside one."""
+    """Check that with M or N contiguous an instruction starts with a panel or lies inside one."""
     panel = buffer.panel_of_mn
     for start in range(part.start, part.stop, extent):
         if start % panel and start % panel + extent > panel:
@@ -342,7 +343,7 @@ def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptor
     group_bytes = _GROUP_ROWS * buffer.swizzle.span_bytes
     is_swizzled = buffer.swizzle is not Swizzle.NONE
     # Swizzled rows of K need no leading distance. Without swizzle the two change places.
-    leading = _UNIT_BYTES if is_swizzled and buffer.is_k_major else panel_bytes
+    leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and buffer.is_k_major else panel_bytes
     if not is_swizzled and not buffer.is_k_major:
         leading, group_bytes = group_bytes, panel_bytes
     return WGMMADescriptorParams(

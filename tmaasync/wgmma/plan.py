@@ -1,10 +1,11 @@
-"""How a tile is multiplied: instructions, registers and shared memory, before anything is built."""
+"""Plan of a tile's multiplication: instructions, registers and shared memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tmaasync._hardware import WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Swizzle
 from tmaasync.wgmma.forms import INSTRUCTION_M, MmaForm, instruction_n
@@ -18,13 +19,12 @@ __all__ = ["WgmmaPlan"]
 
 _REGISTERS_OF_A = 4
 _MAX_REGISTERS = 255
-_WARPGROUP_THREADS = 128
 _SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WgmmaPlan:
-    """One tile of a product, M x N and K deep, and the warpgroups that multiply it.
+    """One GEMM tile, M x N and K deep, and the warpgroups that multiply it.
 
     The warpgroups form a grid; each takes an equal share of the rows and of the columns, and in it
     the 64-row atoms follow one another.
@@ -64,17 +64,15 @@ class WgmmaPlan:
 
     def __post_init__(self) -> None:
         """Check that whole instructions cover the tile, and that the registers do."""
-        for violations in (self._side_violations(), self._register_violations()):
-            found = list(violations)
-            if found:
-                raise ArgumentError("\n".join(map(str, found)))
+        ArgumentError.raise_for(self._side_violations())
+        ArgumentError.raise_for(self._register_violations())
 
     # --- instructions -------------------------------------------------------------------------
 
     @property
     def threads(self) -> int:
         """Threads of all warpgroups."""
-        return _WARPGROUP_THREADS * self.warpgroups_m * self.warpgroups_n
+        return WARPGROUP_THREADS * self.warpgroups_m * self.warpgroups_n
 
     @property
     def instruction_n(self) -> int:
@@ -84,7 +82,7 @@ class WgmmaPlan:
 
     @property
     def instruction(self) -> str:
-        """The instruction's name."""
+        """Name of the instruction."""
         return self.form.instruction(self.instruction_n)
 
     @property
@@ -106,12 +104,12 @@ class WgmmaPlan:
 
     @property
     def accumulator_registers(self) -> int:
-        """For the sums."""
+        """32-bit registers of a thread for the accumulators."""
         return self.atoms_m * self.form.registers(self.n // self.warpgroups_n)
 
     @property
     def a_registers(self) -> int:
-        """For A, if it is there, for the whole depth."""
+        """Registers of a thread for A of the whole depth, if A is in registers."""
         return _REGISTERS_OF_A * self.atoms_m * self.k_steps if self.a_in_registers else 0
 
     # --- shared memory ------------------------------------------------------------------------
@@ -129,28 +127,28 @@ class WgmmaPlan:
 
     @property
     def a_bytes(self) -> int:
-        """Of A's tile in shared memory."""
+        """Bytes of A's tile in shared memory."""
         return 0 if self.a_in_registers else self.m * self.k * self.form.itemsize
 
     @property
     def b_bytes(self) -> int:
-        """Of B's tile."""
+        """Bytes of B's tile in shared memory."""
         return self.n * self.k * self.form.itemsize
 
     @property
     def shared_bytes(self) -> int:
-        """Of both: one stage of a ring."""
+        """Bytes of both tiles: one stage of a pipeline."""
         return self.a_bytes + self.b_bytes
 
     def a_descriptor_params(self) -> WGMMADescriptorParams:
-        """How the instructions find A in shared memory."""
+        """Descriptor parameters of A in shared memory."""
         shape = (self.m, self.k) if self.a_is_k_major else (self.k, self.m)
         return compute_a_descriptor_params(
             shape, self.form.a, swizzle=self.a_swizzle, is_k_major=self.a_is_k_major
         )
 
     def b_descriptor_params(self) -> WGMMADescriptorParams:
-        """How the instructions find B."""
+        """Descriptor parameters of B in shared memory."""
         shape = (self.n, self.k) if self.b_is_k_major else (self.k, self.n)
         return compute_b_descriptor_params(
             shape,
@@ -190,7 +188,7 @@ class WgmmaPlan:
             yield Violation(
                 "m x n",
                 f"{self.m} x {self.n}",
-                f"sums and A take {held} registers of each thread, which has {_MAX_REGISTERS}",
+                f"accumulators and A take {held} registers of a thread, which has {_MAX_REGISTERS}",
                 "Use more warpgroups, or a smaller tile",
             )
 

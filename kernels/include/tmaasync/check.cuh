@@ -1,12 +1,12 @@
 #pragma once
 
 #include <tmaasync/cluster.cuh>
-#include <tmaasync/ptx/operands.cuh>
-#include <tmaasync/ptx/trap.cuh>
+#include <tmaasync/instrument/trap.cuh>
+#include <tmaasync/operands/copies.cuh>
 
-// What calls are given, looked at in debug builds: where the chip would hang, die without a reason
-// or write somewhere else, the kernel ends with a line that reads "<argument> is <value>; <rule>
-// <limit>." In other builds every function here is nothing.
+// Argument checks of debug builds: where the chip would hang, fault without a reason or write to
+// another place, the kernel ends with a line that reads "<argument> is <value>; <rule> <limit>." In
+// other builds every function here is nothing.
 namespace tmaasync {
 
 // Kernel(debug=True) on the host, or TMAASYNC_DEBUG=1 in its environment.
@@ -20,7 +20,7 @@ __device__ __forceinline__ void check(
     bool holds, const char* argument, i64 value, const char* rule, i64 limit
 ) {
     if constexpr (kIsDebug) {
-        if (!holds) ptx::trap_with(argument, value, false, rule, limit);
+        if (!holds) instrument::trap_with(argument, value, false, rule, limit);
     }
 }
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ void check_multiple(const char* argument, i64 value, 
 __device__ __forceinline__ void check_address(const char* argument, u64 address, u32 granule) {
     if constexpr (kIsDebug) {
         if (address % granule == 0) return;
-        ptx::trap_with(
+        instrument::trap_with(
             argument, static_cast<i64>(address), true, "it must be a multiple of", granule
         );
     }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void check_cta_mask(u32 cta_mask) {
     }
 }
 
-// Where a copy of elements T starts, innermost first.
+// Check the start of a copy of elements T, innermost first.
 template <typename T, int kRank>
 __device__ __forceinline__ void check_start(const ptx::Coordinates<kRank>& at) {
     constexpr int kElements = sizeof(T) < kGranuleBytes ? kGranuleBytes / sizeof(T) : 1;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void check_start(const ptx::Coordinates<kRank>& at) {
     check(at.values[0] % kElements == 0, "at[0]", at.values[0], rule, kElements);
 }
 
-// The same of a store or reduction.
+// Check the start of a store or reduction.
 template <typename T, int kRank>
 __device__ __forceinline__ void check_store_start(const ptx::Coordinates<kRank>& at) {
     if constexpr (kIsDebug) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cluster.cuh>
 
@@ -15,15 +16,17 @@ __device__ __forceinline__ u32 blocks_in_cluster() {
     return ptx::cluster_nctarank();
 }
 
-// All threads of all CTAs of the cluster meet; what they wrote before is visible after.
+// Synchronise all threads of the cluster: what they wrote before is visible after.
 __device__ __forceinline__ void cluster_sync() {
+    instrument::trace_warp(instrument::TraceKind::kClusterArrive);
     ptx::barrier_cluster_arrive();
+    const instrument::TracedWait traced(instrument::TraceKind::kClusterWait);
     ptx::barrier_cluster_wait();
 }
 
-// Where the same shared object lies in the CTA of this rank, for ordinary loads and stores. What is
-// written there is seen behind a cluster_sync(), or an arrive_cluster() on a barrier there and a
-// wait_acquire<Scope::kCluster> on it.
+// The address of the same shared object in the CTA of this rank, for ordinary loads and stores.
+// They are visible there after a cluster_sync(), or after an arrive_cluster() on a barrier there
+// and a wait_acquire<Scope::kCluster> on it.
 template <typename T>
 __device__ __forceinline__ T* map_shared_rank(T* shared, u32 cta_rank) {
     return reinterpret_cast<T*>(ptx::mapa(reinterpret_cast<u64>(shared), cta_rank));

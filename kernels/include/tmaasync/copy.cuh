@@ -5,9 +5,9 @@
 #include <tmaasync/cp_async.cuh>
 
 // Copies of a tile by a whole block. `Source` and `Target` are types that the host's plan_copy
-// chose, and one text serves every choice: TMA, cp.async or a loop. Where a tile reaches beyond the
+// chose; one source serves every choice: TMA, cp.async or a loop. Where a tile reaches beyond the
 // array, loads leave zeros and stores write nothing. Coordinates are elements, innermost first, and
-// among those that the plan knows of (`starts`).
+// among the `starts` of the plan.
 namespace tmaasync {
 
 // The barrier of `copy`, which lives for one call.
@@ -16,7 +16,7 @@ __device__ __forceinline__ SharedMemBarrier& copy_barrier() {
     return barrier;
 }
 
-// Whether this thread is the first of its kScope threads; of the block, if that is 0.
+// True in the first of every kScope threads; in the first of the block, if that is 0.
 template <int kScope>
 __device__ __forceinline__ bool leads() {
     static_assert(kScope % 32 == 0, "whole warps");
@@ -27,14 +27,14 @@ __device__ __forceinline__ bool leads() {
     }
 }
 
-// Starts a load by TMA and returns. The leader arrives once on the barrier and has it expect the
+// Start a load by TMA and return. The leader arrives once on the barrier and makes it expect the
 // tile: init it with 1, and wait for it before touching `shared`. Called by the kScope threads of
 // which the first leads, all of the block by default.
 //
-// Whoever used `shared` before is done with it; ordinary accesses behind fence_async_view_proxy().
-// In a multicast that holds for every CTA of the mask, which all call this, each with a barrier at
-// the same place, initialised behind a cluster_sync(); the lowest of them issues. None leaves
-// before all are done: cluster_sync() at the end of the kernel.
+// Earlier accesses to `shared` are over; after ordinary ones, fence_async_view_proxy(). In a
+// multicast that holds for every CTA of the mask: all of them call this, each with a barrier at the
+// same place, initialised before a cluster_sync(); the lowest issues. No CTA leaves before all are
+// done: cluster_sync() at the end of the kernel.
 template <int kScope = 0, typename Source>
 __device__ __forceinline__ void tma_copy(
     typename Source::Shared& shared,
@@ -48,9 +48,8 @@ __device__ __forceinline__ void tma_copy(
     source.load(shared, barrier, at);
 }
 
-// Starts a store by TMA, closes its group, and returns; the leader may wait_group() for it. What
-// was written to `shared` by ordinary stores needs fence_async_view_proxy() by every writer, and a
-// barrier behind it.
+// Start a store by TMA, close its group, and return; the leader may wait_group() for it. Ordinary
+// writes to `shared` need fence_async_view_proxy() by every writer, and then a barrier.
 template <int kScope = 0, typename Target>
 __device__ __forceinline__ void tma_copy(
     const Target& target, const typename Target::Shared& shared, Coordinates<Target::kRank> at
@@ -61,7 +60,7 @@ __device__ __forceinline__ void tma_copy(
     commit_group();
 }
 
-// Starts a load by cp.async, closes each thread's group, and returns. cp_async_wait() and
+// Start a load by cp.async, close each thread's group, and return. cp_async_wait() and
 // __syncthreads() make the tile visible to the block, fence_async_view_proxy() between them to TMA
 // and wgmma.
 template <typename Source>
@@ -77,8 +76,8 @@ __device__ __forceinline__ void async_copy(
 
 // --- one call does it all ------------------------------------------------------------------------
 
-// Those whose shared memory a load by this type writes meet: the block, or in a multicast the
-// cluster.
+// Synchronise the threads whose shared memory a load by this type writes: the block, or in a
+// multicast the cluster.
 template <typename Source>
 __device__ __forceinline__ void sync_receivers() {
     if constexpr (Source::kIsMulticast) {
@@ -108,7 +107,7 @@ __device__ __forceinline__ void copy_by_tma(
     if (leads<0>()) full.invalidate();
 }
 
-// Loads a tile: returns when all threads, TMA and wgmma see it. Waits for whoever still uses
+// Load a tile: returns when all threads, TMA and wgmma see it. Waits for threads that still use
 // `shared`. All threads of the block call it, with the same coordinates; in a multicast all threads
 // of the cluster.
 template <typename Source>
@@ -132,8 +131,8 @@ __device__ __forceinline__ void copy(
     }
 }
 
-// Stores a tile: returns when all threads of the block see it in global memory, and `shared` may be
-// written again. Waits for whoever still writes `shared`. All threads of the block call it.
+// Store a tile: returns when all threads of the block see it in global memory, and `shared` may be
+// written again. Waits for threads that still write `shared`. All threads of the block call it.
 template <typename Target>
 __device__ __forceinline__ void copy(
     const Target& target, const typename Target::Shared& shared, Coordinates<Target::kRank> at

@@ -17,7 +17,7 @@ __device__ __forceinline__ u32 threads_in_block() {
     return blockDim.x * blockDim.y * blockDim.z;
 }
 
-// What all of them tell of their tile.
+// The facts about the tile that all of these types have.
 template <typename TileType>
 struct CopiedTile {
     using Tile = TileType;
@@ -35,7 +35,7 @@ struct CopiedTile {
         return Tile::tile_offset(place);
     }
 
-    // There is none; here so that every choice serves one kernel.
+    // Nothing to prefetch; every choice has it, so that one kernel serves all.
     __device__ __forceinline__ void prefetch_descriptor() const {}
 };
 
@@ -63,8 +63,8 @@ struct TensorCopy : CopiedTile<TileType> {
     }
 };
 
-// The same, where the lowest CTA of the mask loads for all CTAs in it. Those outside of it load for
-// themselves.
+// By tensor map with multicast: the lowest CTA of the mask loads for all CTAs in it. CTAs outside
+// of it load for themselves.
 template <typename TileType, CachePolicy kPolicy, u32 kClusterMask>
 struct MulticastCopy : CopiedTile<TileType> {
     using typename CopiedTile<TileType>::Shared;
@@ -135,7 +135,7 @@ struct CpAsyncCopy : CopiedTile<TileType> {
     StridedTensor<Element, kRank> array;
 
     __device__ __forceinline__ void load(Shared& shared, Coordinates<kRank> at) const {
-        // Where nothing is read the address must be aligned all the same.
+        // cp.async wants an aligned address even where nothing is read.
         const unsigned char* nothing =
             array.bytes() - reinterpret_cast<u64>(array.bytes()) % kAccessBytes;
         for (u32 unit = thread_index<3>(); unit < Units::kUnits; unit += threads_in_block()) {
@@ -167,7 +167,7 @@ struct LoopCopy : CopiedTile<TileType> {
     using Units = TileUnits<TileType, kCount, Global>;
     using Mover = UnitMover<Element, Global, kCount, kAccessBytes>;
     using ItemMover = UnitMover<Element, Global, 1, kAccessBytes>;
-    // What a thread reads before it writes any of it.
+    // Units that a thread reads before it writes any.
     static constexpr int kBatch = 4;
 
     StridedTensor<Global, kRank> array;

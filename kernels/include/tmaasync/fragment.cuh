@@ -6,17 +6,18 @@
 #include <tmaasync/types.cuh>
 #include <tmaasync/wgmma_operand.cuh>
 
-// What each thread of a warpgroup holds of the 64 rows of a wgmma: the sums, and A if it is in
-// registers. The host's accumulator_fragment and a_fragment tell the same.
+// Register fragments of wgmma: which of the 64 rows each thread of a warpgroup holds, of the
+// accumulators, and of A if it is in registers. The host's twins are accumulator_fragment and
+// a_fragment.
 namespace tmaasync {
 
 __device__ __forceinline__ int thread_in_warpgroup() {
     return static_cast<int>(threadIdx.x % 128);
 }
 
-// --- the sums ------------------------------------------------------------------------------------
+// --- the accumulators ----------------------------------------------------------------------------
 
-// Row and column of the i-th sum that a thread holds.
+// Row and column of the i-th accumulator that a thread holds.
 __device__ __forceinline__ constexpr int accumulator_row(int thread, int i) {
     return thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
 }
@@ -24,15 +25,17 @@ __device__ __forceinline__ constexpr int accumulator_column(int thread, int i) {
     return i / 4 * 8 + thread % 4 * 2 + i % 2;
 }
 
-// The i-th sum itself; of fp16, of which a register holds two, as a float.
-__device__ __forceinline__ float accumulator_value(const float* sums, int i) {
-    return sums[i];
+// The i-th accumulator itself; an fp16 one, of which a register holds two, as a float.
+__device__ __forceinline__ float accumulator_value(const float* accumulators, int i) {
+    return accumulators[i];
 }
-__device__ __forceinline__ int accumulator_value(const int* sums, int i) {
-    return sums[i];
+__device__ __forceinline__ int accumulator_value(const int* accumulators, int i) {
+    return accumulators[i];
 }
-__device__ __forceinline__ float accumulator_value(const u32* sums, int i) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(sums[i / 2] >> i % 2 * 16)));
+__device__ __forceinline__ float accumulator_value(const u32* accumulators, int i) {
+    return __half2float(
+        __ushort_as_half(static_cast<unsigned short>(accumulators[i / 2] >> i % 2 * 16))
+    );
 }
 
 // Two neighbours in a row as 16-bit elements in one register, the first in its low half.
@@ -48,7 +51,7 @@ __device__ __forceinline__ u32 pack_pair(float low, float high) {
     }
 }
 
-// The two elements of such a pair.
+// The two elements of a packed pair.
 template <typename T>
 __device__ __forceinline__ float2 unpack_pair(u32 pair) {
     if constexpr (kSameType<T, bfloat16>) {
@@ -59,8 +62,8 @@ __device__ __forceinline__ float2 unpack_pair(u32 pair) {
     }
 }
 
-// Four 8-bit elements in one register, the first in its lowest byte. What is out of range becomes
-// the greatest number.
+// Four 8-bit elements in one register, the first in its lowest byte. Values out of range become the
+// greatest number.
 template <typename T>
 __device__ __forceinline__ u32 pack_four(float first, float second, float third, float fourth) {
     static_assert(kSameType<T, float8_e4m3> || kSameType<T, float8_e5m2>, "e4m3 or e5m2 elements");
@@ -70,15 +73,15 @@ __device__ __forceinline__ u32 pack_four(float first, float second, float third,
     return low | high << 16;
 }
 
-// Sums 2 * i and 2 * i + 1 as a pair of T.
+// Accumulators 2 * i and 2 * i + 1 as a pair of T.
 template <typename T>
-__device__ __forceinline__ u32 accumulator_pair(const float* sums, int i) {
-    return pack_pair<T>(sums[2 * i], sums[2 * i + 1]);
+__device__ __forceinline__ u32 accumulator_pair(const float* accumulators, int i) {
+    return pack_pair<T>(accumulators[2 * i], accumulators[2 * i + 1]);
 }
 template <typename T>
-__device__ __forceinline__ u32 accumulator_pair(const u32* sums, int i) {
-    static_assert(kSameType<T, float16>, "sums of fp16 stay fp16");
-    return sums[i];
+__device__ __forceinline__ u32 accumulator_pair(const u32* accumulators, int i) {
+    static_assert(kSameType<T, float16>, "fp16 accumulators stay fp16");
+    return accumulators[i];
 }
 
 // --- A in registers ------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ __device__ __forceinline__ constexpr int a_fragment_byte(int thread, int i) {
     return thread % 4 * 4 + i / 2 * 16;
 }
 
-// Loads A's registers for one step along K from an operand that lies in shared memory, 64 rows from
+// Load A's registers for one step along K from an operand that lies in shared memory, 64 rows from
 // `first` on, a multiple of 8. All four warps call this.
 template <typename Operand, typename Shared>
 __device__ __forceinline__ void load_a_fragment(
@@ -113,7 +116,7 @@ __device__ __forceinline__ void load_a_fragment(
     }
 }
 
-// The same for whole atoms of 64 rows, all along K.
+// Load A's registers for whole atoms of 64 rows, all along K.
 template <typename Operand, typename Shared, int kAtomsM, int kSteps>
 __device__ __forceinline__ void load_a_fragments(
     u32 (&a)[kAtomsM][kSteps][4], const Shared& shared, u32 first = 0
@@ -128,12 +131,13 @@ __device__ __forceinline__ void load_a_fragments(
     }
 }
 
-// Sums as the A of another product. Of 16-bit elements T, column c of the sums is its k; of 8-bit
-// ones its k's are the columns in the order of column_of_k, and those of B have to be in the same:
-// a thread has all four elements of a register then.
+// Convert accumulators to the A of another GEMM, as P of attention. With 16-bit elements T, column
+// c of the accumulators is k = c of A. With 8-bit elements, A's k run over the columns in the order
+// of column_of_k, so that a thread has all four elements of a register; the k of B must have the
+// same order.
 template <typename T, int kSteps, typename Register, int kRegisters>
 __device__ __forceinline__ void accumulators_to_a(
-    u32 (&a)[kSteps][4], const Register (&sums)[kRegisters]
+    u32 (&a)[kSteps][4], const Register (&accumulators)[kRegisters]
 ) {
     static_assert(
         kSteps * 32 == sizeof(T) * ptx::mma_columns<Register>(kRegisters),
@@ -142,33 +146,33 @@ __device__ __forceinline__ void accumulators_to_a(
 #pragma unroll
     for (int i = 0; i < kSteps * 4; ++i) {
         if constexpr (sizeof(T) == 2) {
-            a[i / 4][i % 4] = accumulator_pair<T>(sums, i);
+            a[i / 4][i % 4] = accumulator_pair<T>(accumulators, i);
         } else {
-            static_assert(kSameType<Register, float>, "sums in fp32");
-            // Two eights of columns, of each two neighbours in row i % 2.
-            const Register* eight = sums + i / 2 * 8 + i % 2 * 2;
+            static_assert(kSameType<Register, float>, "fp32 accumulators");
+            // Two groups of eight columns, and of each two neighbours in row i % 2.
+            const Register* eight = accumulators + i / 2 * 8 + i % 2 * 2;
             a[i / 4][i % 4] = pack_four<T>(eight[0], eight[1], eight[4], eight[5]);
         }
     }
 }
 
-// The column of the sums that k is, of 8-bit elements: an order of every sixteen.
+// The column of the accumulators at k of 8-bit elements: a permutation of every sixteen.
 __device__ __forceinline__ constexpr int column_of_k(int k) {
     return k / 16 * 16 + k % 4 / 2 * 8 + k % 16 / 4 * 2 + k % 2;
 }
 
-// --- sums to shared memory -----------------------------------------------------------------------
+// --- accumulators to shared memory ---------------------------------------------------------------
 
-// Writes 64 rows and kColumns columns of sums into a tile as TMA stores it, [panels][rows][span],
-// from this row and column on, multiples of 8. 16-bit elements are converted and go by stmatrix,
-// 32-bit ones as they are. `Buffer` is a WgmmaBuffer or WgmmaOperand with Major::kK. Readers of the
-// async proxy need fence_async_view_proxy() after it.
+// Write 64 rows and kColumns columns of accumulators to a tile as TMA stores it,
+// [panels][rows][span], from this row and column on, multiples of 8. 16-bit elements are converted
+// and written by stmatrix, 32-bit elements as they are. `Buffer` is a WgmmaBuffer or WgmmaOperand
+// with Major::kK. Readers of the async proxy need fence_async_view_proxy() after it.
 template <typename Buffer, int kColumns, typename Register, typename Shared>
 __device__ __forceinline__ void store_accumulators(
-    Shared& shared, const Register* sums, u32 first_row = 0, u32 first_column = 0
+    Shared& shared, const Register* accumulators, u32 first_row = 0, u32 first_column = 0
 ) {
     using T = typename Buffer::Element;
-    static_assert(Buffer::kMajor == Major::kK, "rows of the tile are rows of the sums");
+    static_assert(Buffer::kMajor == Major::kK, "rows of the tile are rows of the accumulators");
     static_assert(kColumns % 8 == 0, "columns come in eights");
     const u32 base = operand_address(shared);
     const int thread = thread_in_warpgroup();
@@ -180,19 +184,22 @@ __device__ __forceinline__ void store_accumulators(
             const int pair = column / 4;
             ptx::stmatrix_x4(
                 base + Buffer::offset_bytes(row, first_column + column + lane / 16 * 8),
-                accumulator_pair<T>(sums, pair), accumulator_pair<T>(sums, pair + 1),
-                accumulator_pair<T>(sums, pair + 2), accumulator_pair<T>(sums, pair + 3)
+                accumulator_pair<T>(accumulators, pair),
+                accumulator_pair<T>(accumulators, pair + 1),
+                accumulator_pair<T>(accumulators, pair + 2),
+                accumulator_pair<T>(accumulators, pair + 3)
             );
         }
         if constexpr (kColumns % 16 == 8) {
             constexpr int kPair = (kColumns - 8) / 4;
             ptx::stmatrix_x2(
                 base + Buffer::offset_bytes(row, first_column + kColumns - 8),
-                accumulator_pair<T>(sums, kPair), accumulator_pair<T>(sums, kPair + 1)
+                accumulator_pair<T>(accumulators, kPair),
+                accumulator_pair<T>(accumulators, kPair + 1)
             );
         }
     } else {
-        static_assert(kSameType<T, Register>, "32-bit elements are stored as they are summed");
+        static_assert(kSameType<T, Register>, "32-bit elements are stored without conversion");
         struct alignas(8) Pair {
             Register values[2];
         };
@@ -201,7 +208,7 @@ __device__ __forceinline__ void store_accumulators(
             const u32 row = first_row + accumulator_row(thread, i);
             const u32 column = first_column + accumulator_column(thread, i);
             auto* pair = reinterpret_cast<Pair*>(shared.bytes + Buffer::offset_bytes(row, column));
-            *pair = {sums[i], sums[i + 1]};
+            *pair = {accumulators[i], accumulators[i + 1]};
         }
     }
 }

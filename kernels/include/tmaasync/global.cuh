@@ -2,11 +2,11 @@
 
 #include <tmaasync/ptx/global.cuh>
 
-// One access of 4, 8 or 16 bytes to global memory, or two of 16, under a predicate: what other
-// languages call ldg32 to ldg256 and stg32 to stg256. A single access of 32 bytes needs sm_100.
+// Predicated accesses of 4, 8 or 16 bytes to global memory, or two of 16: ldg32 to ldg256 and stg32
+// to stg256 in other languages. A single access of 32 bytes needs sm_100.
 namespace tmaasync {
 
-// How a type is moved.
+// The accesses that move a type.
 template <typename T>
 struct GlobalAccess {
     static constexpr int kBytes = sizeof(T);
@@ -19,8 +19,8 @@ struct GlobalAccess {
     static constexpr int kParts = kBytes / (4 * kWords);
 };
 
-// What lies there, as uint, float2, uint4 or whatever T is, or zeros where the predicate does not
-// hold: then the address may be any.
+// Load a T (uint, float2, uint4 ...), or zeros where the predicate does not hold: then the address
+// may be any.
 template <typename T>
 __device__ __forceinline__ T load_global(const T* global, bool predicate = true) {
     using Access = GlobalAccess<T>;
@@ -34,7 +34,7 @@ __device__ __forceinline__ T load_global(const T* global, bool predicate = true)
     return value;
 }
 
-// Writes the value where the predicate holds.
+// Store the value where the predicate holds.
 template <typename T>
 __device__ __forceinline__ void store_global(T* global, const T& value, bool predicate = true) {
     using Access = GlobalAccess<T>;

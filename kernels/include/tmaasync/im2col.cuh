@@ -3,19 +3,21 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/cache_policy.cuh>
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
+#include <tmaasync/ptx/tensormap.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
-// A tile of the matrix that a convolution multiplies with its filters, loaded straight from the
-// images: the host's create_tma_tile_im2col writes the type and the numbers.
+// A tile of the im2col matrix of a convolution (implicit GEMM), loaded straight from the images:
+// the host's create_tma_tile_im2col writes the type and the numbers.
 //
 // Rows are output pixels, m = ((n * D + d) * H + h) * W + w with the output's extents. Columns are
 // filter taps, then channels, k = ((t * R + r) * S + s) * channels + c, where `channels` is rounded
-// up to whole chunks: what the images do not have is fill. So is everything beyond the last row or
-// column. Shape and Box are (pixels, channels); in shared memory the tile is
+// up to whole chunks: channels that the images do not have are fill. So is everything beyond the
+// last row or column. Shape and Box are (pixels, channels); in shared memory the tile is
 // [chunks][pixels][chunk], as the tile of a K-major matrix.
 //
 // Coordinates are elements of that matrix, innermost first: {k, m}, k a multiple of the chunk.
@@ -63,8 +65,8 @@ struct TMATensorTileIm2col {
 
     __device__ static constexpr u32 bytes_at(Coordinates<2>) { return kBytes; }
 
-    // Where a box starts in the images: what the columns of one tile of rows are walked with, since
-    // stepping to the next takes no division.
+    // The start of a box in the images: an iterator over the columns of one tile of rows, whose
+    // step takes no division.
     struct Column {
         Coordinates<kMapRank> at;  // channel, the first tap's pixel, image
         u32 tap[kSpatial];         // innermost first
@@ -74,8 +76,8 @@ struct TMATensorTileIm2col {
 
     __device__ __forceinline__ Column column(Coordinates<2> at) const { return column_of(at, 0); }
 
-    // To the chunk of columns behind: of the same tap, or the next tap's first. Behind the last tap
-    // all is fill.
+    // Step to the next chunk of columns: of the same tap, or the first of the next tap. After the
+    // last tap all is fill.
     __device__ __forceinline__ void step(Column& column) const {
         i32& channel = column.at.values[0];
         const i32 end = static_cast<i32>(channels);
@@ -91,8 +93,8 @@ struct TMATensorTileIm2col {
         channel = end;
     }
 
-    // Loads chunk `chunk` of a tile from a column of the matrix. The barrier must expect kBoxBytes,
-    // or, of all chunks of the tile, kBytes.
+    // Load chunk `chunk` of a tile from a column of the matrix. The barrier must expect kBoxBytes,
+    // or kBytes for all chunks of the tile.
     __device__ __forceinline__ void async_copy_column(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -106,7 +108,7 @@ struct TMATensorTileIm2col {
         load_box(shared, barrier, column, chunk, policy);
     }
 
-    // Loads the tile that starts at {k, m}. The barrier must expect kBytes.
+    // Load the tile that starts at {k, m}. The barrier must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -130,7 +132,7 @@ struct TMATensorTileIm2col {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -143,28 +145,26 @@ struct TMATensorTileIm2col {
         check_cta_mask(cta_mask);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
-            ptx::cp_async_bulk_tensor_load_im2col_multicast<kMapRank>(
-                box_address(shared, box), &map, column.at, offsets(column).pixels,
-                barrier.address(), cta_mask, static_cast<u64>(policy)
+            tma::load_im2col_multicast<kMapRank>(
+                box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),
+                cta_mask, policy
             );
         }
     }
 
-    // Brings the tile into L2.
+    // Bring the tile into L2.
     __device__ __forceinline__ void prefetch(
         Coordinates<2> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_start(at);
         for (int box = 0; box < kBoxes; ++box) {
             const Column column = column_of(at, box);
-            ptx::cp_async_bulk_prefetch_tensor_im2col<kMapRank>(
-                &map, column.at, offsets(column).pixels, static_cast<u64>(policy)
-            );
+            tma::prefetch_im2col<kMapRank>(map, column.at, offsets(column).pixels, policy);
         }
     }
 
 private:
-    // How far the tap lies from the first one, innermost first.
+    // The distance of the tap from the first one in pixels, innermost first.
     struct Offsets {
         u16 pixels[kSpatial];
     };
@@ -181,9 +181,9 @@ private:
     __device__ __forceinline__ void load_box(
         Shared& shared, SharedMemBarrier& barrier, const Column& column, int box, CachePolicy policy
     ) const {
-        ptx::cp_async_bulk_tensor_load_im2col<kMapRank>(
-            box_address(shared, box), &map, column.at, offsets(column).pixels, barrier.address(),
-            static_cast<u64>(policy)
+        tma::load_im2col<kMapRank>(
+            box_address(shared, box), map, column.at, offsets(column).pixels, barrier.address(),
+            policy
         );
     }
 
@@ -229,7 +229,7 @@ private:
     }
 };
 
-// What tilelang calls c2d_im2col: the tile in row `nhw_step` and column `c_step` of the tiles that
+// tilelang's c2d_im2col: load the tile in row `nhw_step` and column `c_step` of the tiles that
 // cover the matrix, for any stride, dilation and padding. One thread; the barrier must expect
 // kBytes.
 template <typename Tile>

@@ -4,12 +4,12 @@
 
 namespace tmaasync {
 
-// A place in a ring of kStages buffers: which stage, and the parity of the lap.
+// The state of a pipeline (ring buffer) of kStages stages: the stage, and the parity of its phase.
 // A consumer waits on full[index] with `phase`; a producer waits on empty[index] with `phase`, and
-// starts with parity 1, which a fresh barrier passes at once: the first lap needs no special case.
+// starts with parity 1, which a fresh barrier passes at once: the first pass needs no special case.
 template <int kStages>
 struct PipelineState {
-    static_assert(kStages >= 1, "a ring has at least one stage");
+    static_assert(kStages >= 1, "a pipeline has at least one stage");
 
     u32 index = 0;
     u32 phase = 0;
@@ -18,7 +18,7 @@ struct PipelineState {
     __device__ static constexpr PipelineState for_consumer() { return {0, 0, 0}; }
     __device__ static constexpr PipelineState for_producer() { return {0, 1, 0}; }
 
-    // Moves to the next stage; the phase flips when the ring wraps around.
+    // Step to the next stage; the phase flips when the ring wraps around.
     __device__ __forceinline__ void step() {
         check_index("index", index, kStages);
         check_index("phase", phase, 2);
@@ -29,7 +29,7 @@ struct PipelineState {
         }
     }
 
-    // Moves on by so many stages.
+    // Advance by this many stages.
     __device__ __forceinline__ void advance(u32 stages) {
         count += stages;
         index += stages;
@@ -37,7 +37,7 @@ struct PipelineState {
         index %= kStages;
     }
 
-    // Steps, and returns the new place.
+    // Step, and return the new state.
     __device__ __forceinline__ PipelineState next() {
         step();
         return *this;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/tile.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
@@ -10,7 +13,8 @@ struct RaggedSequence {
     i32 start;
     i32 length;
 
-    // Sequence `index` of a batch, from the running sums of the lengths: 0 first, the total last.
+    // Sequence `index` of a batch, from the cumulative sums of the lengths: 0 first, the total
+    // last.
     __device__ __forceinline__ static RaggedSequence of(const i32* cu_seqlens, i32 index) {
         check(index >= 0, "index", index, "it must be at least", 0);
         const i32 start = cu_seqlens[index];
@@ -27,7 +31,7 @@ struct RaggedSequence {
     }
 };
 
-// Sides with a 1 in front of them, for the map's additional dimension.
+// Sides with a 1 before them, for the map's additional dimension.
 template <typename Sides>
 struct WithCursor;
 template <int... kSides>
@@ -37,10 +41,11 @@ struct WithCursor<Shape<kSides...>> {
 
 // A tile of a map whose address lies outside of the array that it reaches.
 //
-// Of a load whose box has no element in bounds the chip fills all with zeros, and touches the map's
-// address nevertheless: a fault, if there is no memory (measured on an H200; a box with one element
-// in bounds, and every store, touch what they move and nothing else). Such boxes are loaded through
-// `blank`: the same map at an address where there always is memory.
+// A load whose box has no element in bounds fills all with zeros, and touches the map's address
+// nevertheless: a fault, if there is no memory (measured on an H200; a box with one element in
+// bounds, and every store, touch only the elements that they move). A box without an element in
+// bounds is therefore loaded through `blank`: the same map at an address where there always is
+// memory.
 template <typename TileOfMap>
 struct OutlyingTile {
     using Tile = TileOfMap;
@@ -58,10 +63,10 @@ struct OutlyingTile {
         return outside;
     }
 
-    __device__ __forceinline__ const ptx::TensorMap* map_for(
+    __device__ __forceinline__ const ptx::TensorMap& map_for(
         const Coordinates<kRank>& start
     ) const {
-        return is_outside(start) ? &blank : &tile.map;
+        return is_outside(start) ? blank : tile.map;
     }
 
     __device__ __forceinline__ void prefetch_descriptor() const { tile.prefetch_descriptor(); }
@@ -73,9 +78,8 @@ struct OutlyingTile {
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
-            ptx::cp_async_bulk_tensor_load<kRank>(
-                Tile::box_address(shared, box), map_for(start), start, barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<kRank>(
+                Tile::box_address(shared, box), map_for(start), start, barrier.address(), policy
             );
         }
     }
@@ -89,9 +93,8 @@ struct OutlyingTile {
     ) const {
         Tile::check_load(shared, at);
         check_index("box", box, Tile::kBoxes);
-        ptx::cp_async_bulk_tensor_load<kRank>(
-            Tile::box_address(shared, box), map_for(at), at, barrier.address(),
-            static_cast<u64>(policy)
+        tma::load<kRank>(
+            Tile::box_address(shared, box), map_for(at), at, barrier.address(), policy
         );
     }
 
@@ -107,9 +110,9 @@ struct OutlyingTile {
 #pragma unroll
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
-            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
+            tma::load_multicast<kRank>(
                 Tile::box_address(shared, box), map_for(start), start, barrier.address(), cta_mask,
-                static_cast<u64>(policy)
+                policy
             );
         }
     }
@@ -120,7 +123,7 @@ struct OutlyingTile {
         for (int box = 0; box < Tile::kBoxes; ++box) {
             const auto start = Tile::box_start(at, box);
             if (is_outside(start)) continue;
-            ptx::cp_async_bulk_prefetch_tensor<kRank>(&tile.map, start, static_cast<u64>(policy));
+            tma::prefetch<kRank>(tile.map, start, policy);
         }
     }
 };
@@ -129,14 +132,14 @@ struct OutlyingTile {
 // stops at the end of each. Loads fill what lies beyond with zeros, stores drop it.
 //
 // The ragged dimension is in the map twice, with one stride: as a window of max_length rows in its
-// own place, and as a cursor, outermost. The cursor is put behind the sequence and its row r at
+// own place, and as a cursor, outermost. The cursor is put after the sequence and its row r at
 // max_length - length + r of the window, so that rows beyond the length fall out of the window.
 // Together that is row start + r of the array and max_length more, which the map's address takes
 // back: it lies max_length rows below the array. Nothing there is ever touched: see OutlyingTile.
 //
 // Tile and box count the array's dimensions, outermost first, and coordinates the array's
 // dimensions, innermost first; along the ragged one, rows of the sequence. Starts below row 0 or
-// lengths above max_length are not allowed: the rows in front belong to somebody else.
+// lengths above max_length are not allowed: the rows before it belong to another sequence.
 template <
     typename T,
     typename TileShape,
@@ -173,7 +176,7 @@ struct RaggedTensorMap {
 
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
-    // Where in the map the tile of a sequence starts.
+    // The coordinates in the map at which the tile of a sequence starts.
     __device__ __forceinline__ Coordinates<kRank + 1> load_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
@@ -188,14 +191,14 @@ struct RaggedTensorMap {
         return placed;
     }
 
-    // The same: one map serves both ways.
+    // The coordinates of a store are those of a load: one map serves both.
     __device__ __forceinline__ Coordinates<kRank + 1> store_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
         return load_coordinates(sequence, at);
     }
 
-    // Loads the tile that starts at these coordinates of the sequence, zeros beyond its end. The
+    // Load the tile that starts at these coordinates of the sequence, zeros beyond its end. The
     // barrier must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
@@ -207,7 +210,7 @@ struct RaggedTensorMap {
         outlying.async_copy(shared, barrier, load_coordinates(sequence, at), policy);
     }
 
-    // Loads one box of the tile, box `box` in shared memory's order, from these coordinates of the
+    // Load one box of the tile, box `box` in shared memory's order, from these coordinates of the
     // sequence, which need not be where the tile has it: the boxes of a tile may come from several
     // sequences. The barrier must expect kBoxBytes.
     __device__ __forceinline__ void async_copy_box(
@@ -221,7 +224,7 @@ struct RaggedTensorMap {
         outlying.async_copy_box(shared, barrier, load_coordinates(sequence, at), box, policy);
     }
 
-    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -235,7 +238,7 @@ struct RaggedTensorMap {
         );
     }
 
-    // Brings the tile into L2.
+    // Bring the tile into L2.
     __device__ __forceinline__ void prefetch(
         RaggedSequence sequence,
         Coordinates<kRank> at,
@@ -244,7 +247,7 @@ struct RaggedTensorMap {
         outlying.prefetch(load_coordinates(sequence, at), policy);
     }
 
-    // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
+    // Store the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
     // Ordinary writes to `shared` need fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared,
@@ -255,7 +258,7 @@ struct RaggedTensorMap {
         outlying.tile.async_store(shared, store_coordinates(sequence, at), policy);
     }
 
-    // Combines the tile with what is in global memory, up to the end of the sequence.
+    // Reduce the tile into global memory, up to the end of the sequence.
     template <ReduceOp kOp>
     __device__ __forceinline__ void async_reduce(
         const Shared& shared,
@@ -295,7 +298,7 @@ struct RaggedTMA3DTile {
 
     __device__ __forceinline__ void prefetch_descriptor() const { outlying.prefetch_descriptor(); }
 
-    // Where in the map the tile of a sequence starts.
+    // The coordinates in the map at which the tile of a sequence starts.
     __device__ __forceinline__ Coordinates<kRank> load_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {
@@ -315,14 +318,14 @@ struct RaggedTMA3DTile {
         return at;
     }
 
-    // The same: one map serves both ways.
+    // The coordinates of a store are those of a load: one map serves both.
     __device__ __forceinline__ Coordinates<kRank> store_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {
         return load_coordinates(sequence, row, head, column);
     }
 
-    // Loads the tile that starts at this row and column, zeros beyond the end of the sequence. The
+    // Load the tile that starts at this row and column, zeros beyond the end of the sequence. The
     // barrier must expect kBytes.
     __device__ __forceinline__ void async_copy(
         Shared& shared,
@@ -336,7 +339,7 @@ struct RaggedTMA3DTile {
         outlying.async_copy(shared, barrier, load_coordinates(sequence, row, head, column), policy);
     }
 
-    // Stores the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
+    // Store the tile; rows beyond the end of the sequence are dropped. Follow with commit_group().
     // Ordinary writes to `shared` need fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared,
@@ -349,7 +352,7 @@ struct RaggedTMA3DTile {
         outlying.tile.async_store(shared, store_coordinates(sequence, row, head, column), policy);
     }
 
-    // Stores one chunk of columns of the tile, for an epilogue that writes them one by one.
+    // Store one chunk of columns of the tile, for an epilogue that writes them one by one.
     __device__ __forceinline__ void async_store_chunk(
         const Shared& shared,
         i32 chunk,
@@ -363,10 +366,10 @@ struct RaggedTMA3DTile {
             kBoxes == Tile::boxes(kRank - 1), "a chunk is one box: use up to 256 rows and groups"
         );
         check_index("chunk", chunk, kBoxes);
-        ptx::cp_async_bulk_tensor_store<kRank>(
-            &outlying.tile.map,
+        tma::store<kRank>(
+            outlying.tile.map,
             store_coordinates(sequence, row, head, chunk * Tile::box_side(kRank - 1)),
-            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, static_cast<u64>(policy)
+            ptx::shared_address(shared.bytes) + chunk * Tile::kBoxBytes, policy
         );
     }
 };

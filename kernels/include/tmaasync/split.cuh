@@ -5,7 +5,7 @@
 
 namespace tmaasync {
 
-// Ways to lay a tile of [rows][1][depth] out of a [rows, heads, depth] array into shared memory
+// Layouts that bring a tile of [rows][1][depth] from a [rows, heads, depth] array to shared memory
 // with a single instruction, though a swizzled box is no wider than a chunk: the map splits the
 // depth, and for kRowMajor the rows, into dimensions of their own.
 template <typename T, int kRows, int kDepth, Swizzle kSwizzle, bool kRowMajor>

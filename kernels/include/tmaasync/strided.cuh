@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
 
 namespace tmaasync {
 
@@ -17,7 +17,7 @@ struct StridedTensor {
     i64 strides_bytes[kRank];
     i32 extents[kRank];
 
-    // Whether the array has this index along a dimension.
+    // True if the array has this index along a dimension.
     __device__ __forceinline__ bool has(int dim, i32 index) const {
         return static_cast<u32>(index) < static_cast<u32>(extents[dim]);
     }

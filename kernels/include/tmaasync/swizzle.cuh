@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync {
 
@@ -17,7 +17,7 @@ __device__ constexpr int alignment_bytes(Swizzle swizzle) {
     return swizzle == Swizzle::kNone ? 128 : 8 * span_bytes(swizzle);
 }
 
-// Where a byte of a box lands, both as offsets from the aligned start of the box: the number of its
+// The swizzled offset of a byte of a box, both from the aligned start of the box: the number of its
 // 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9. Its own inverse.
 template <Swizzle kSwizzle>
 __device__ __forceinline__ constexpr u32 swizzled(u32 offset_bytes) {

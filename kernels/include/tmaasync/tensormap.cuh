@@ -125,7 +125,7 @@ private:
 };
 
 // A tensor map, and its edits on the device. A map that is edited lies in global memory, one per
-// editor: in a TMATensorTileArray. No copy that uses the old map may be under way.
+// editor: in a TMATensorTileArray. No copy that uses the old map may be in flight.
 //
 // edit_in_shared_mem and edit_in_gmem take every step in order; the single steps come after them.
 template <int kRank>
@@ -137,9 +137,9 @@ struct EditableTensorMap {
 
     __device__ __forceinline__ void prefetch_descriptor() const { ptx::prefetch_tensormap(&map); }
 
-    // Replaces fields of this map in a copy in shared memory, publishes the copy, and makes it
-    // usable by this warp. A whole converged warp; `edit(SharedFields)` runs in one lane. Other
-    // warps and CTAs use the map after tensormap_fence_acquire(), once they know that it is there.
+    // Replace fields of this map in a copy in shared memory, publish the copy, and make it usable
+    // by this warp. A whole converged warp; `edit(SharedFields)` runs in one lane. Other warps and
+    // CTAs use the map after tensormap_fence_acquire(), once they know that it is there.
     template <typename Edit>
     __device__ __forceinline__ void edit_in_shared_mem(TensorMap& scratch, Edit edit) {
         if (ptx::elect_sync()) {
@@ -151,7 +151,7 @@ struct EditableTensorMap {
         tensormap_fence_acquire();
     }
 
-    // Replaces fields of this map where it lies, publishes it, and makes it usable by this thread.
+    // Replace fields of this map in place, publish it, and make it usable by this thread.
     // One thread; `edit(GlobalFields)`.
     template <typename Edit>
     __device__ __forceinline__ void edit_in_gmem(Edit edit) {
@@ -162,7 +162,7 @@ struct EditableTensorMap {
 
     // --- the steps ---
 
-    // Copies this map to shared memory, by ordinary accesses of one thread.
+    // Copy this map to shared memory, by ordinary accesses of one thread.
     __device__ __forceinline__ void smem_tensormap_init(TensorMap& scratch) const {
 #pragma unroll
         for (int word = 0; word < 16; ++word) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/bulk_group.cuh>
 #include <tmaasync/cache_policy.cuh>
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/cp_async_bulk.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/ptx/address.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tensormap.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 namespace tmaasync {
 
@@ -25,7 +27,7 @@ struct Shape {
     }
 };
 
-// What one TMA instruction moves.
+// The box that one TMA instruction moves.
 template <int... kSides>
 using Box = Shape<kSides...>;
 
@@ -80,7 +82,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     static constexpr int kElements = TileShape::kElements;
     static constexpr int kBoxElements = BoxShape::kElements;
     static constexpr int kBoxBytes = kBoxElements * static_cast<int>(sizeof(T));
-    // What a barrier is credited for one tile, out-of-bounds elements included.
+    // The bytes that a barrier is credited for one tile, out-of-bounds elements included.
     static constexpr int kBytes = kBoxes * kBoxBytes;
     static constexpr int kAlignment = alignment_bytes(kSwizzle);
     static_assert(
@@ -91,7 +93,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     __device__ static constexpr int side(int dim) { return TileShape::side(dim); }
     __device__ static constexpr int box_side(int dim) { return BoxShape::side(dim); }
 
-    // How far apart, in the array, the boxes and the tiles along side `dim` are.
+    // The distance in the array between boxes, and between tiles, along side `dim`.
     __device__ static constexpr int box_step(int dim) {
         return BoxShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
@@ -112,7 +114,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     // Bytes of the tile that starts here: the same everywhere, edges included.
     __device__ static constexpr u32 bytes_at(Coordinates<kRank>) { return kBytes; }
 
-    // Loads the tile that starts at these coordinates. The barrier must expect kBytes.
+    // Load the tile that starts at these coordinates. The barrier must expect kBytes.
     template <int kCtaGroup = 1>
     __device__ __forceinline__ void async_copy(
         Shared& shared,
@@ -124,14 +126,13 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_load(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_tensor_load<kRank>(
-                box_address(shared, box), &map, box_start(at, box), barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<kRank>(
+                box_address(shared, box), map, box_start(at, box), barrier.address(), policy
             );
         }
     }
 
-    // Loads one box of the tile, box `box` in shared memory's order, from these coordinates, which
+    // Load one box of the tile, box `box` in shared memory's order, from these coordinates, which
     // need not be where box_start() has it. The barrier must expect kBoxBytes.
     __device__ __forceinline__ void async_copy_box(
         Shared& shared,
@@ -142,12 +143,10 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     ) const {
         check_load(shared, at);
         check_index("box", box, kBoxes);
-        ptx::cp_async_bulk_tensor_load<kRank>(
-            box_address(shared, box), &map, at, barrier.address(), static_cast<u64>(policy)
-        );
+        tma::load<kRank>(box_address(shared, box), map, at, barrier.address(), policy);
     }
 
-    // The same, into the same place of every CTA in the mask.
+    // Load one box into the same place of every CTA in the mask.
     __device__ __forceinline__ void async_multicast_load_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -159,14 +158,12 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_load(shared, at);
         check_cta_mask(cta_mask);
         check_index("box", box, kBoxes);
-        ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-            box_address(shared, box), &map, at, barrier.address(), cta_mask,
-            static_cast<u64>(policy)
+        tma::load_multicast<kRank>(
+            box_address(shared, box), map, at, barrier.address(), cta_mask, policy
         );
     }
 
-    // The same as async_copy, called by all lanes of a warp: those for which `elect` holds issue
-    // it. One does.
+    // Load the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
     __device__ __forceinline__ void async_copy_elect(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -177,7 +174,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Loads the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -199,9 +196,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_multicast_load(shared, barrier, at, cta_mask, policy);
     }
 
-    // The part-th of kParts shares of the same: each of kParts CTAs loads its share of the boxes
-    // and sends it to all. Each CTA must still expect kBytes. Shares are equal where kParts divides
-    // kBoxes; else the last CTAs load less, or nothing.
+    // Load share `part` of kParts of the tile for every CTA in the mask: each of kParts CTAs loads
+    // its share of the boxes and multicasts it to the cluster. Each CTA must still expect kBytes.
+    // Shares are equal where kParts divides kBoxes; else the last CTAs load less, or nothing.
     template <int kParts>
     __device__ __forceinline__ void async_multicast_load_partitioned(
         Shared& shared,
@@ -219,9 +216,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         for (int share = 0; share < kShare; ++share) {
             const int box = part * kShare + share;
             if (kBoxes % kParts != 0 && box >= kBoxes) return;
-            ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-                box_address(shared, box), &map, box_start(at, box), barrier.address(), cta_mask,
-                static_cast<u64>(policy)
+            tma::load_multicast<kRank>(
+                box_address(shared, box), map, box_start(at, box), barrier.address(), cta_mask,
+                policy
             );
         }
     }
@@ -229,9 +226,9 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     // Bytes of four rows, which async_copy_gather4 credits to its barrier.
     static constexpr int kGather4Bytes = 4 * kBytes / TileShape::side(0);
 
-    // Loads four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
+    // Load four rows of a matrix, from this column on, into rows `first` to `first + 3` of the
     // tile. A row that the matrix does not have, such as -1, becomes fill. The boxes are single
-    // rows: what one instruction of sm_100 does takes four per chunk here.
+    // rows: one instruction of sm_100 is four per chunk here.
     __device__ __forceinline__ void async_copy_gather4(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -246,15 +243,14 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 #pragma unroll
         for (int box = 0; box < 4 * boxes(kRank - 1); ++box) {
             const int chunk = box / 4, row = box % 4;
-            ptx::cp_async_bulk_tensor_load<2>(
-                box_address(shared, chunk * boxes(0) + first + row), &map,
-                {column + chunk * box_step(kRank - 1), rows[row]}, barrier.address(),
-                static_cast<u64>(policy)
+            tma::load<2>(
+                box_address(shared, chunk * boxes(0) + first + row), map,
+                {column + chunk * box_step(kRank - 1), rows[row]}, barrier.address(), policy
             );
         }
     }
 
-    // Loads a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
+    // Load a whole tile of rows, row i of it from row `rows[i]` of the matrix. The barrier must
     // expect kBytes.
     __device__ __forceinline__ void async_copy_gather4_tile(
         Shared& shared,
@@ -270,20 +266,18 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         }
     }
 
-    // Brings the tile into L2.
+    // Bring the tile into L2.
     __device__ __forceinline__ void prefetch(
         Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_start<T>(at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_prefetch_tensor<kRank>(
-                &map, box_start(at, box), static_cast<u64>(policy)
-            );
+            tma::prefetch<kRank>(map, box_start(at, box), policy);
         }
     }
 
-    // Stores the tile; what lies beyond the array is dropped. No coordinate may be negative.
+    // Store the tile; elements beyond the array are dropped. No coordinate may be negative.
     // Follow with commit_group(). Ordinary writes to `shared` need fence_async_view_proxy() first.
     __device__ __forceinline__ void async_store(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -291,14 +285,12 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_async_bulk_tensor_store<kRank>(
-                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
-            );
+            tma::store<kRank>(map, box_start(at, box), box_address(shared, box), policy);
         }
     }
 
-    // The same, called by all lanes of a warp, of which those that `elect` names issue it. Groups
-    // belong to the thread that issued: let the same one commit and wait.
+    // Store the tile, called by all lanes of a warp, of which the lane with `elect` issues it.
+    // Groups belong to the thread that issued: let the same thread commit and wait.
     __device__ __forceinline__ void async_store_elect(
         const Shared& shared,
         Coordinates<kRank> at,
@@ -308,7 +300,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_store(shared, at, policy);
     }
 
-    // Combines the tile with what is in global memory, in the arithmetic of the map's type.
+    // Reduce the tile into global memory, in the arithmetic of the map's type.
     template <ReduceOp kOp>
     __device__ __forceinline__ void async_reduce(
         const Shared& shared, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
@@ -316,9 +308,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         check_store(shared, at);
 #pragma unroll
         for (int box = 0; box < kBoxes; ++box) {
-            ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
-                &map, box_start(at, box), box_address(shared, box), static_cast<u64>(policy)
-            );
+            tma::reduce<kOp, kRank>(map, box_start(at, box), box_address(shared, box), policy);
         }
     }
 
@@ -332,7 +322,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_reduce<kOp>(shared, at, policy);
     }
 
-    // Where an element of the tile lies in shared memory, in bytes from the start of the tile,
+    // The offset of an element of the tile in shared memory, in bytes from the start of the tile,
     // which is aligned; the host's tile_offset. Its place in the tile is given innermost first.
     __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> place) {
         u32 box = static_cast<u32>(place.values[0]) / box_side(kRank - 1);
@@ -347,13 +337,13 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         return swizzled<kSwizzle>((box * kBoxElements + within) * static_cast<u32>(sizeof(T)));
     }
 
-    // Where box `box` of the tile lies in shared memory.
+    // The shared address of box `box` of the tile.
     __device__ __forceinline__ static u32 box_address(const Shared& shared, int box) {
         return ptx::shared_address(shared.bytes) + box * kBoxBytes;
     }
 
-    // Where it lies in the array. The box grid is walked with the last side slowest and the sides
-    // before it in row-major order.
+    // The coordinates of box `box` in the array. Boxes are numbered with the last side slowest and
+    // the sides before it in row-major order.
     __device__ __forceinline__ static Coordinates<kRank> box_start(Coordinates<kRank> at, int box) {
 #pragma unroll
         for (int dim = kRank - 2; dim >= 0; --dim) {
@@ -397,7 +387,7 @@ struct BulkTile {
     T* global;
     i64 elements;
 
-    // There is none; here so that either kind of tile serves one kernel.
+    // Nothing to prefetch; both kinds of tile have it, so that one kernel serves both.
     __device__ __forceinline__ void prefetch_descriptor() const {}
 
     // Bytes of the tile that starts here.
@@ -406,7 +396,7 @@ struct BulkTile {
         return static_cast<u32>(left < kBytes ? left : kBytes);
     }
 
-    // Loads the tile that starts at this element. The barrier must expect bytes_at(element).
+    // Load the tile that starts at this element. The barrier must expect bytes_at(element).
     __device__ __forceinline__ void async_copy(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -414,20 +404,19 @@ struct BulkTile {
         CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_copy(shared, element);
-        ptx::cp_async_bulk_load(
+        tma::load_bulk(
             ptx::shared_address(shared.bytes), global + element, bytes_at(element),
-            barrier.address(), static_cast<u64>(policy)
+            barrier.address(), policy
         );
     }
 
-    // Stores the tile. Follow with commit_group().
+    // Store the tile. Follow with commit_group().
     __device__ __forceinline__ void async_store(
         const Shared& shared, i64 element, CachePolicy policy = CachePolicy::kEvictNormal
     ) const {
         check_copy(shared, element);
-        ptx::cp_async_bulk_store(
-            global + element, ptx::shared_address(shared.bytes), bytes_at(element),
-            static_cast<u64>(policy)
+        tma::store_bulk(
+            global + element, ptx::shared_address(shared.bytes), bytes_at(element), policy
         );
     }
 
@@ -439,23 +428,5 @@ private:
         check_multiple("bytes_at(element)", bytes_at(element), kGranuleBytes);
     }
 };
-
-// Closes the group of the stores and reductions this thread issued since the last one.
-__device__ __forceinline__ void commit_group() {
-    ptx::cp_async_bulk_commit_group();
-}
-
-// Waits until at most kPending of this thread's groups are not yet written to global memory.
-template <int kPending = 0>
-__device__ __forceinline__ void wait_group() {
-    ptx::cp_async_bulk_wait_group<kPending>();
-}
-
-// Waits until at most kPending of this thread's groups still read their shared memory, which may be
-// written again then. Says nothing of global memory.
-template <int kPending = 0>
-__device__ __forceinline__ void wait_group_read() {
-    ptx::cp_async_bulk_wait_group_read<kPending>();
-}
 
 }  // namespace tmaasync

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
 
 namespace tmaasync {
@@ -13,7 +13,7 @@ struct TMATensorTileArray {
     Tile* tiles;
     u64 count;
 
-    // A tile that this thread may use at once, whoever wrote its map: the host or another CTA.
+    // A tile that this thread may use at once, whether the host or another CTA wrote its map.
     __device__ __forceinline__ const Tile& operator[](u64 index) const {
         const Tile& tile = at(index);
         ptx::fence_proxy_tensormap_acquire_sys(&tile.map);

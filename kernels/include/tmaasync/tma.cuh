@@ -1,13 +1,12 @@
 #pragma once
 
 #include <tmaasync/barrier.cuh>
+#include <tmaasync/bulk_group.cuh>
 #include <tmaasync/cache_policy.cuh>
+#include <tmaasync/operands/copies.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/cp_async_bulk.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor.cuh>
-#include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
-#include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
+#include <tmaasync/tma_issue.cuh>
 
 // TMA without tiles: one instruction a call, through a raw tensor map or between plain addresses.
 //
@@ -28,7 +27,7 @@ using ptx::TensorMap;
 
 // --- through a tensor map ------------------------------------------------------------------------
 
-// Fetches the map itself, so that the first copy does not wait for it. Once, at the start.
+// Prefetch the map itself, so that the first copy does not wait for it. Once, at the start.
 __device__ __forceinline__ void prefetch_tma_descriptor(const TensorMap& map) {
     ptx::prefetch_tensormap(&map);
 }
@@ -41,12 +40,10 @@ __device__ __forceinline__ void tma_load(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load<kRank>(
-        ptx::shared_address(shared), &map, at, barrier.address(), static_cast<u64>(policy)
-    );
+    tma::load<kRank>(ptx::shared_address(shared), map, at, barrier.address(), policy);
 }
 
-// Into the same place of every CTA in the mask. Each must expect the bytes.
+// Load into the same place of every CTA in the mask. Each must expect the bytes.
 template <int kRank>
 __device__ __forceinline__ void tma_load_multicast(
     const TensorMap& map,
@@ -56,12 +53,12 @@ __device__ __forceinline__ void tma_load_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_multicast<kRank>(
-        ptx::shared_address(shared), &map, at, barrier.address(), cta_mask, static_cast<u64>(policy)
+    tma::load_multicast<kRank>(
+        ptx::shared_address(shared), map, at, barrier.address(), cta_mask, policy
     );
 }
 
-// Through an im2col map: the pixels from these coordinates on, each moved by the offsets.
+// Load through an im2col map: the pixels from these coordinates on, each moved by the offsets.
 template <int kRank>
 __device__ __forceinline__ void tma_load_im2col(
     const TensorMap& map,
@@ -71,8 +68,8 @@ __device__ __forceinline__ void tma_load_im2col(
     const u16 (&offsets)[kRank - 2],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_im2col<kRank>(
-        ptx::shared_address(shared), &map, at, offsets, barrier.address(), static_cast<u64>(policy)
+    tma::load_im2col<kRank>(
+        ptx::shared_address(shared), map, at, offsets, barrier.address(), policy
     );
 }
 
@@ -86,13 +83,12 @@ __device__ __forceinline__ void tma_load_im2col_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_load_im2col_multicast<kRank>(
-        ptx::shared_address(shared), &map, at, offsets, barrier.address(), cta_mask,
-        static_cast<u64>(policy)
+    tma::load_im2col_multicast<kRank>(
+        ptx::shared_address(shared), map, at, offsets, barrier.address(), cta_mask, policy
     );
 }
 
-// What lies beyond the array is dropped; no coordinate may be negative.
+// Store; elements beyond the array are dropped, and no coordinate may be negative.
 template <int kRank>
 __device__ __forceinline__ void tma_store(
     const TensorMap& map,
@@ -100,9 +96,7 @@ __device__ __forceinline__ void tma_store(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_tensor_store<kRank>(
-        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
-    );
+    tma::store<kRank>(map, at, ptx::shared_address(shared), policy);
 }
 
 template <ReduceOp kOp, int kRank>
@@ -112,17 +106,15 @@ __device__ __forceinline__ void tma_reduce(
     Coordinates<kRank> at,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_reduce_async_bulk_tensor<kOp, kRank>(
-        &map, at, ptx::shared_address(shared), static_cast<u64>(policy)
-    );
+    tma::reduce<kOp, kRank>(map, at, ptx::shared_address(shared), policy);
 }
 
-// Into L2.
+// Bring a box into L2.
 template <int kRank>
 __device__ __forceinline__ void tma_prefetch(
     const TensorMap& map, Coordinates<kRank> at, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch_tensor<kRank>(&map, at, static_cast<u64>(policy));
+    tma::prefetch<kRank>(map, at, policy);
 }
 
 template <int kRank>
@@ -132,7 +124,7 @@ __device__ __forceinline__ void tma_prefetch_im2col(
     const u16 (&offsets)[kRank - 2],
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch_tensor_im2col<kRank>(&map, at, offsets, static_cast<u64>(policy));
+    tma::prefetch_im2col<kRank>(map, at, offsets, policy);
 }
 
 // --- between plain addresses ---------------------------------------------------------------------
@@ -144,12 +136,10 @@ __device__ __forceinline__ void tma_load_1d(
     u32 bytes,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_load(
-        ptx::shared_address(shared), global, bytes, barrier.address(), static_cast<u64>(policy)
-    );
+    tma::load_bulk(ptx::shared_address(shared), global, bytes, barrier.address(), policy);
 }
 
-// Into the same place of every CTA in the mask. Each must expect the bytes.
+// Load into the same place of every CTA in the mask. Each must expect the bytes.
 __device__ __forceinline__ void tma_load_1d_multicast(
     const void* global,
     SharedMemBarrier& barrier,
@@ -158,56 +148,55 @@ __device__ __forceinline__ void tma_load_1d_multicast(
     u16 cta_mask,
     CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_load_multicast(
-        ptx::shared_address(shared), global, bytes, barrier.address(), cta_mask,
-        static_cast<u64>(policy)
+    tma::load_bulk_multicast(
+        ptx::shared_address(shared), global, bytes, barrier.address(), cta_mask, policy
     );
 }
 
 __device__ __forceinline__ void tma_store_1d(
     void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_store(global, ptx::shared_address(shared), bytes, static_cast<u64>(policy));
+    tma::store_bulk(global, ptx::shared_address(shared), bytes, policy);
 }
 
-// Without a map the call says what the elements are. What sm_90 lacks does not compile.
+// Reduce into global memory. Without a map the call names the element type; a reduction that sm_90
+// lacks does not compile.
 template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_1d(
     void* global, const void* shared, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_reduce_async_bulk<kOp, kType>(
-        global, ptx::shared_address(shared), bytes, static_cast<u64>(policy)
-    );
+    tma::reduce_bulk<kOp, kType>(global, ptx::shared_address(shared), bytes, policy);
 }
 
-// Into L2.
+// Bring a box into L2.
 __device__ __forceinline__ void tma_prefetch_1d(
     const void* global, u32 bytes, CachePolicy policy = CachePolicy::kEvictNormal
 ) {
-    ptx::cp_async_bulk_prefetch(global, bytes, static_cast<u64>(policy));
+    tma::prefetch_bulk(global, bytes, policy);
 }
 
 // --- from CTA to CTA -----------------------------------------------------------------------------
 
-// Pushes this CTA's shared memory into that of the CTA of this rank, where `barrier` and `target`
-// lie at the same place as here, and credits that barrier. It must expect the bytes: let the pusher
-// say so with arrive_and_expect_bytes(bytes, rank), or the receiver itself. Only the receiver
-// learns that `source` has been read: it tells, before `source` is written again or its CTA leaves.
+// Push this CTA's shared memory into the shared memory of the CTA of this rank (distributed shared
+// memory), where `barrier` and `target` lie at the same place as here, and credit that barrier. It
+// must expect the bytes: by arrive_and_expect_bytes(bytes, rank) of the pusher, or by the receiver
+// itself. Only the receiver can observe that `source` has been read: it reports so before `source`
+// is written again or the pusher's CTA leaves.
 __device__ __forceinline__ void tma_store_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {
-    ptx::cp_async_bulk_push(
+    tma::push(
         ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
         ptx::mapa(barrier.address(), cta_rank)
     );
 }
 
-// The same, combining with what lies there. What sm_90 lacks does not compile.
+// Push and reduce into the shared memory there. A reduction that sm_90 lacks does not compile.
 template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void tma_reduce_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {
-    ptx::cp_reduce_async_bulk_push<kOp, kType>(
+    tma::reduce_push<kOp, kType>(
         ptx::mapa(ptx::shared_address(target), cta_rank), ptx::shared_address(source), bytes,
         ptx::mapa(barrier.address(), cta_rank)
     );
@@ -215,19 +204,19 @@ __device__ __forceinline__ void tma_reduce_cluster(
 
 // --- the end of stores and reductions ------------------------------------------------------------
 
-// Closes the group of what this thread has stored and reduced into global memory.
+// Close the group of this thread's stores and reductions into global memory.
 __device__ __forceinline__ void tma_store_arrive() {
-    ptx::cp_async_bulk_commit_group();
+    commit_group();
 }
 
-// Waits until at most kPending of this thread's groups still read shared memory, which may be
+// Wait until at most kPending of this thread's groups still read shared memory, which may be
 // written again then; without kRead, until they are written to global memory.
 template <int kPending = 0, bool kRead = true>
 __device__ __forceinline__ void tma_store_wait() {
     if constexpr (kRead) {
-        ptx::cp_async_bulk_wait_group_read<kPending>();
+        wait_group_read<kPending>();
     } else {
-        ptx::cp_async_bulk_wait_group<kPending>();
+        wait_group<kPending>();
     }
 }
 

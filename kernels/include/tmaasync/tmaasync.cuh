@@ -17,5 +17,4 @@
 #include <tmaasync/tile.cuh>
 #include <tmaasync/tile_array.cuh>
 #include <tmaasync/tma.cuh>
-#include <tmaasync/trace.cuh>
 #include <tmaasync/warp.cuh>

@@ -22,7 +22,7 @@ struct TileUnits {
     static constexpr u32 kUnits = Tile::kElements / kCount;
     static_assert(Tile::side(kRank - 1) % kCount == 0, "units make up the rows of a tile");
 
-    // Where a unit starts in the tile.
+    // The coordinates in the tile at which a unit starts.
     __device__ __forceinline__ static Coordinates<kRank> place(u32 unit) {
         Coordinates<kRank> place;
         place.values[0] = static_cast<i32>(unit % kPerRow) * kCount;
@@ -46,13 +46,13 @@ struct TileUnits {
 #pragma unroll
         for (int dim = 0; dim < kRank; ++dim) position.values[dim] += start.values[dim];
         if (!array.contains(position)) return {0, shared_bytes, 0};
-        // No unit begins before the array and ends within it: the host saw to that.
+        // No unit begins before the array and ends within it: the host's plan_copy excludes it.
         const int inside = min(kCount, array.extents[0] - position.values[0]);
         return {array.offset_bytes(position), shared_bytes, inside};
     }
 };
 
-// --- what a unit is moved as ---------------------------------------------------------------------
+// --- the words that move a unit ------------------------------------------------------------------
 
 template <int kBytes>
 struct WordOf;
@@ -124,7 +124,7 @@ __device__ __forceinline__ To bits_as(const From& from) {
     return to;
 }
 
-// As a cast does; the small floats are classes, and float32 holds each of their values.
+// Convert as a cast does; the small floats are classes, and float32 holds each of their values.
 template <typename To, typename From>
 __device__ __forceinline__ To converted(From value) {
     if constexpr (__is_class(To) || __is_class(From)) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ Pack<To, kCount> converted(const Pack<From, kCount>& 
     return to;
 }
 
-// How units get from global to shared memory and back, bit by bit or converted.
+// Moves of units between global and shared memory, bit by bit or converted.
 template <typename Element, typename Global, int kCount, int kAccessBytes>
 struct UnitMover {
     static constexpr bool kConverts = !kSameType<Element, Global>;

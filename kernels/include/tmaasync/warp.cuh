@@ -1,13 +1,14 @@
 #pragma once
 
 #include <tmaasync/check.cuh>
+#include <tmaasync/instrument/trace.cuh>
 #include <tmaasync/ptx/setmaxnreg.cuh>
 #include <tmaasync/ptx/sync.cuh>
 
 namespace tmaasync {
 
-// This thread's number in its block, x fastest. A block of two or three sides says so, here and in
-// what follows: with one, which most blocks have, nothing is computed.
+// This thread's number in its block, x fastest. A block of two or three dimensions passes their
+// number, here and below; with one, as most blocks have, nothing is computed.
 template <int kBlockSides = 1>
 __device__ __forceinline__ u32 thread_index() {
     static_assert(kBlockSides >= 1 && kBlockSides <= 3, "a block has 1 to 3 sides");
@@ -65,17 +66,19 @@ struct NamedBarrier {
 
     __device__ __forceinline__ void sync() const {
         check_index("id", id, 16);
+        const instrument::TracedWait traced(instrument::TraceKind::kNamedWait, id);
         ptx::barrier_sync(id, kThreads);
     }
     __device__ __forceinline__ void arrive() const {
         check_index("id", id, 16);
+        instrument::trace_warp(instrument::TraceKind::kNamedArrive, id);
         ptx::barrier_arrive(id, kThreads);
     }
 };
 
-// Gives registers back to the CTA, or takes them; all four warps of the warpgroup, sm_90a, and a
-// kernel with __launch_bounds__(threads, 1). Which numbers fit says RegisterSplit on the host: what
-// asks for more than the CTA has waits for ever. 0 leaves them as they are.
+// Release registers to the CTA, or claim them (setmaxnreg): all four warps of the warpgroup,
+// sm_90a, and a kernel with __launch_bounds__(threads, 1). RegisterSplit on the host computes
+// numbers that fit: a claim of more than the CTA has waits for ever. 0 changes nothing.
 template <int kRegisters>
 __device__ __forceinline__ void release_registers() {
     if constexpr (kRegisters != 0) ptx::setmaxnreg_dec<kRegisters>();

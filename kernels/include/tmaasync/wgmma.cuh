@@ -1,15 +1,37 @@
 #pragma once
 
 #include <tmaasync/fragment.cuh>
+#include <tmaasync/instrument/trace.cuh>
+#include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/wgmma.cuh>
 #include <tmaasync/ptx/wgmma_mma.cuh>
 #include <tmaasync/types.cuh>
 #include <tmaasync/wgmma_operand.cuh>
 
-// Products of a warpgroup, all four warps of which call these together. The sums of 64 rows and N
-// columns are an array in each thread, the length of which chooses N: float or int [N / 2], or u32
-// [N / 4] for fp16 sums, two in each.
+// Matrix multiply-accumulate by a warpgroup, all four warps of which call these together. The
+// accumulators of 64 rows and N columns are an array in each thread, whose length determines N:
+// float or int [N / 2], or u32 [N / 4] for fp16 accumulators, two in each.
 namespace tmaasync {
+
+// --- groups of instructions ----------------------------------------------------------------------
+
+// Order earlier accesses to registers and shared memory before the wgmma that follow.
+__device__ __forceinline__ void wgmma_fence() {
+    ptx::wgmma_fence();
+}
+
+// Close the group of the wgmma issued since the last one.
+__device__ __forceinline__ void wgmma_commit_group() {
+    ptx::wgmma_commit_group();
+    instrument::trace_warp(instrument::TraceKind::kMmaCommit);
+}
+
+// Wait until at most kPending of the committed groups still run.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+    const instrument::TracedWait traced(instrument::TraceKind::kMmaWait, 0, kPending);
+    ptx::wgmma_wait_group<kPending>();
+}
 
 // --- one instruction -----------------------------------------------------------------------------
 
@@ -24,7 +46,7 @@ template <
     typename Register,
     int kRegisters>
 __device__ __forceinline__ void wgmma_ss_atom(
-    Register (&sums)[kRegisters], u64 a, u64 b, bool accumulate
+    Register (&accumulators)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
     static_assert(
         ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
@@ -32,10 +54,10 @@ __device__ __forceinline__ void wgmma_ss_atom(
     );
     ptx::wgmma_mma_async_ss<
         MmaTypeOf<A>::kType, MmaTypeOf<B>::kType, kMajorA == Major::kMN, kMajorB == Major::kMN,
-        kScaleA, kScaleB>(sums, a, b, accumulate);
+        kScaleA, kScaleB>(accumulators, a, b, accumulate);
 }
 
-// A in registers: a_fragment_row and a_fragment_column tell which elements a thread holds.
+// A in registers: a_fragment_row and a_fragment_byte name the elements that a thread holds.
 template <
     typename A,
     typename B = A,
@@ -45,7 +67,7 @@ template <
     typename Register,
     int kRegisters>
 __device__ __forceinline__ void wgmma_rs_atom(
-    Register (&sums)[kRegisters], const u32 (&a)[4], u64 b, bool accumulate
+    Register (&accumulators)[kRegisters], const u32 (&a)[4], u64 b, bool accumulate
 ) {
     static_assert(
         ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
@@ -53,13 +75,14 @@ __device__ __forceinline__ void wgmma_rs_atom(
     );
     ptx::wgmma_mma_async_rs<
         MmaTypeOf<A>::kType, MmaTypeOf<B>::kType, kMajorB == Major::kMN, kScaleA, kScaleB>(
-        sums, a, b, accumulate
+        accumulators, a, b, accumulate
     );
 }
 
 // --- along K -------------------------------------------------------------------------------------
 
-// 64 rows of A and N columns of B, one instruction per step along K; of fences and groups nothing.
+// Multiply 64 rows of A and N columns of B, one instruction per step along K, without fences and
+// groups.
 template <
     typename OperandA,
     typename OperandB,
@@ -68,7 +91,7 @@ template <
     typename Register,
     int kRegisters>
 __device__ __forceinline__ void wgmma_tile(
-    Register (&sums)[kRegisters], u64 a, u64 b, bool accumulate
+    Register (&accumulators)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
     static_assert(OperandA::kDepth == OperandB::kDepth, "A and B are equally deep");
 #pragma unroll
@@ -76,13 +99,13 @@ __device__ __forceinline__ void wgmma_tile(
         wgmma_ss_atom<
             typename OperandA::Element, typename OperandB::Element, OperandA::kMajor,
             OperandB::kMajor, kScaleA, kScaleB>(
-            sums, a + OperandA::step_offset(step), b + OperandB::step_offset(step),
+            accumulators, a + OperandA::step_offset(step), b + OperandB::step_offset(step),
             accumulate || step > 0
         );
     }
 }
 
-// The same with A in registers, four for each step.
+// Multiply with A in registers, four for each step.
 template <
     typename OperandB,
     typename A = typename OperandB::Element,
@@ -92,20 +115,20 @@ template <
     int kRegisters,
     int kSteps>
 __device__ __forceinline__ void wgmma_tile_rs(
-    Register (&sums)[kRegisters], const u32 (&a)[kSteps][4], u64 b, bool accumulate
+    Register (&accumulators)[kRegisters], const u32 (&a)[kSteps][4], u64 b, bool accumulate
 ) {
     static_assert(kSteps == OperandB::kSteps, "A and B are equally deep");
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
         wgmma_rs_atom<A, typename OperandB::Element, OperandB::kMajor, kScaleA, kScaleB>(
-            sums, a[step], b + OperandB::step_offset(step), accumulate || step > 0
+            accumulators, a[step], b + OperandB::step_offset(step), accumulate || step > 0
         );
     }
 }
 
 // --- whole tiles ---------------------------------------------------------------------------------
 
-// The compiler may not move these registers across this point: the sums, or A's.
+// Keep the compiler from moving these registers, the accumulators' or A's, across this point.
 __device__ __forceinline__ void wgmma_fence_operands(float& held) {
     ptx::wgmma_fence_operand(held);
 }
@@ -123,19 +146,19 @@ __device__ __forceinline__ void wgmma_fence_operands(Held (&held)[kCount]) {
     }
 }
 
-// Closes the group and waits until at most kPending of the groups still run; -1: does not wait.
-template <int kPending, typename Sums>
-__device__ __forceinline__ void finish_wgmma(Sums& sums) {
-    ptx::wgmma_commit_group();
-    if constexpr (kPending >= 0) ptx::wgmma_wait_group<kPending>();
-    wgmma_fence_operands(sums);
+// Close the group and wait until at most kPending of the groups still run; -1: do not wait.
+template <int kPending, typename Accumulators>
+__device__ __forceinline__ void finish_wgmma(Accumulators& accumulators) {
+    wgmma_commit_group();
+    if constexpr (kPending >= 0) wgmma_wait_group<kPending>();
+    wgmma_fence_operands(accumulators);
 }
 
 // The tile of a warpgroup: 64 * kAtomsM rows of A from `first_a` on, times kAtomsN * N columns of B
-// from `first_b` on, as deep as the operands. `accumulate` adds to the sums. One group of
-// instructions, atoms along N outermost and K innermost; returns when at most kPending groups run,
-// before which nobody reads the sums; -1: at once. Written with ordinary stores, operands need
-// fence_async_view_proxy() first.
+// from `first_b` on, as deep as the operands. `accumulate` adds to the accumulators. One group of
+// instructions, atoms along N outermost and K innermost. Returns when at most kPending groups still
+// run, at once with -1; until the group is over the accumulators may not be read. Operands written
+// with ordinary stores need fence_async_view_proxy() first.
 template <
     typename OperandA,
     typename OperandB,
@@ -149,7 +172,7 @@ template <
     typename SharedA,
     typename SharedB>
 __device__ __forceinline__ void wgmma(
-    Register (&sums)[kAtomsM][kAtomsN][kRegisters],
+    Register (&accumulators)[kAtomsM][kAtomsN][kRegisters],
     const SharedA& a,
     const SharedB& b,
     bool accumulate,
@@ -157,23 +180,23 @@ __device__ __forceinline__ void wgmma(
     u32 first_b = 0
 ) {
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
-    wgmma_fence_operands(sums);
-    ptx::wgmma_fence();
+    wgmma_fence_operands(accumulators);
+    wgmma_fence();
 #pragma unroll
     for (int n = 0; n < kAtomsN; ++n) {
 #pragma unroll
         for (int m = 0; m < kAtomsM; ++m) {
             wgmma_tile<OperandA, OperandB, kScaleA, kScaleB>(
-                sums[m][n], OperandA::descriptor(a, first_a + m * 64),
+                accumulators[m][n], OperandA::descriptor(a, first_a + m * 64),
                 OperandB::descriptor(b, first_b + n * kColumns), accumulate
             );
         }
     }
-    finish_wgmma<kPending>(sums);
+    finish_wgmma<kPending>(accumulators);
 }
 
-// The same with A in registers, as load_a_fragments fills them. They are not to be written while
-// the group runs.
+// Multiply with A in registers, as load_a_fragments fills them. They may not be written while the
+// group runs.
 template <
     typename OperandB,
     typename A = typename OperandB::Element,
@@ -187,26 +210,27 @@ template <
     int kSteps,
     typename SharedB>
 __device__ __forceinline__ void wgmma_rs(
-    Register (&sums)[kAtomsM][kAtomsN][kRegisters],
+    Register (&accumulators)[kAtomsM][kAtomsN][kRegisters],
     u32 (&a)[kAtomsM][kSteps][4],
     const SharedB& b,
     bool accumulate,
     u32 first_b = 0
 ) {
     constexpr int kColumns = ptx::mma_columns<Register>(kRegisters);
-    wgmma_fence_operands(sums);
+    wgmma_fence_operands(accumulators);
     wgmma_fence_operands(a);
-    ptx::wgmma_fence();
+    wgmma_fence();
 #pragma unroll
     for (int n = 0; n < kAtomsN; ++n) {
 #pragma unroll
         for (int m = 0; m < kAtomsM; ++m) {
             wgmma_tile_rs<OperandB, A, kScaleA, kScaleB>(
-                sums[m][n], a[m], OperandB::descriptor(b, first_b + n * kColumns), accumulate
+                accumulators[m][n], a[m], OperandB::descriptor(b, first_b + n * kColumns),
+                accumulate
             );
         }
     }
-    finish_wgmma<kPending>(sums);
+    finish_wgmma<kPending>(accumulators);
     wgmma_fence_operands(a);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/address.cuh>
-#include <tmaasync/ptx/wgmma_forms.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/types.cuh>
 
@@ -9,10 +9,10 @@ namespace tmaasync {
 
 using ptx::MmaType;
 
-// Which side of an operand is contiguous in shared memory: K, or M (of A) / N (of B).
+// The side of an operand that is contiguous in shared memory: K, or M (of A) / N (of B).
 enum class Major { kK, kMN };
 
-// What the tensor cores take an element for. Of a float they ignore the low 13 bits.
+// The type as which the tensor cores read an element. They ignore the low 13 bits of a float.
 template <typename T>
 struct MmaTypeOf;
 template <>
@@ -48,7 +48,7 @@ struct MmaTypeOf<unsigned char> {
     static constexpr MmaType kType = MmaType::kU8;
 };
 
-// What products of such elements are added up in; of fp16 they may be in fp16, too.
+// The type of the accumulators; of fp16 elements they may be fp16, too.
 template <typename T>
 struct SumOf {
     using Type = float;
@@ -75,14 +75,14 @@ initialize_wgmma_descriptor(u32 shared, u32 leading_bytes, u32 stride_bytes) {
            static_cast<u64>(leading_bytes >> 4) << 16 | (shared & 0x3ffff) >> 4;
 }
 
-// The same operand, this many bytes further on: a multiple of 16.
+// The descriptor of the same operand, this many bytes further on: a multiple of 16.
 __device__ __forceinline__ constexpr u64 increase_descriptor_offset(u64 descriptor, u32 bytes) {
     return descriptor + (bytes >> 4);
 }
 
 // --- operands ------------------------------------------------------------------------------------
 
-// Where an operand starts: a tile's place in shared memory, or a shared address.
+// The start of an operand: of a tile in shared memory, or a shared address.
 template <typename Shared>
 __device__ __forceinline__ u32 operand_address(const Shared& shared) {
     return ptx::shared_address(shared.bytes);
@@ -95,8 +95,8 @@ __device__ __forceinline__ u32 operand_address(u32 shared) {
 // [panels][rows][span], a panel being 128, 64 or 32 bytes of every row, 16 without swizzle.
 //   Major::kK:  rows run along M or N, the columns are K.
 //   Major::kMN: rows run along K, the columns are M or N; bf16 and fp16 only.
-// Its start lies at a multiple of alignment_bytes(kSwizzle). It may be wider and higher than what
-// is multiplied: `first` counts from its first row of M or N.
+// Its start lies at a multiple of alignment_bytes(kSwizzle). It may be wider and higher than the
+// part that is multiplied: `first` counts from its first row of M or N.
 template <typename T, Swizzle kSwizzle, Major kOperandMajor, int kRows, int kColumns>
 struct WgmmaBuffer {
     using Element = T;
@@ -116,7 +116,7 @@ struct WgmmaBuffer {
     );
     static_assert(kRows % 8 == 0 && kExtent % 8 == 0, "M, N and rows come in eights: pad the tile");
 
-    // Swizzled rows of K need no leading distance. Without swizzle the two change places.
+    // Swizzled rows of K need no leading distance. Without swizzle the two are exchanged for MN.
     static constexpr bool kStridesAreSwapped = kSwizzle == Swizzle::kNone && kMajor == Major::kMN;
     static constexpr u32 kBetweenGroups = 8 * kSpan;
     static constexpr u32 kBetweenPanels =
@@ -138,7 +138,7 @@ struct WgmmaBuffer {
         );
     }
 
-    // What the step-th instruction along K adds to the descriptor.
+    // The offset that the step-th instruction along K adds to the descriptor.
     __device__ __forceinline__ static constexpr u64 step_offset(int step) {
         if constexpr (kMajor == Major::kK) {
             return (step * 32 / kSpan * kPanelBytes + step * 32 % kSpan) >> 4;
@@ -147,7 +147,7 @@ struct WgmmaBuffer {
         }
     }
 
-    // Where an element lies, in bytes from the start.
+    // The offset of an element, in bytes from the start.
     __device__ __forceinline__ static constexpr u32 offset_bytes(u32 row_of_mn, u32 k) {
         const u32 row = kMajor == Major::kK ? row_of_mn : k;
         const u32 column = (kMajor == Major::kK ? k : row_of_mn) * kElementBytes;
@@ -164,7 +164,7 @@ __device__ constexpr int rows_in_shared() {
     return rows;
 }
 
-// Whether the rows of all boxes follow one another: a side may be cut if a box has one of each side
+// True if the rows of all boxes follow one another: a side may be cut if a box has one of each side
 // before it.
 template <typename Tile>
 __device__ constexpr bool has_rows_in_order() {
@@ -176,8 +176,8 @@ __device__ constexpr bool has_rows_in_order() {
     return true;
 }
 
-// The same for a tile: what it loads is the operand. Of a tile of more than two sides, all but the
-// last make up the rows.
+// The operand that a tile loads. If the tile has more than two sides, all but the last make up the
+// rows.
 template <typename Tile, Major kOperandMajor>
 struct WgmmaOperand : WgmmaBuffer<
                           typename Tile::Element,

@@ -1,4 +1,4 @@
-// What the instructions tell the race detector of their accesses. Without one nothing happens.
+// Reports of the instructions' accesses to the race detector. Without one nothing happens.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,11 @@ inline void touch_shared(
     fiber.cluster->stop_if_race(fiber);
 }
 
-// Before a read: shared memory holds nothing until somebody writes it.
+// Before a read: shared memory holds nothing until it is written.
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
     fiber.cluster->fail(
-        fiber, "a read of " + std::to_string(bytes) + " bytes at shared offset " +
-                   std::to_string(offset) +
+        fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
                    ", which nothing has written. Initialise it, or wait for what should"
     );
 }

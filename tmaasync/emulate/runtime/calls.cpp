@@ -91,7 +91,7 @@ void cluster_barrier_wait() {
 
 // --- memory order --------------------------------------------------------------------------------
 
-// What the emulator does is in order. The detector is told, and knows what the chip may not do.
+// The emulator itself works in order. The detector knows which orders the chip does not promise.
 void fence(Scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number);

@@ -34,7 +34,7 @@ inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
     return flight.bytes;
 }
 
-// Only the target's barrier tells that the source has been read.
+// Only the target's barrier shows that the source has been read.
 inline void read_push(Cluster& cluster, const Flight& flight, const Actor& writer) {
     Actor reader = writer;
     reader.operation = Operation::kTmaPush;
@@ -240,7 +240,7 @@ inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, 
     if (source.cta != fiber.cta) {
         fiber.cluster->fail(
             fiber,
-            "a copy between shared memories reads that of another CTA; it must read its "
+            "a copy between shared memories reads another CTA's; it must read its "
             "own. Let the other one push"
         );
     }

@@ -24,24 +24,22 @@ inline void check_nothing_lands(Fiber& fiber) {
     for (const Flight& flight : fiber.cluster->flights()) {
         if (flight.source == fiber.cta) {
             fiber.cluster->fail(
-                fiber, "the CTA ends while TMA still copies its shared offset " +
-                           std::to_string(flight.source_offset) +
-                           " to another CTA. Let the receiver tell that the bytes have landed: "
+                fiber, "the CTA ends while TMA still copies its " +
+                           shared_at(flight.source_offset) +
+                           " to another CTA. Let the receiver signal that the bytes have landed: "
                            "cluster_sync() at the end, after its wait"
             );
         }
         if (flight.target != fiber.cta) continue;
         if (flight.kind == Flight::Kind::kArrival) {
             fiber.cluster->fail(
-                fiber, "the CTA ends while the mbarrier at shared offset " +
-                           std::to_string(flight.barrier) +
+                fiber, "the CTA ends while " + barrier_at(flight.barrier) +
                            " has yet to hear of copies that a thread issued with cp.async. Wait "
                            "on it before the end"
             );
         }
         fiber.cluster->fail(
-            fiber, "the CTA ends while a TMA load to shared offset " +
-                       std::to_string(flight.shared) +
+            fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) +
                        " is still on its way. Wait for every load before the end"
         );
     }
@@ -58,7 +56,7 @@ inline void check_no_bytes_missing(Fiber& fiber) {
     }
 }
 
-// A load that nobody waited for is one that nobody may read, and might not have landed yet.
+// A load that no thread waited for might not have landed yet, and no thread may read it.
 inline void check_loads_were_awaited(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.landed <= barrier.observed) continue;
@@ -70,7 +68,7 @@ inline void check_loads_were_awaited(Fiber& fiber) {
     }
 }
 
-// Nobody can go on. A waiter whose barrier is gone waits for what can never come.
+// No thread can proceed. A waiter whose barrier is gone waits for what can never come.
 inline void Cluster::give_up() {
     failure_.kind = Failure::Kind::kDeadlock;
     for (const Fiber& fiber : fibers_) {

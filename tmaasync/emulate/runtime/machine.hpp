@@ -21,6 +21,7 @@
 #include "tma_engine.hpp"
 #include "trace.hpp"
 #include "watchdog.hpp"
+#include "words.hpp"
 
 namespace tmaasync_emulate {
 
@@ -53,7 +54,7 @@ struct Launch {
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
     uint32_t cluster_ctas() const { return count(cluster); }
-    // Static variables lie behind the dynamic memory.
+    // Static variables lie after the dynamic memory.
     uint32_t dynamic_bytes() const { return (shared_bytes + 1023) / 1024 * 1024; }
     uint3 block_of(uint64_t index, uint32_t rank) const {
         const uint3 size = cluster;
@@ -88,7 +89,7 @@ struct Mbarrier {
     int64_t bytes = 0;  // expected and not yet delivered; below zero if delivered first
     int64_t expected = 0;
     uint64_t phase = 0;
-    uint64_t word = 0;  // what its place in shared memory holds while nobody overwrites it
+    uint64_t word = 0;  // the value at its place in shared memory unless overwritten
     bool is_valid = false;
     uint32_t waiting = 0;   // threads inside a wait, woken or not
     uint64_t landed = 0;    // phases that have to complete until all loads so far have landed
@@ -142,7 +143,7 @@ struct Flight {
     uint32_t shared;
     uint32_t barrier;
     Fiber* issuer;
-    uintptr_t map_address;  // 0 for a parameter, which nobody writes
+    uintptr_t map_address;  // 0 for a parameter, which is never written
     Issued issued;
     uint32_t sequence = kNothing;
     Epoch epoch = 0;  // of an arrival: of the last copies of its thread that it counts
@@ -172,7 +173,7 @@ struct Store {
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;
-    uintptr_t map_address;  // 0 for a parameter, which nobody writes
+    uintptr_t map_address;  // 0 for a parameter, which is never written
     bool is_awaited = false;
     bool is_read = false;
     bool is_written = false;
@@ -212,7 +213,7 @@ struct MmaBuffers {
 struct Warpgroup {
     uint64_t target = 0;
     uint64_t done = 0;
-    const void* held = nullptr;  // whose sums the buffers hold
+    const void* held = nullptr;  // whose accumulators the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
     std::vector<uint32_t> sequences;  // of its products, for the trace
@@ -372,14 +373,14 @@ public:
     // Null if races are not looked for.
     Detector* detector() { return detector_.get(); }
     const Detector* detector() const { return detector_.get(); }
-    // Null if nobody wants a trace.
+    // Null without a trace.
     Recorder* recorder() { return recorder_.get(); }
     std::deque<Flight>& flights() { return flights_; }
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
     // --- for the thread that runs ---
 
-    // Lets others run until somebody wakes this thread.
+    // Lets others run until another thread wakes this one.
     void block(Fiber& fiber, const Wait& wait) {
         note_event();
         fiber.wait = wait;
@@ -408,7 +409,7 @@ public:
         leave(fiber);
     }
 
-    // A copy is under way: it may land before the thread goes on.
+    // A copy is in flight: it may land before the thread goes on.
     void let_land(Fiber& fiber) {
         if (choices_.yields_to_copy()) yield(fiber);
     }
@@ -574,10 +575,10 @@ private:
         }
     }
 
-    // The scheduler goes round, and nothing comes of it.
+    // The scheduler makes no progress.
     void time_out() { failure_.kind = Failure::Kind::kTimeout; }
 
-    // Everyone polls, and nothing is under way in this cluster. Another one may bring an answer.
+    // All threads poll, and nothing is in flight in this cluster. Another one may bring an answer.
     bool is_stuck() {
         vain_ = 0;
         if (stalls_.is_final(stall_)) return true;
@@ -693,7 +694,7 @@ private:
         make_ready(fiber);
     }
 
-    // How often each thread may ask in vain, with nothing else going on: one round of several.
+    // How often each thread may poll in vain, with nothing else going on, in one pass.
     static constexpr std::size_t kMaxSpins = 1 << 14;
     // How many turns there may be for each thread, by priority and with no copy landing, before
     // that is over.
@@ -784,7 +785,7 @@ inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, c
     const uint32_t end = shared_end(fiber);
     if (offset + bytes <= end) return;
     fiber.cluster->fail(
-        fiber, std::string(what) + " reaches shared bytes " + std::to_string(offset) + " to " +
+        fiber, std::string(what) + " reaches " + shared_bytes_from(offset) + " to " +
                    std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
                    ". Ask for more with shared_mem, or mend the address"
     );

@@ -13,7 +13,7 @@ constexpr int64_t kMaxTransactionBytes = (1 << 20) - 1;
 constexpr uint32_t kMaxArrivals = (1 << 20) - 1;
 
 inline std::string barrier_name(const Mbarrier& barrier) {
-    return "the mbarrier at shared offset " + std::to_string(barrier.offset);
+    return barrier_at(barrier.offset);
 }
 
 inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
@@ -23,8 +23,7 @@ inline uint64_t* barrier_word(const Cta& cta, uint32_t offset) {
 inline void check_barrier_place(Fiber& fiber, uint32_t offset) {
     if (offset % 8) {
         fiber.cluster->fail(
-            fiber, "an mbarrier lies at shared offset " + std::to_string(offset) +
-                       "; it must be a multiple of 8"
+            fiber, "an mbarrier lies at " + shared_at(offset) + "; it must be a multiple of 8"
         );
     }
     check_inside_shared(fiber, offset, 8, "an mbarrier");
@@ -35,12 +34,12 @@ inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
     const bool is_placed = offset % 8 == 0 && offset < kWindowBytes;
     const int32_t index = is_placed ? cta.barrier_at[offset / 8] : -1;
     if (index < 0) {
-        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+        reason = barrier_at(offset) +
                  " is used before mbarrier.init. Initialise it, fence, and let the CTA meet first";
         return nullptr;
     }
     if (!cta.barriers[static_cast<size_t>(index)].is_valid) {
-        reason = "the mbarrier at shared offset " + std::to_string(offset) +
+        reason = barrier_at(offset) +
                  " is used after mbarrier.inval. Initialise it anew, or invalidate it later";
         return nullptr;
     }
@@ -173,7 +172,7 @@ inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
 inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
     return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
            std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
-           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init says";
+           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init declares";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -247,10 +246,11 @@ inline void observe(Mbarrier& barrier) {
 inline void check_not_missed(Fiber& fiber, const Mbarrier& barrier, uint64_t awaited) {
     if (barrier.phase <= awaited + 1) return;
     fiber.cluster->fail(
-        fiber, barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
-                   " while this thread was still waiting for phase " + std::to_string(awaited) +
-                   ", which its parity cannot tell apart any more. Let whoever completes a phase "
-                   "wait for every reader of the one before, on an empty barrier say"
+        fiber,
+        barrier_name(barrier) + " completed phase " + std::to_string(awaited + 1) +
+            " while this thread was still waiting for phase " + std::to_string(awaited) +
+            ", which its parity does not distinguish any more. Let whoever completes a phase "
+            "wait for every reader of the one before, on an empty barrier say"
     );
 }
 

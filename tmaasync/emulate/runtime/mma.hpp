@@ -183,7 +183,7 @@ inline void check_mmas_are_done(Fiber& fiber) {
         fiber, "the thread ends with " + std::to_string(fiber.mmas.size()) +
                    " wgmma instructions that it has not " +
                    (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
-                                  : "committed. Call wgmma_commit_group() behind them, and "
+                                  : "committed. Call wgmma_commit_group() after them, and "
                                     "wgmma_wait_group<0>() before the sums are read")
     );
 }

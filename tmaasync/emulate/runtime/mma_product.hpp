@@ -100,8 +100,8 @@ __attribute__((always_inline)) inline void add_row(
 
 // Of an instruction's products of 8-bit floats, and of the sum that they are added to, the tensor
 // cores keep what is not below 2^-13 of the greatest's power of two, each cut towards zero. This is
-// how an H200's sums shrink: those of positive e4m3 values by 1.51 % along 1024 of K and by 6.99 %
-// along 4096, those of 16384 equal weights by 26.3 %.
+// how an H200's accumulators shrink: for positive e4m3 values by 1.51 % along 1024 of K and by 6.99
+// % along 4096, for 16384 equal values by 26.3 %.
 constexpr uint32_t kFloat8Bits = 13;
 
 template <uint32_t kDepth>

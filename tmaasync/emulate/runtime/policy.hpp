@@ -99,7 +99,7 @@ public:
         return landing_ == Moment::kDrawn && policy_ != Policy::kRoundRobin && random_.one_in(16);
     }
 
-    // Which of those under way.
+    // Which of the copies in flight.
     std::size_t copy(std::size_t count) {
         if (policy_ == Policy::kRoundRobin || order_ == Order::kFirst) return 0;
         return order_ == Order::kLast ? count - 1 : random_.below(count);
@@ -108,7 +108,7 @@ public:
     // Does a store read shared memory as soon as it is issued?
     bool reads_at_once() { return is_at_once(reading_); }
 
-    // Do its bytes reach global memory after it was read, when somebody waits for that?
+    // Do its bytes reach global memory after it was read, when a thread waits for that?
     bool writes_late() { return policy_ == Policy::kAdversarial || is_drawn(2); }
 
     // Which of the threads that can run.
@@ -178,7 +178,7 @@ public:
         waiting.clear();
     }
 
-    // The next one: of the highest priority; or, to be fair, of each in turn.
+    // The next one: of the highest priority; or, to be fair, each one after the other.
     template <typename PassesOver>
     Fiber* take(Choices& choices, bool is_fair, PassesOver passes_over) {
         Queue& queue = is_fair ? in_turn() : highest();

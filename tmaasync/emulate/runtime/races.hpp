@@ -1,9 +1,9 @@
 // The race detector of one cluster: every access is checked against those before it.
 //
 // Two accesses race if one of them writes, they share a byte, and neither happened before the
-// other. Ordinary accesses and those of the async proxy (TMA, wgmma) are apart: an ordinary write
-// happened before an asynchronous access only if a proxy fence lies between them (PTX ISA, memory
-// consistency model: "proxy-preserved base causality order").
+// other. Ordinary accesses and accesses of the async proxy (TMA, wgmma) are apart: an ordinary
+// write happened before an asynchronous access only if a proxy fence lies between them (PTX ISA,
+// memory consistency model: "proxy-preserved base causality order").
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Array {
     }
 };
 
-// What an atomic operation leaves behind for the next one on the same address.
+// The state that an atomic operation leaves for the next one on the same address.
 struct AtomicPlace {
     uint32_t cluster = 0;
     View released;

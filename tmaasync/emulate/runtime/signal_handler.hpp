@@ -1,4 +1,4 @@
-// What the process does on a signal, for as long as somebody needs it.
+// A signal handler of the process, as long as it is needed.
 #pragma once
 
 #include <signal.h>

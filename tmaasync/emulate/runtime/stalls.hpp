@@ -35,7 +35,7 @@ public:
         change();
     }
 
-    // All its threads have asked in vain, many times each. Whether nobody can ever get an answer:
+    // All its threads have polled in vain, many times each. Whether none can ever get an answer:
     // everyone has asked in vain again, from beginning to end, since the last one had nothing else
     // to do.
     bool is_final(Mine& mine) {

@@ -62,7 +62,7 @@ constexpr uint32_t kMapBytes = 128;
 constexpr uint32_t kMapAlignment = 64;
 constexpr uint32_t kUnitBytes = 16;  // TMA moves, swizzles and clips in units of 16 bytes
 
-// What a map says. Everything per dimension runs innermost first, as coordinates do.
+// The fields of a map. Everything per dimension runs innermost first, as coordinates do.
 struct TensorMapView {
     uint64_t address;
     bool is_im2col;
@@ -83,7 +83,7 @@ struct TensorMapView {
     uint32_t rows;
     uint32_t box_bytes;        // what is moved and credited
     uint32_t row_pitch_bytes;  // from row to row in shared memory
-    uint32_t shared_bytes;     // from the first byte in shared memory to behind the last
+    uint32_t shared_bytes;     // from the first byte in shared memory to the end of the last
 
     // Tiled only: elements that the box takes per dimension, ceil(side / element stride). The
     // innermost side is whole, because the chip ignores the innermost stride (measured).
@@ -149,11 +149,11 @@ inline ElementType decoded_type(const MapBits& bits) {
     const bool tf32 = bits.unsigned_at(80, 1);
     if (tf32 && code == 7) return kTfloat32;
     if (tf32 && code == 8) return kTfloat32Ftz;
-    if (tf32 || code > 10) not_a_map("it says element type " + std::to_string(code));
+    if (tf32 || code > 10) not_a_map("its element type is " + std::to_string(code));
     return type_of_code(code);
 }
 
-// Bits that no map sets, and the derived word that says after how many bytes the swizzle repeats.
+// Bits that no map sets, and the derived word with the bytes after which the swizzle repeats.
 // Memory that holds no map, such as zeros, rarely passes.
 inline void check_constant_bits(const MapBits& bits) {
     if (bits.unsigned_at(65, 3) || bits.unsigned_at(83, 13) || bits.unsigned_at(431, 9) ||
@@ -162,7 +162,7 @@ inline void check_constant_bits(const MapBits& bits) {
     }
     const uint64_t pattern = bits.unsigned_at(576, 32);
     if (pattern != 16 && pattern != 256 && pattern != 512 && pattern != 1024) {
-        not_a_map("it says that the swizzle repeats after " + std::to_string(pattern) + " bytes");
+        not_a_map("its swizzle repeats after " + std::to_string(pattern) + " bytes");
     }
 }
 
@@ -244,9 +244,9 @@ inline TensorMapView decode(const void* map128) {
     map.is_im2col = bits.unsigned_at(64, 1);
     map.rank = static_cast<int>(bits.unsigned_at(68, 3)) + 1;
     if (map.rank > kMaxRank || (map.is_im2col && map.rank < 3)) {
-        detail::not_a_map("it says rank " + std::to_string(map.rank));
+        detail::not_a_map("its rank is " + std::to_string(map.rank));
     }
-    if (bits.unsigned_at(75, 2) > 2) detail::not_a_map("it says interleave 3");
+    if (bits.unsigned_at(75, 2) > 2) detail::not_a_map("its interleave is 3");
     detail::check_constant_bits(bits);
     map.type = detail::decoded_type(bits);
     map.element_bytes = element_bytes(map.type);

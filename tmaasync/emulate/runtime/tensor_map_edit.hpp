@@ -91,7 +91,7 @@ inline void replace_interleave(void* map, uint64_t layout) {
     set_map_bits(map, 75, 2, layout);
 }
 
-// Measured: the word that says after how many bytes the pattern repeats stays as it was.
+// Measured: the word with the bytes after which the pattern repeats stays as it was.
 inline void replace_swizzle(void* map, uint64_t mode) {
     detail::check_field("swizzle_mode", mode, 0, 3);
     set_map_bits(map, 77, 2, mode);
@@ -132,7 +132,7 @@ inline void replace_field(void* map, MapField field, int ordinal, uint64_t value
 inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
     if (offset % kMapBytes) {
         fiber.cluster->fail(
-            fiber, "a tensor map is edited at shared offset " + std::to_string(offset) +
+            fiber, "a tensor map is edited at " + shared_at(offset) +
                        "; it must lie at a multiple of 128. Declare it alignas(128)"
         );
     }

@@ -1,6 +1,6 @@
 // cp.async: what every thread copies for itself, in groups of its own or counted by an mbarrier.
 //
-// For the race detector the copies of a thread are an agent beside it: they come after what the
+// For the race detector the copies of a thread are an agent of their own: they come after what the
 // thread did before, and nothing comes after them but what waited. They belong to the generic proxy
 // (PTX ISA: only bulk copies and wgmma are of the async proxy).
 #pragma once
@@ -112,7 +112,7 @@ inline void wait_for_thread_copies(Fiber& fiber, std::size_t pending) {
     fiber.cluster->stop_if_race(fiber);
 }
 
-// The arrival is under way like a copy: it lands, after the copies issued before it, at any time.
+// The arrival is in flight like a copy: it lands, after the copies issued before it, at any time.
 inline void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool raises) {
     fiber.cluster->maybe_yield(fiber);
     const Place place = resolve(fiber, address);
@@ -139,7 +139,7 @@ inline void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool rais
     fiber.cluster->let_land(fiber);
 }
 
-// At the end of a thread: every copy was waited for, or an arrival under way covers it.
+// At the end of a thread: every copy was waited for, or an arrival in flight covers it.
 inline void check_thread_copies_are_awaited(Fiber& fiber) {
     if (fiber.copies.empty()) return;
     for (const Flight& flight : fiber.cluster->flights()) {
@@ -149,8 +149,8 @@ inline void check_thread_copies_are_awaited(Fiber& fiber) {
     }
     fiber.cluster->fail(
         fiber,
-        "the thread ends while copies that it issued with cp.async are under way. Wait for "
-        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive tell a barrier"
+        "the thread ends while copies that it issued with cp.async are in flight. Wait for "
+        "them with cp_async_wait_all(), or let mbarrier_cp_async_arrive arrive on a barrier"
     );
 }
 

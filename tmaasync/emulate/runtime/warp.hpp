@@ -58,7 +58,7 @@ inline void meet(const char* instruction, uint32_t mask, void (*act)(Meeting&), 
     meeting.operands[fiber.lane] = operands;
     meeting.fibers[fiber.lane] = &fiber;
     hold_if_complete(*fiber.cluster, *fiber.warp, meeting, &fiber);
-    // Complete meetings have no arrivals left, so whether this lane is still counted tells.
+    // Complete meetings have no arrivals left, so the test is whether this lane is still counted.
     if (meeting.instruction && (meeting.arrived >> fiber.lane & 1)) {
         fiber.cluster->block(fiber, {Wait::Kind::kWarp, instruction});
     }

@@ -19,7 +19,7 @@ namespace tmaasync_emulate {
 
 // --- where a thread of the host is ---------------------------------------------------------------
 
-// 0 where nobody has said how to find it.
+// 0 without a way to find it.
 inline uintptr_t interrupted_at(const void* context) {
     const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
@@ -35,9 +35,10 @@ inline uintptr_t interrupted_at(const void* context) {
 // --- the watchdog --------------------------------------------------------------------------------
 
 // Counts the processor seconds of the thread that makes it in which `progress` stays the same. When
-// the budget is spent, `is_spent` says so to the scheduler. A thread of the kernel that never comes
-// back to the scheduler is left by a jump to the crash site, but out of the kernel's own code only:
-// whatever else it has called, the C library or the runtime, may hold a lock, and is let finish.
+// the budget is spent, `is_spent` is true for the scheduler. A thread of the kernel that never
+// comes back to the scheduler is left by a jump to the crash site, but out of the kernel's own code
+// only: whatever else it has called, the C library or the runtime, may hold a lock, and is let
+// finish.
 class Watchdog {
 public:
     static constexpr int kJump = 2;  // what sigsetjmp returns
@@ -54,7 +55,7 @@ public:
         is_armed_ = timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) == 0;
         repeat_every(budget_seconds / kTicks);
     }
-    // A signal to this thread arrives on the way out of the call: none is left behind.
+    // A signal to this thread arrives on the way out of the call: none is left over.
     ~Watchdog() {
         if (is_armed_) timer_delete(timer_);
     }
@@ -94,7 +95,7 @@ private:
             return;
         }
         if (++ticks_ < kTicks) return;
-        // The scheduler is asked first: threads may be going round in circles through it.
+        // The scheduler is asked first: threads may loop through it without progress.
         const bool was_asked = is_spent_;
         is_spent_ = true;
         if (was_asked && site_.is_armed && kernel_.holds(address, 1)) {

@@ -48,4 +48,19 @@ inline std::string hexadecimal(uintptr_t number) {
     return (Words() << Hex{number}).text();
 }
 
+// Places in shared memory, as a fault's reason holds them: emulate/reports.py replaces the braces
+// by what the kernel's source calls the place.
+
+inline std::string barrier_at(uint32_t offset) {
+    return "{barrier " + std::to_string(offset) + "}";
+}
+
+inline std::string shared_at(uint32_t offset) {
+    return "{offset " + std::to_string(offset) + "}";
+}
+
+inline std::string shared_bytes_from(uint32_t offset) {
+    return "{bytes " + std::to_string(offset) + "}";
+}
+
 }  // namespace tmaasync_emulate

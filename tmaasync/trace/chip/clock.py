@@ -1,9 +1,9 @@
-"""From the cycles of every multiprocessor to nanoseconds of one clock.
+"""From the cycle counts of every SM to nanoseconds of one clock.
 
-Each multiprocessor counts its own cycles, exactly; the clock of the whole chip ticks in steps of
+Each SM counts its own cycles, exactly; the clock of the whole chip ticks in steps of
 32 ns to 1 us. So warps note cycles, and now and then both clocks: a line through all those pairs
-gives the length of a cycle, and for each multiprocessor when it began to count. Times on one
-multiprocessor are exact to a cycle, between two of them to a part of the chip clock's step.
+gives the length of a cycle, and for each SM when it began to count. Times on one
+SM are exact to a cycle, between two SMs to a part of the chip clock's step.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _ENOUGH_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class ChipClock:
-    """A cycle in nanoseconds, and of each multiprocessor one cycle and its time in nanoseconds."""
+    """A cycle in nanoseconds, and for each SM one cycle count and its time in nanoseconds."""
 
     cycle_ns: float
     starts: dict[int, tuple[int, float]]
 
     @classmethod
     def of(cls, warps: _Array, usual_cycle_ns: float) -> ChipClock:
-        """The clock that fits what the warps (`WARP_DTYPE`) read.
+        """Return the clock that fits what the warps (`WARP_DTYPE`) read.
 
         Args:
-            warps: Those that noted anything.
-            usual_cycle_ns: What a cycle takes where the launch is too short to tell.
+            warps: The warps that noted anything.
+            usual_cycle_ns: Nanoseconds of a cycle where the launch is too short to measure it.
         """
         clocks = warps["clocks"]
         was_read = clocks["global_ns"] != 0
@@ -51,7 +51,7 @@ class ChipClock:
         return cls(cycle_ns, dict(zip(known.tolist(), pairs, strict=True)))
 
     def times_ns(self, cycles: _Array, processors: _Array) -> _Array:
-        """When multiprocessors counted these cycles, one of each per cycle."""
+        """Return the times at which SMs counted these cycles, one SM per cycle count."""
         known, which = np.unique(processors, return_inverse=True)
         found = [self.starts[int(processor)] for processor in known]
         origins = np.array([origin for origin, _ in found], np.int64)
@@ -61,7 +61,7 @@ class ChipClock:
 
 
 def _slope(cycles: _Array, times: _Array, which: _Array, usual: float) -> float:
-    """Nanoseconds per cycle, by least squares with a start of its own for each multiprocessor."""
+    """Nanoseconds per cycle, by least squares with a start of its own for each SM."""
     steps = np.diff(np.unique(times))
     if not len(steps) or np.ptp(times) < _ENOUGH_STEPS * steps.min():
         return usual
@@ -74,7 +74,7 @@ def _slope(cycles: _Array, times: _Array, which: _Array, usual: float) -> float:
 
 
 def cycles_of(records: _Array, warps: _Array) -> _Array:
-    """The 64-bit cycle of every record, from the low 32 bits that each one has.
+    """Return the 64-bit cycle of every record, from the low 32 bits that each one has.
 
     Args:
         records: `RECORD_DTYPE`, one row per warp.

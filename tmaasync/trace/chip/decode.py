@@ -9,7 +9,7 @@ from tmaasync.trace.chip.events import events_of
 from tmaasync.trace.chip.layout import Layout
 from tmaasync.trace.chip.notes import Places, read
 from tmaasync.trace.events import NameOf, offset_name
-from tmaasync.trace.launches import Trace
+from tmaasync.trace.trace import Trace
 
 __all__ = ["ChipLaunch", "decode"]
 
@@ -18,7 +18,7 @@ _Extents = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipLaunch:
-    """What was launched. Extents run x, y, z; dynamic shared memory is that of a plain launch."""
+    """A launch. Extents run x, y, z; the dynamic shared memory is the plain launch's."""
 
     kernel_name: str
     grid: _Extents
@@ -29,13 +29,13 @@ class ChipLaunch:
 
 
 def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float) -> Trace:
-    """The trace of a launch on the chip.
+    """Return the trace of a launch on the chip.
 
     Args:
         raw: All of the device memory that ``layout`` describes.
         layout: The same that the launch had.
         launch: What was launched.
-        usual_cycle_ns: A cycle of a multiprocessor in nanoseconds, at its usual clock.
+        usual_cycle_ns: A cycle of an SM in nanoseconds, at its usual clock.
     """
     places = Places.of(launch.grid, launch.cluster, layout.blocks)
     notes, dropped = read(raw, layout, places, launch.shared_bytes, usual_cycle_ns)

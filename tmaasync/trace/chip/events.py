@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.mmas import follow_mmas
 from tmaasync.trace.chip.notes import Notes
@@ -23,12 +24,10 @@ from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, EventKind
 __all__ = ["events_of"]
 
 _Array = np.ndarray[Any, Any]
-_WARPGROUP_WARPS = 4
-_WARP = 32
 
 
 def events_of(notes: Notes) -> _Array:
-    """The events, an array of `EVENT_DTYPE`; times are whole nanoseconds."""
+    """Return the events, an array of `EVENT_DTYPE`; times are whole nanoseconds."""
     log = _Log(notes)
     log.add_barriers()
     log.add_loads()
@@ -39,7 +38,7 @@ def events_of(notes: Notes) -> _Array:
 
 
 class _Log:
-    """Events under construction. Those of one thread keep the order in which it noted them."""
+    """Events under construction. The events of one thread keep the order of its notes."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -49,7 +48,7 @@ class _Log:
         self._sequences = 0
 
     def events(self) -> _Array:
-        """All of them, in the order of notes."""
+        """Events in the order of their notes."""
         if not self._parts:
             return np.empty(0, EVENT_DTYPE)
         order = np.concatenate([order for order, _ in self._parts])
@@ -61,7 +60,7 @@ class _Log:
         notes = self._notes
         events = np.zeros(len(chosen), EVENT_DTYPE)
         times = notes.began if began else notes.end
-        told = {
+        fields = {
             "time": times[chosen],
             "cluster": notes.cluster[chosen],
             "shared": NOTHING,
@@ -72,7 +71,7 @@ class _Log:
             "other": notes.rank[chosen],
             "sequence": NOTHING,
         } | columns
-        for name, values in told.items():
+        for name, values in fields.items():
             events[name] = values
         self._parts.append((2 * chosen + (not began), events))
 
@@ -103,7 +102,7 @@ class _Log:
         self._add(EventKind.WAIT_END, waits, **self._on_barrier(waits))
 
     def _add_phases(self, barrier: Barrier) -> None:
-        """When phases were over: with their last arrival, or where bytes land, as waits saw it."""
+        """Add the ends of phases: at their last arrival, or where bytes land, as waits saw it."""
         seen = _seen(self._notes, barrier, self._phases)
         self._seen[barrier.cluster, barrier.home, barrier.offset] = {
             phase: time for phase, (time, _) in seen.items()
@@ -191,7 +190,7 @@ class _Log:
     # --- groups -------------------------------------------------------------------------------
 
     def add_stores(self) -> None:
-        """Stores, their groups, and the waits for those."""
+        """Add stores, their groups, and the waits for groups."""
         log = follow_stores(self._notes, self._sequences)
         stores = self._of_kind(RecordKind.STORE)
         self._new_sequences(len(stores))
@@ -216,11 +215,11 @@ class _Log:
         self._add_waits(waits, _looked_up(log.sequences, waits))
 
     def add_mmas(self) -> None:
-        """Groups of wgmma, and the waits for those."""
+        """Add groups of wgmma, and the waits for them."""
         log = follow_mmas(self._notes, self._sequences)
         self._new_sequences(len(log.issued))
         # Its first warp stands for a warpgroup.
-        leads = self._notes.thread // _WARP % _WARPGROUP_WARPS == 0
+        leads = self._notes.thread // WARP_THREADS % WARPGROUP_WARPS == 0
         issued = leads[log.issued]
         sequences = log.issued_sequences[issued]
         self._add(EventKind.MMA_ISSUED, log.issued[issued], sequence=sequences)
@@ -239,7 +238,7 @@ class _Log:
         self._add_done(kind, which, sequences, [one.shared for one in done])
 
     def _add_done(self, kind: EventKind, which: _Array, sequences: _Array, shared: Any) -> None:
-        """What is known to be over after these notes."""
+        """Add work that is known to be over after these notes."""
         events = np.zeros(len(which), EVENT_DTYPE)
         for name, values in {
             "time": self._notes.end[which],
@@ -255,7 +254,7 @@ class _Log:
     # --- meetings -----------------------------------------------------------------------------
 
     def add_meetings(self) -> None:
-        """Named barriers and those of clusters."""
+        """Add the waits of named barriers and of clusters."""
         notes = self._notes
         arrivals = self._of_kind(RecordKind.NAMED_ARRIVE)
         self._add(EventKind.NAMED_ARRIVE, arrivals, barrier=notes.barrier[arrivals])
@@ -271,7 +270,7 @@ class _Log:
 
 
 def _seen(notes: Notes, barrier: Barrier, phases: _Array) -> dict[int, tuple[float, bool]]:
-    """Of each phase the first time at which it is known to be over, and whether it ended then."""
+    """Return when each phase is first known to be over, and whether it ended at that time."""
     waits = barrier.notes[notes.kind[barrier.notes] == RecordKind.WAIT]
     ready = notes.is_ready[waits]
     times = np.where(ready, notes.began[waits], notes.end[waits])

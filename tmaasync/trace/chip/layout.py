@@ -1,4 +1,7 @@
-"""What warps of the chip leave in device memory: ``kernels/include/tmaasync/ptx/trace.cuh``."""
+"""The records that warps of the chip write to device memory.
+
+``kernels/include/tmaasync/instrument/trace_records.cuh`` has the same structs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
+from tmaasync._hardware import WARP_THREADS
 
 __all__ = [
     "BUFFER_DTYPE",
@@ -21,7 +26,7 @@ RECORD_DTYPE = np.dtype([(name, "<u4") for name in ("time", "what", "where", "mo
 """``struct TraceRecord``: 16 bytes."""
 
 CLOCKS_DTYPE = np.dtype([("global_ns", "<u8"), ("cycles", "<u8")])
-"""``struct TraceClocks``: both clocks, read at once."""
+"""``struct TraceClocks``: both clocks, one read right after the other."""
 
 WARP_DTYPE = np.dtype(
     [
@@ -46,13 +51,12 @@ BUFFER_DTYPE = np.dtype(
 )
 """``struct TraceBuffer``: 32 bytes."""
 
-_MAX_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28  # 256 MiB
 _SLOT_BYTES = 16
-_WARP_THREADS = 32
 
 
 class RecordKind(enum.IntEnum):
-    """``enum class TraceKind``. A zero is a record that nobody wrote."""
+    """``enum class TraceKind``. A zero is a record that was never written."""
 
     INIT = 1
     EXPECT = 2
@@ -73,7 +77,7 @@ class RecordKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How much is kept of a launch: so many records of each warp of the first blocks."""
+    """Size of the record of a launch: ``records`` of each warp of the first blocks."""
 
     blocks: int
     warps_per_block: int
@@ -81,32 +85,36 @@ class Layout:
 
     @classmethod
     def of(
-        cls, grid: tuple[int, int, int], block: tuple[int, int, int], records_per_warp: int
+        cls,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        records_per_warp: int,
+        max_bytes: int = _MAX_BYTES,
     ) -> Layout:
-        """All blocks of a grid, or as many as 256 MiB hold, and at least one."""
-        warps = -(-math.prod(block) // _WARP_THREADS)
+        """Return all blocks of a grid, or as many as ``max_bytes`` hold, and at least one."""
+        warps = -(-math.prod(block) // WARP_THREADS)
         block_bytes = warps * (WARP_DTYPE.itemsize + (records_per_warp + 1) * RECORD_DTYPE.itemsize)
-        blocks = min(math.prod(grid), max(_MAX_BYTES // block_bytes, 1))
+        blocks = min(math.prod(grid), max(max_bytes // block_bytes, 1))
         return cls(blocks=blocks, warps_per_block=warps, records_per_warp=records_per_warp)
 
     @property
     def warps(self) -> int:
-        """Of all blocks that are kept."""
+        """Warps of all blocks that are kept."""
         return self.blocks * self.warps_per_block
 
     @property
     def records_offset(self) -> int:
-        """Where the records begin, behind what is kept of each warp."""
+        """Offset of the first record, after the headers of the warps."""
         return self.warps * WARP_DTYPE.itemsize
 
     @property
     def records_shape(self) -> tuple[int, int]:
-        """A row per warp, whose last element is for those that have no room."""
+        """A row per warp, whose last element takes the records without room."""
         return self.warps, self.records_per_warp + 1
 
     @property
     def size_bytes(self) -> int:
-        """Of the device memory."""
+        """Bytes of device memory."""
         return self.records_offset + math.prod(self.records_shape) * RECORD_DTYPE.itemsize
 
     def shared_bytes(self, asked: int) -> int:
@@ -114,7 +122,7 @@ class Layout:
         return -(-asked // _SLOT_BYTES) * _SLOT_BYTES + self.warps_per_block * _SLOT_BYTES
 
     def buffer(self, address: int, launch: int) -> bytes:
-        """What the kernel is told of device memory at this address; ``launch`` tells launches."""
+        """Return the kernel's description of its memory; ``launch`` numbers launches."""
         return np.array(
             (
                 address,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS, WARPGROUP_THREADS
 from tmaasync.trace.chip.layout import RecordKind
 from tmaasync.trace.chip.notes import Notes
 
@@ -14,14 +15,13 @@ __all__ = ["MmaLog", "follow_mmas"]
 
 _Array = np.ndarray[Any, Any]
 _KINDS = (RecordKind.MMA_COMMIT, RecordKind.MMA_WAIT)
-_WARP, _WARPGROUP = 32, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaLog:
-    """Notes by index, and beside each the sequence of a group: its four warps have one.
+    """Notes by index, each with the sequence of its group: the four warps share one.
 
-    ``issued`` are commits, ``awaited`` waits that were for a group, with the latest of those that
+    ``issued`` are commits, ``awaited`` waits for a group, with the latest of the groups that
     are over then; ``over`` has every group, with the wait after which it is known to be.
     """
 
@@ -34,9 +34,9 @@ class MmaLog:
 
 
 def follow_mmas(notes: Notes, first_sequence: int) -> MmaLog:
-    """The groups of every warpgroup. Of the notes those of one warp lie together, in order."""
+    """Return the groups of every warpgroup. The notes of one warp lie together, in order."""
     mine = np.flatnonzero(np.isin(notes.kind, _KINDS))
-    _, warp = _numbered(notes, mine, _WARP)
+    _, warp = _numbered(notes, mine, WARP_THREADS)
     is_commit = notes.kind[mine] == RecordKind.MMA_COMMIT
     committed = _within(np.cumsum(is_commit), is_commit, warp)
     starts = first_sequence + _starts(notes, mine, committed)
@@ -58,14 +58,14 @@ def follow_mmas(notes: Notes, first_sequence: int) -> MmaLog:
 
 
 def _numbered(notes: Notes, chosen: _Array, threads: int) -> tuple[int, _Array]:
-    """How many groups of so many threads there are, and the number of each note's."""
+    """Return the number of groups of ``threads`` threads, and each note's group."""
     block = notes.cluster[chosen] << 16 | notes.rank[chosen]
     keys, numbers = np.unique(block << 16 | notes.thread[chosen] // threads, return_inverse=True)
     return len(keys), numbers
 
 
 def _within(total: _Array, is_one: _Array, warp: _Array) -> _Array:
-    """A running total, begun anew with every warp."""
+    """Return a running total, begun anew with every warp."""
     if not len(total):
         return total
     first = np.flatnonzero(np.append(True, warp[1:] != warp[:-1]))
@@ -75,8 +75,8 @@ def _within(total: _Array, is_one: _Array, warp: _Array) -> _Array:
 
 
 def _starts(notes: Notes, mine: _Array, committed: _Array) -> _Array:
-    """Where the sequences of each note's warpgroup begin."""
-    count, group = _numbered(notes, mine, _WARPGROUP)
+    """Return the first sequence of each note's warpgroup."""
+    count, group = _numbered(notes, mine, WARPGROUP_THREADS)
     sizes = np.zeros(count, np.int64)
     np.maximum.at(sizes, group, committed)
     starts: _Array = (np.cumsum(sizes) - sizes)[group]
@@ -84,7 +84,7 @@ def _starts(notes: Notes, mine: _Array, committed: _Array) -> _Array:
 
 
 def _reached_before(ends: _Array, warp: _Array) -> _Array:
-    """How many groups of its warp were over before each wait."""
+    """Count the groups of each wait's warp that were over before it."""
     if not len(ends):
         return ends
     # Warps one above the other: a running maximum does not reach from one into the next.

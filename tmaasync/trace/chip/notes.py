@@ -1,4 +1,4 @@
-"""What was noted, as columns: one element per record, in the order of warps and of each warp."""
+"""Notes as columns: one element per record, in the order of warps and of each warp."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tmaasync._hardware import WARP_THREADS
 from tmaasync.trace.chip.clock import ChipClock, cycles_of
 from tmaasync.trace.chip.layout import RECORD_DTYPE, WARP_DTYPE, Layout, RecordKind
 
@@ -14,21 +15,20 @@ __all__ = ["Notes", "Places", "read"]
 
 _Array = np.ndarray[Any, Any]
 _ALIGNMENT = 1024
-_WARP = 32
 _SHARED_WINDOW = (1 << 24) - 1
 _RESERVED_BYTES = 1024  # of every block, below its static variables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Which cluster and which rank in it the blocks of a launch have, by their number."""
+    """Cluster and rank of the blocks of a launch, by their number."""
 
     clusters: _Array
     ranks: _Array
 
     @classmethod
     def of(cls, grid: tuple[int, int, int], cluster: tuple[int, int, int], blocks: int) -> Places:
-        """Of the first blocks of a grid."""
+        """Return the places of the first blocks of a grid."""
         index = np.arange(blocks)
         at = (index % grid[0], index // grid[0] % grid[1], index // grid[0] // grid[1])
         sides = [whole // part for whole, part in zip(grid, cluster, strict=True)]
@@ -42,10 +42,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Columns. Times are nanoseconds; ``began`` is that of a wait, for others the same as ``end``.
+    """Columns. Times are nanoseconds; ``began`` is a wait's begin; for others the same as ``end``.
 
-    ``barrier`` and ``shared`` are offsets in shared memory, those of static variables behind the
-    dynamic ones. ``home`` is the rank of the block whose barrier it is.
+    ``barrier`` and ``shared`` are offsets in shared memory, static variables following the
+    dynamic ones. ``home`` is the rank of the barrier's block.
     """
 
     kind: _Array
@@ -66,7 +66,7 @@ class Notes:
         return len(self.kind)
 
     def where(self, chosen: _Array) -> Notes:
-        """Some of them."""
+        """Return the chosen notes."""
         return Notes(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
@@ -84,7 +84,7 @@ _NAMED = (RecordKind.NAMED_ARRIVE, RecordKind.NAMED_WAIT)
 def read(
     raw: bytes, layout: Layout, places: Places, shared_bytes: int, usual_cycle_ns: float
 ) -> tuple[Notes, int]:
-    """The notes of a launch, and how many are left out.
+    """Return the notes of a launch, and how many are left out.
 
     Where a warp had no room for more, what the rest of its cluster did afterwards is left out too:
     it would not fit together. Times start at the first note.
@@ -125,13 +125,13 @@ def _columns(
     first = (end - waited * clock.cycle_ns).min()
     block = numbers[row] // layout.warps_per_block
     barrier, shared = (where & 0xFFFF) * 8, (where >> 16) * 16
-    # Above, a shared address tells the rank of its block.
+    # The upper bits of a shared address are the rank of its block.
     base = warps["dynamic_shared"][row].astype(np.int64) & _SHARED_WINDOW
     return Notes(
         kind=kind,
         cluster=places.clusters[block],
         rank=places.ranks[block],
-        thread=numbers[row] % layout.warps_per_block * _WARP + (what >> 5 & 31),
+        thread=numbers[row] % layout.warps_per_block * WARP_THREADS + (what >> 5 & 31),
         began=end - waited * clock.cycle_ns - first,
         end=end - first,
         barrier=np.where(
@@ -147,21 +147,21 @@ def _columns(
 
 
 def _offsets(addresses: _Array, base: _Array, shared_bytes: int) -> _Array:
-    """Offsets as the emulator counts them: static variables lie behind the dynamic memory."""
-    behind = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
+    """Return offsets as the emulator counts them: static variables after the dynamic memory."""
+    static_start = -(-shared_bytes // _ALIGNMENT) * _ALIGNMENT
     offsets: _Array = np.where(
-        addresses >= base, addresses - base, behind + addresses - _RESERVED_BYTES
+        addresses >= base, addresses - base, static_start + addresses - _RESERVED_BYTES
     )
     return offsets
 
 
 def _is_cut(notes: Notes, full: _Array, layout: Layout, places: Places) -> _Array:
-    """What comes behind the last note of a full warp in the same cluster."""
+    """Mark notes after the last one of a full warp in the same cluster."""
     blocks, warps = np.divmod(full, layout.warps_per_block)
     clusters = places.clusters[blocks]
     keys = _warp_keys(clusters, places.ranks[blocks], warps)
     order = np.argsort(keys)
-    of_note = _warp_keys(notes.cluster, notes.rank, notes.thread // _WARP)
+    of_note = _warp_keys(notes.cluster, notes.rank, notes.thread // WARP_THREADS)
     which = np.searchsorted(keys[order], of_note)
     is_full = np.isin(of_note, keys)
     last = np.zeros(len(full))

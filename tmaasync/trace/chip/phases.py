@@ -1,7 +1,7 @@
-"""Which phase of its barrier everything belongs to: the chip tells parities only.
+"""Phase numbers of barriers; the chip notes parities only.
 
 A phase is over when its barrier's count of arrivals is in, and the bytes that it expects. Arrivals
-are noted, so they can be counted. When bytes land nobody sees: only that a wait for them ended.
+are noted, so they can be counted. The landing of bytes is not: only that a wait for them ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Barrier", "barriers", "phases_of"]
 
 _Array = np.ndarray[Any, Any]
 _ARRIVALS = (RecordKind.EXPECT, RecordKind.ARRIVE)
-# By how much clocks of two multiprocessors may differ.
+# By how much the clocks of two SMs may differ.
 _SKEW_NS = 100.0
 
 
@@ -36,7 +36,7 @@ class Barrier:
 
 
 def barriers(notes: Notes) -> Iterator[Barrier]:
-    """Every barrier that anything is noted of."""
+    """Yield every barrier that anything is noted of."""
     kinds = (RecordKind.INIT, *_ARRIVALS, RecordKind.WAIT, RecordKind.LOAD)
     mine = np.flatnonzero(np.isin(notes.kind, kinds))
     if not len(mine):
@@ -60,7 +60,7 @@ def barriers(notes: Notes) -> Iterator[Barrier]:
 
 
 def _completed(notes: Notes, group: _Array) -> _Array:
-    """When each phase had its arrivals."""
+    """Return when each phase had its arrivals."""
     inits = group[notes.kind[group] == RecordKind.INIT]
     count = int(notes.amount[inits[0]]) if len(inits) else 1
     arrivals, total = _arrivals(notes, group)
@@ -71,7 +71,7 @@ def _completed(notes: Notes, group: _Array) -> _Array:
 
 
 def _arrivals(notes: Notes, group: _Array) -> tuple[_Array, _Array]:
-    """Those that arrive, in time, and how many have after each."""
+    """Return the arrivals in time order, and the count after each."""
     mine = group[np.isin(notes.kind[group], _ARRIVALS)]
     mine = mine[np.argsort(notes.end[mine], kind="stable")]
     each = np.where(notes.kind[mine] == RecordKind.ARRIVE, notes.amount[mine], 1)
@@ -79,9 +79,9 @@ def _arrivals(notes: Notes, group: _Array) -> tuple[_Array, _Array]:
 
 
 def phases_of(notes: Notes, barrier: Barrier) -> _Array:
-    """The phase of each of the barrier's notes; -1 is the one before phase 0.
+    """Return the phase of each of the barrier's notes; -1 is the one before phase 0.
 
-    An arrival belongs to the phase under way, a load to the phase whose bytes were announced last,
+    An arrival belongs to the current phase, a load to the phase whose bytes were announced last,
     a wait to the latest phase of its parity that had its arrivals when the wait ended.
     """
     group = barrier.notes
@@ -97,7 +97,7 @@ def phases_of(notes: Notes, barrier: Barrier) -> _Array:
 
 
 def _announced(kinds: _Array, times: _Array, under_way: _Array) -> _Array:
-    """The phase of the last announcement before each time; 0 where there is none."""
+    """Return the phase of the last announcement before each time; 0 where there is none."""
     expects = np.flatnonzero(kinds == RecordKind.EXPECT)
     if not len(expects):
         return np.zeros(len(kinds), np.int64)

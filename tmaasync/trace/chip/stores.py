@@ -1,7 +1,7 @@
 """Stores of threads, by groups: which ones a wait is for, and when they are known to be over.
 
-Groups are over in the order in which they were committed: a wait that leaves so many pending is for
-all before those.
+Groups are over in the order in which they were committed: a wait that leaves N pending is for
+all but the last N.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STALL_NS = 50.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A note that tells something of the store of this sequence, out of this buffer."""
+    """A note about the store of this sequence, out of this buffer."""
 
     note: int
     sequence: int
@@ -37,7 +37,7 @@ class Done:
 
 @dataclass(slots=True)
 class StoreLog:
-    """What came of following threads through their groups; notes are indices."""
+    """Result of following threads through their bulk groups; notes are indices."""
 
     sequences: dict[int, int] = field(default_factory=dict)
     """Of what was issued, and of every wait that was for something."""
@@ -57,7 +57,7 @@ class _Thread:
 
 
 def follow_stores(notes: Notes, first_sequence: int) -> StoreLog:
-    """The stores and reductions of every thread."""
+    """Return the stores and reductions of every thread."""
     log, threads = StoreLog(), dict[tuple[int, int, int], _Thread]()
     sequence = first_sequence
     for note, key, kind, number in _walk(notes, _STORES):
@@ -82,7 +82,7 @@ def _wait_for_stores(
     awaited = [store for group in thread.groups[:end] for store in group][-1:]
     if awaited:
         log.sequences[note] = log.sequences[awaited[0]]
-    # A wait that did not have to wait does not tell since when they were read.
+    # A wait that returned at once does not show when they were read.
     if notes.end[note] - notes.began[note] >= _STALL_NS:
         for group in thread.groups[thread.read : end]:
             log.read += _done(log, notes, note, group)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 
@@ -16,11 +16,18 @@ __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     return remote;
 }
 
-// The same between generic addresses.
+// The generic address that the same shared object has there.
 __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
     u64 remote;
     asm("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(address), "r"(cta_rank));
     return remote;
+}
+
+// The rank of the CTA to which a shared::cluster address belongs.
+__device__ __forceinline__ u32 getctarank(u32 remote) {
+    u32 rank;
+    asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(rank) : "r"(remote) : "memory");
+    return rank;
 }
 
 }  // namespace tmaasync::ptx

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "barrier.cluster" and the cluster special registers.
 namespace tmaasync::ptx {
@@ -19,19 +18,15 @@ __device__ __forceinline__ u32 cluster_nctarank() {
 }
 
 __device__ __forceinline__ void barrier_cluster_arrive() {
-    trace_warp(TraceKind::kClusterArrive);
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
-    trace_warp(TraceKind::kClusterArrive);
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_wait() {
-    const u32 began = trace_clock();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    trace_wait(TraceKind::kClusterWait, began, 0, 0);
 }
 
 }  // namespace tmaasync::ptx

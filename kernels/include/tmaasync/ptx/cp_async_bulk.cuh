@@ -1,8 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/draining.cuh>
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "cp.async.bulk". Addresses and sizes are multiples of 16 bytes. One thread issues.
 namespace tmaasync::ptx {
@@ -11,8 +9,6 @@ namespace tmaasync::ptx {
 __device__ __forceinline__ void cp_async_bulk_load(
     u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy
 ) {
-    if (is_draining()) return;
-    trace_load(shared, barrier, bytes);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
         " [%0], [%1], %2, [%3], %4;" ::"r"(shared),
@@ -26,8 +22,6 @@ __device__ __forceinline__ void cp_async_bulk_load(
 __device__ __forceinline__ void cp_async_bulk_load_multicast(
     u32 shared, const void* global, u32 bytes, u32 barrier, u16 cta_mask, u64 policy
 ) {
-    if (is_draining()) return;
-    trace_load(shared, barrier, bytes, cta_mask);
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::"
         "cache_hint [%0], [%1], %2, [%3], %4, %5;" ::"r"(shared),
@@ -38,18 +32,16 @@ __device__ __forceinline__ void cp_async_bulk_load_multicast(
 
 // Global to L2. Nothing waits for it.
 __device__ __forceinline__ void cp_async_bulk_prefetch(const void* global, u32 bytes, u64 policy) {
-    if (is_draining()) return;
     asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global),
                  "r"(bytes), "l"(policy)
                  : "memory");
 }
 
-// This CTA's shared memory to that of a CTA of the cluster, whose barrier is credited: two mapa
-// addresses of the same CTA.
+// This CTA's shared memory to the shared memory of a CTA of the cluster, whose barrier is credited:
+// two mapa addresses of the same CTA.
 __device__ __forceinline__ void cp_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
 ) {
-    if (is_draining()) return;
     asm volatile(
         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
         "[%3];" ::"r"(remote_shared),
@@ -62,8 +54,6 @@ __device__ __forceinline__ void cp_async_bulk_push(
 __device__ __forceinline__ void cp_async_bulk_store(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
-    if (is_draining()) return;
-    trace_store(shared, bytes);
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
             global
@@ -73,26 +63,23 @@ __device__ __forceinline__ void cp_async_bulk_store(
     );
 }
 
-// Closes the bulk group of the stores this thread issued.
+// Close the bulk group of the stores this thread issued.
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    trace_store_commit();
 }
 
-// Waits until at most kPending of this thread's groups are incomplete: written, and visible to it.
+// Wait until at most kPending of this thread's groups are incomplete: the others are written, and
+// visible to it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
-    const u32 began = trace_clock();
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
-    trace_wait(TraceKind::kStoreWait, began, 0, trace_number(kPending));
 }
 
-// Waits until at most kPending groups still read shared memory. Says nothing of global memory.
+// Wait until at most kPending groups still read shared memory. Guarantees nothing about global
+// memory.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
-    const u32 began = trace_clock();
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-    trace_wait(TraceKind::kStoreWaitRead, began, 0, trace_number(kPending));
 }
 
 }  // namespace tmaasync::ptx

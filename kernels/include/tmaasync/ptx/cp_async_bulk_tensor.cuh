@@ -1,10 +1,9 @@
 #pragma once
 
-#include <tmaasync/ptx/draining.cuh>
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/integers.cuh>
+#include <tmaasync/operands/names.cuh>
 #include <tmaasync/ptx/tensormap.cuh>
-#include <tmaasync/ptx/trace.cuh>
 
 // PTX ISA: "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.prefetch.tensor".
 // One thread issues. Shared addresses are multiples of 128 bytes; coordinates run innermost first,
@@ -17,9 +16,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u64 policy
 ) {
-    trace_load(shared, barrier);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -72,9 +69,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col(
     u32 barrier,
     u64 policy
 ) {
-    trace_load(shared, barrier);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
@@ -108,9 +103,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_load_multicast(
     u32 shared, const TensorMap* map, Coordinates<kRank> at, u32 barrier, u16 cta_mask, u64 policy
 ) {
-    trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -163,9 +156,7 @@ template <int kRank>
 __device__ __forceinline__ void cp_async_bulk_tensor_store(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
-    trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -211,7 +202,6 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
     const TensorMap* map, Coordinates<kRank> at, u64 policy
 ) {
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 1) {
         asm volatile(
@@ -252,51 +242,50 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor(
     }
 }
 
-// clang-format off
-#define TMAASYNC_REDUCE_RANK(OP, RANK, COORDINATES, SHARED, POLICY, ...)                            \
-    if constexpr (kRank == RANK)                                                                    \
-        asm volatile("cp.reduce.async.bulk.tensor." #RANK "d.global.shared::cta." OP                \
-                     ".tile.bulk_group.L2::cache_hint [%0, {" COORDINATES "}], [" SHARED "], " POLICY ";" \
-                     ::"l"(map), __VA_ARGS__, "r"(shared), "l"(policy) : "memory");
-#define TMAASYNC_REDUCE(OP)                                                                         \
-    TMAASYNC_REDUCE_RANK(OP, 1, "%1", "%2", "%3", "r"(c[0]))                                        \
-    TMAASYNC_REDUCE_RANK(OP, 2, "%1, %2", "%3", "%4", "r"(c[0]), "r"(c[1]))                         \
-    TMAASYNC_REDUCE_RANK(OP, 3, "%1, %2, %3", "%4", "%5", "r"(c[0]), "r"(c[1]), "r"(c[2]))          \
-    TMAASYNC_REDUCE_RANK(OP, 4, "%1, %2, %3, %4", "%5", "%6",                                       \
-                         "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))                                \
-    TMAASYNC_REDUCE_RANK(OP, 5, "%1, %2, %3, %4, %5", "%6", "%7",                                   \
-                         "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]))
-// clang-format on
-
 // Shared into global by an operation, as part of this thread's current bulk group.
 template <ReduceOp kOp, int kRank>
 __device__ __forceinline__ void cp_reduce_async_bulk_tensor(
     const TensorMap* map, Coordinates<kRank> at, u32 shared, u64 policy
 ) {
-    trace_store(shared);
     static_assert(kRank >= 1 && kRank <= 5, "a tensor map has 1 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
-    if constexpr (kOp == ReduceOp::kAdd) {
-        TMAASYNC_REDUCE("add")
-    } else if constexpr (kOp == ReduceOp::kMin) {
-        TMAASYNC_REDUCE("min")
-    } else if constexpr (kOp == ReduceOp::kMax) {
-        TMAASYNC_REDUCE("max")
-    } else if constexpr (kOp == ReduceOp::kInc) {
-        TMAASYNC_REDUCE("inc")
-    } else if constexpr (kOp == ReduceOp::kDec) {
-        TMAASYNC_REDUCE("dec")
-    } else if constexpr (kOp == ReduceOp::kAnd) {
-        TMAASYNC_REDUCE("and")
-    } else if constexpr (kOp == ReduceOp::kOr) {
-        TMAASYNC_REDUCE("or")
-    } else {
-        TMAASYNC_REDUCE("xor")
+    if constexpr (kRank == 1) {
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.1d.global.shared::cta.%4.tile.bulk_group.L2::cache_hint "
+            "[%0, {%1}], [%2], %3;" ::"l"(map),
+            "r"(c[0]), "r"(shared), "l"(policy), "C"(name_of(kOp))
+            : "memory"
+        );
+    } else if constexpr (kRank == 2) {
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.2d.global.shared::cta.%5.tile.bulk_group.L2::cache_hint "
+            "[%0, {%1, %2}], [%3], %4;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(shared), "l"(policy), "C"(name_of(kOp))
+            : "memory"
+        );
+    } else if constexpr (kRank == 3) {
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.3d.global.shared::cta.%6.tile.bulk_group.L2::cache_hint "
+            "[%0, {%1, %2, %3}], [%4], %5;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(shared), "l"(policy), "C"(name_of(kOp))
+            : "memory"
+        );
+    } else if constexpr (kRank == 4) {
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.4d.global.shared::cta.%7.tile.bulk_group.L2::cache_hint "
+            "[%0, {%1, %2, %3, %4}], [%5], %6;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(shared), "l"(policy), "C"(name_of(kOp))
+            : "memory"
+        );
+    } else if constexpr (kRank == 5) {
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.5d.global.shared::cta.%8.tile.bulk_group.L2::cache_hint "
+            "[%0, {%1, %2, %3, %4, %5}], [%6], %7;" ::"l"(map),
+            "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]), "r"(shared), "l"(policy),
+            "C"(name_of(kOp))
+            : "memory"
+        );
     }
 }
-
-#undef TMAASYNC_REDUCE
-#undef TMAASYNC_REDUCE_RANK
 
 }  // namespace tmaasync::ptx

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <tmaasync/ptx/draining.cuh>
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/operands.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/integers.cuh>
 
-// PTX ISA: "cp.async.bulk.tensor" and "cp.async.bulk.prefetch.tensor" in im2col mode, besides the
-// plain load. Offsets move the column, one per spatial dimension, innermost first.
+// PTX ISA: "cp.async.bulk.tensor" with multicast and "cp.async.bulk.prefetch.tensor" in im2col
+// mode. Offsets move the column, one per spatial dimension, innermost first.
 namespace tmaasync::ptx {
 
 // Global to the same shared offset of every CTA in the mask; each one's own barrier at the same
@@ -21,9 +19,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_load_im2col_multicast(
     u16 cta_mask,
     u64 policy
 ) {
-    trace_load(shared, barrier, 0, cta_mask);
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(
@@ -62,7 +58,6 @@ __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_im2col(
     const TensorMap* map, Coordinates<kRank> at, const u16 (&offsets)[kRank - 2], u64 policy
 ) {
     static_assert(kRank >= 3 && kRank <= 5, "an im2col map has 3 to 5 dimensions");
-    if (is_draining()) return;
     const i32* c = at.values;
     if constexpr (kRank == 3) {
         asm volatile(

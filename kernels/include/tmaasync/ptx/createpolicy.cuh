@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "createpolicy". The value goes into the cache_hint of a bulk copy.
 namespace tmaasync::ptx {

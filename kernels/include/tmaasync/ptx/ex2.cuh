@@ -1,9 +1,9 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
-// PTX ISA: "ex2". One instruction of the unit for special functions, 16 a clock and SM. The error
-// is about 2^-22 of the result; what would be below 2^-126 is 0.
+// PTX ISA: "ex2". One instruction of the special function unit, 16 per clock and SM. The error is
+// about 2^-22 of the result; results below 2^-126 are 0.
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ float ex2_approx_ftz(float x) {

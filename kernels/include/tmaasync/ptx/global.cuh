@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "ld" and "st" of 1, 2 or 4 words of global memory, under a predicate. Addresses are
 // multiples of the size; where the predicate does not hold they are not touched.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "ldmatrix". Lane l gives the shared address of row l % 8 of matrix l / 8, and gets
 // elements 2 * (l % 4) and the next one of row l / 4 of every matrix; with _trans, of column l / 4.

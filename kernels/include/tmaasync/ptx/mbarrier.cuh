@@ -1,15 +1,12 @@
 #pragma once
 
-#include <tmaasync/ptx/draining.cuh>
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "Parallel Synchronization and Communication Instructions: mbarrier".
 // Every address is a shared-memory address of an 8-byte aligned 64-bit word.
 namespace tmaasync::ptx {
 
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 count) {
-    trace_init(barrier, count);
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
@@ -17,12 +14,8 @@ __device__ __forceinline__ void mbarrier_inval(u32 barrier) {
     asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Returns the state token that mbarrier.test_wait accepts.
+// Arrive; returns the state token that mbarrier.test_wait accepts.
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_arrive(barrier);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1];"
                  : "=l"(state)
@@ -32,10 +25,6 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier) {
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_arrive(barrier, count);
     u64 state;
     asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -44,10 +33,8 @@ __device__ __forceinline__ u64 mbarrier_arrive(u32 barrier, u32 count) {
     return state;
 }
 
-// The barrier may lie in any CTA of the cluster: pass a mapa address.
+// Arrive on a barrier that may lie in any CTA of the cluster: pass a mapa address.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 count) {
-    if (is_draining()) return;
-    trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -55,10 +42,8 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 remote_barrier, u32 
     );
 }
 
-// The same without release: publishes nothing that the thread wrote before.
+// Arrive without release: publishes nothing that the thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barrier, u32 count) {
-    if (is_draining()) return;
-    trace_arrive_cluster(remote_barrier, count);
     asm volatile(
         "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(remote_barrier),
         "r"(count)
@@ -66,10 +51,8 @@ __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(u32 remote_barri
     );
 }
 
-// Adds to the bytes the phase waits for, and arrives once.
+// Add to the bytes the phase waits for, and arrive once.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
-    if (is_draining()) return;
-    trace_expect(barrier, bytes);
     asm volatile(
         "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
         "r"(bytes)
@@ -78,10 +61,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
 }
 
 __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u32 bytes) {
-    if constexpr (kEndsHangs) {
-        if (is_draining()) return 0;
-    }
-    trace_expect(barrier, bytes);
     u64 state;
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cta.shared::cta.b64 %0, [%1], %2;"
                  : "=l"(state)
@@ -91,8 +70,6 @@ __device__ __forceinline__ u64 mbarrier_arrive_expect_tx_relaxed(u32 barrier, u3
 }
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_barrier, u32 bytes) {
-    if (is_draining()) return;
-    trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -103,8 +80,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_cluster(u32 remote_bar
 __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
     u32 remote_barrier, u32 bytes
 ) {
-    if (is_draining()) return;
-    trace_expect_cluster(remote_barrier, bytes);
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      remote_barrier
                  ),
@@ -112,17 +87,15 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx_relaxed_cluster(
                  : "memory");
 }
 
-// Adds to the bytes the phase waits for. Does not arrive.
+// Add to the bytes the phase waits for, without an arrival.
 __device__ __forceinline__ void mbarrier_expect_tx(u32 barrier, u32 bytes) {
-    if (is_draining()) return;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                  "r"(bytes)
                  : "memory");
 }
 
-// Credits bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
+// Credit bytes for a transfer that never happens. The barrier may lie in any CTA of the cluster.
 __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier, u32 bytes) {
-    if (is_draining()) return;
     asm volatile(
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(remote_barrier),
         "r"(bytes)
@@ -130,7 +103,7 @@ __device__ __forceinline__ void mbarrier_complete_tx_cluster(u32 remote_barrier,
     );
 }
 
-// Whether the phase of this parity has completed. May suspend the thread for a bounded time.
+// True if the phase of this parity has completed. May suspend the thread for a bounded time.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -146,7 +119,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity
     return done != 0;
 }
 
-// The same, with a bound on the suspension in nanoseconds: a hint.
+// Try with a bound on the suspension in nanoseconds: a hint.
 __device__ __forceinline__ bool mbarrier_try_wait_parity_hint(
     u32 barrier, u32 parity, u32 suspend_ns
 ) {
@@ -179,7 +152,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_cluster(u32 barrier, u3
     return done != 0;
 }
 
-// The same without acquire: nothing that the arriving threads wrote is made visible.
+// Try without acquire: nothing that the arriving threads wrote is made visible.
 __device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -210,7 +183,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity_relaxed_cluster(u32 bar
     return done != 0;
 }
 
-// Whether the phase of this parity has completed. Never suspends.
+// True if the phase of this parity has completed. Never suspends.
 __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parity) {
     u32 done;
     asm volatile(
@@ -226,7 +199,7 @@ __device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parit
     return done != 0;
 }
 
-// Whether the phase that a state token belongs to has completed: the current one or the one before.
+// True if the phase of a state token has completed: the current phase or the one before.
 __device__ __forceinline__ bool mbarrier_test_wait(u32 barrier, u64 state) {
     u32 done;
     asm volatile(

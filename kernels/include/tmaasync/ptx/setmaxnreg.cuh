@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "setmaxnreg" (sm_90a). All warps of the warpgroup execute it; the kernel needs
 // __launch_bounds__(threads, 1), or the compiler ignores it.

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 
@@ -23,14 +22,11 @@ __device__ __forceinline__ bool elect_sync() {
 
 // PTX ISA: "barrier". Barrier 0 is __syncthreads; 1 to 15 are free. Waits for `threads` arrivals.
 __device__ __forceinline__ void barrier_sync(u32 barrier, u32 threads) {
-    const u32 began = trace_clock();
     asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-    trace_wait(TraceKind::kNamedWait, began, barrier, 0);
 }
 
-// Counts towards barrier_sync of the same barrier without waiting.
+// Count towards barrier_sync of the same barrier without waiting.
 __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
-    trace_warp(TraceKind::kNamedArrive, barrier);
     asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
@@ -39,7 +35,7 @@ __device__ __forceinline__ void griddepcontrol_wait() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Allows the grids that depend on this one to start.
+// Allow the grids that depend on this one to start.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "tensormap.replace" (sm_90a), "tensormap.cp_fenceproxy" and the releasing half of
 // "fence.proxy.tensormap". Each edit has two forms: a map in global memory, by its pointer, and a
@@ -9,7 +9,7 @@
 // innermost first, as coordinates do.
 namespace tmaasync::ptx {
 
-// Where the tensor starts: a multiple of 16 bytes.
+// The start of the tensor: a multiple of 16 bytes.
 __device__ __forceinline__ void tensormap_replace_global_address(
     TensorMap* map, const void* address
 ) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void tensormap_replace_box_dim(u32 shared_map, u32 si
     );
 }
 
-// Every how manieth element of a dimension is taken.
+// The stride between the elements that are taken along a dimension.
 template <int kOrdinal>
 __device__ __forceinline__ void tensormap_replace_element_stride(TensorMap* map, u32 stride) {
     asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], %1, %2;" ::"l"(map),
@@ -159,7 +159,7 @@ __device__ __forceinline__ void tensormap_replace_swizzle_mode(u32 shared_map) {
     );
 }
 
-// What a load writes out of bounds: 0 zero, 1 NaN.
+// The fill of a load out of bounds: 0 zero, 1 NaN.
 template <int kFill>
 __device__ __forceinline__ void tensormap_replace_fill_mode(TensorMap* map) {
     asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], %1;" ::"l"(map),
@@ -176,13 +176,13 @@ __device__ __forceinline__ void tensormap_replace_fill_mode(u32 shared_map) {
     );
 }
 
-// Publishes this thread's edits of maps in global memory: a fence_proxy_tensormap_acquire_gpu that
+// Publish this thread's edits of maps in global memory: a fence_proxy_tensormap_acquire_gpu that
 // follows, by any thread of the GPU, sees them.
 __device__ __forceinline__ void fence_proxy_tensormap_release_gpu() {
     asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
 
-// Copies an edited map from shared to global memory and releases it there. A whole converged warp.
+// Copy an edited map from shared to global memory and releases it there. A whole converged warp.
 __device__ __forceinline__ void tensormap_cp_fenceproxy(TensorMap* map, u32 shared_map) {
     asm volatile(
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"

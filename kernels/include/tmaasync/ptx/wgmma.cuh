@@ -1,29 +1,25 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/trace.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // PTX ISA: "Asynchronous Warpgroup Level Matrix Instructions" (sm_90a). All four warps of a
 // warpgroup execute each of these together. The multiplications themselves are in wgmma_mma.cuh.
 namespace tmaasync::ptx {
 
-// Orders earlier accesses to registers and shared memory before the multiplications that follow.
+// Order earlier accesses to registers and shared memory before the multiplications that follow.
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void wgmma_commit_group() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    trace_warp(TraceKind::kMmaCommit);
 }
 
-// Waits until at most kPending of the committed groups are still running.
+// Wait until at most kPending of the committed groups are still running.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
     static_assert(kPending >= 0 && kPending <= 7, "0 to 7 groups");
-    const u32 began = trace_clock();
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-    trace_wait(TraceKind::kMmaWait, began, 0, trace_number(kPending));
 }
 
 // No instruction: keeps the compiler from moving a register that wgmma uses across this point.

@@ -1,4 +1,7 @@
-// The words of CUDA C++, included ahead of every source.
+// CUDA's built-ins on the CPU: the keywords, threadIdx and its kind, shared memory, shuffles,
+// atomics, fences, arithmetic. The build includes this before every source. It is the second seam
+// between a kernel and the CPU; the first is <tmaasync/ptx/...>, the instructions that CUDA has no
+// built-in for.
 #pragma once
 
 #include <vector_functions.h>

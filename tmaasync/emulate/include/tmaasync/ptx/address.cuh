@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 mapa(u32 shared, u32 cta_rank) {
     return (shared & kOffsetMask) | (cta_rank + 1) << kRankShift;
 }
 
-// The windows of a cluster lie one behind the other.
+// The windows of a cluster lie one after the other.
 __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
     using namespace tmaasync_emulate;
     const Thread& thread = current_thread();
@@ -24,6 +24,12 @@ __device__ __forceinline__ u64 mapa(u64 address, u32 cta_rank) {
     const u32 offset = shared_address(reinterpret_cast<const void*>(address));
     const i64 ranks = i64{cta_rank} - i64{thread.rank};
     return reinterpret_cast<u64>(thread.window + ranks * i64{kWindowBytes} + offset);
+}
+
+__device__ __forceinline__ u32 getctarank(u32 remote) {
+    using namespace tmaasync_emulate;
+    const u32 above = remote >> kRankShift;
+    return above == 0 ? current_thread().rank : above - 1;
 }
 
 }  // namespace tmaasync::ptx

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
-#include <tmaasync/ptx/operands.cuh>
+#include <tmaasync/operands/copies.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // There is no L2 to keep anything in: the values are the ones that the chip makes.
 namespace tmaasync::ptx {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 namespace tmaasync::ptx {
 
-// Ordinary accesses, of which the runtime is told like of any others.
+// Ordinary accesses, which the runtime sees like any others.
 template <int kWords>
 struct alignas(kWords * sizeof(u32)) WordsInMemory {
     u32 words[kWords];

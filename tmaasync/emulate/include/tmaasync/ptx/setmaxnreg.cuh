@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/integers.cuh>
+#include <tmaasync/operands/integers.cuh>
 
 // The host's compiler allots registers.
 namespace tmaasync::ptx {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tmaasync/ptx/wgmma_forms.cuh>
+#include <tmaasync/operands/wgmma_forms.cuh>
 
 // Every function of the generated header, for any legal number of accumulators.
 namespace tmaasync::ptx {
@@ -12,7 +12,7 @@ constexpr auto kEmulatedSum<u32> = tmaasync_emulate::MmaSum::kHalf;
 template <>
 constexpr auto kEmulatedSum<int> = tmaasync_emulate::MmaSum::kInt;
 
-// What is the same wherever A lies.
+// The part that does not depend on where A lies.
 template <MmaType kA, MmaType kB, int kTransposeB, int kScaleA, int kScaleB>
 struct EmulatedMma {
     template <typename Register, int kRegisters>

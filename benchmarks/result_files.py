@@ -1,0 +1,55 @@
+"""Recorded results: a folder per GPU, a file per section, a row per line.
+
+The first line of ``results/<gpu>/<section>.jsonl`` is the header: ``{"measured": {...}}`` with the
+date, the driver and the versions. Every other line is a row. Keys are sorted and numbers keep every
+digit, so that a new measurement changes the lines of its own rows only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+
+Row = dict[str, Any]
+
+
+class Section(NamedTuple):
+    """Rows, and the circumstances in which they were measured."""
+
+    measured: dict[str, Any]
+    rows: list[Row]
+
+
+def name_in_paths(gpu: str) -> str:
+    """Return a GPU's name as folders and files have it: ``nvidia_h200``."""
+    return gpu.lower().replace(" ", "_")
+
+
+def write_section(path: Path, section: Section) -> Path:
+    """Write a section, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"measured": section.measured}, *section.rows]
+    path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+    return path
+
+
+def read_section(path: Path) -> Section:
+    """Read a section.
+
+    Raises:
+        ValueError: The first line is no header, or a line is no JSON object.
+    """
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    if not lines or lines[0].keys() != {"measured"}:
+        raise ValueError(f'{path} has no header; its first line must be {{"measured": ...}}.')
+    return Section(lines[0]["measured"], lines[1:])
+
+
+def sections(results: Path = RESULTS) -> Iterator[tuple[str, str, Section]]:
+    """Yield every recorded section with its GPU's folder and its name, in alphabetical order."""
+    for path in sorted(results.glob("*/*.jsonl"), key=lambda path: (path.parent.name, path.stem)):
+        yield path.parent.name, path.stem, read_section(path)

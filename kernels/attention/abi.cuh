@@ -1,0 +1,150 @@
+#pragma once
+
+// The structs that the host and the attention kernels share, each declared here alone. The host
+// writes or reads their bytes: a change of size or order is one of both sides.
+#include <tmaasync/tmaasync.cuh>
+
+#include "pages.cuh"
+
+namespace tmaasync {
+
+// --- attention.cu, attention_combine.cu, attention_work.cu ---------------------------------------
+
+// The problem, a parameter of all three.
+struct Problem {
+    i32 batch;
+    i32 heads;
+    i32 heads_per_kv_head;  // GQA: query heads that share a KV head
+    i32 queries;            // positions of an entry; of packed sequences, rows of the array
+    i32 keys;               // the same of keys
+    i32 left;               // how many keys before its own a position sees
+    i32 right;              // how many after its own
+    i32 is_bottom_right;    // the last position is aligned with the last key, else first with first
+    float scale;            // of a score before softcap's tanh
+    float scale_log2;       // of a score in the exponent of 2
+    i32 page_step;          // rows of keys from one page to the next
+};
+static_assert(sizeof(Problem) == 44);
+
+// --- padded arrays: what the host schedules ------------------------------------------------------
+
+// Split-KV: the blocks of keys of one split of a tile, and the workspace slot of its partial
+// output.
+struct KeySplit {
+    i32 first = 0;
+    i32 end = 0x7fffffff;
+    i32 slot = -1;  // negative: the tile is not split
+};
+static_assert(sizeof(KeySplit) == 12);
+
+// What a cluster works on in one wave where keys are split. A table of [waves, clusters].
+struct alignas(16) ScheduledSpan {
+    i32 span;  // negative: none left
+    KeySplit keys;
+};
+static_assert(sizeof(ScheduledSpan) == 16);
+
+// A span whose keys are split, for attention_combine.cu: its splits have consecutive slots.
+struct alignas(16) SplitSpan {
+    i32 span;
+    i32 first_slot;
+    i32 splits;
+};
+static_assert(sizeof(SplitSpan) == 16);
+
+// --- packed sequences: what attention_work.cu schedules ------------------------------------------
+
+// One entry of a batch: a slice of padded arrays, or a sequence of packed ones.
+template <typename Keys>
+struct EntryWith {
+    i32 index;
+    RaggedSequence queries;
+    Keys keys;
+};
+
+// A tile of queries, for every head.
+template <typename Keys>
+struct alignas(16) WorkItem {
+    EntryWith<Keys> entry;
+    i32 position;
+    i32 section;       // the first item of its section
+    i32 section_size;  // items
+};
+static_assert(sizeof(WorkItem<RaggedSequence>) == 32);
+static_assert(sizeof(WorkItem<PagedSequence<1>>) == 48);
+
+// All tiles of a batch. They come in sections: sequences whose keys, of `heads_at_once` tiles of
+// heads, fit in L2. In a section those that see the most keys come first: the
+// longest-processing-time-first (LPT) schedule.
+template <typename Keys>
+struct WorkListWith {
+    i32 count;
+    i32 heads_at_once;  // divides the tiles of heads
+    u32 tile_counter;   // tiles that CTAs have asked for; 0 again when all are done
+    WorkItem<Keys> items[1];
+};
+static_assert(sizeof(WorkListWith<RaggedSequence>) == 16 + 32);
+static_assert(sizeof(WorkListWith<PagedSequence<1>>) == 16 + 48);
+
+// --- split-KV: the workspace ---------------------------------------------------------------------
+
+// The partial output of one consumer over one split of the keys. Rows that are no queries are not
+// written.
+template <int kRows, int kHeadDim>
+struct alignas(16) PartialOutput {
+    float accumulators[kRows][kHeadDim];
+    float row_max[kRows];  // the scaled score that probabilities are relative to, as a power of 2
+    float row_sum[kRows];  // of the probabilities
+};
+static_assert(sizeof(PartialOutput<64, 128>) == 64 * (128 + 2) * 4);
+
+// A workspace slot: the partial output of a tile.
+template <int kConsumers, int kRows, int kHeadDim>
+struct PartialTile {
+    PartialOutput<kRows, kHeadDim> consumers[kConsumers];
+};
+static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
+
+// --- FP8: attention_values.cu --------------------------------------------------------------------
+
+// The factors of one KV head of one entry: what scores and values have to be multiplied by.
+struct alignas(8) Descale {
+    float scores;
+    float values;
+};
+static_assert(sizeof(Descale) == 8);
+
+// The workspace after the factors of all KV heads, at a multiple of 16 bytes.
+template <typename Workspace>
+__device__ __forceinline__ Workspace* workspace_after(
+    const Descale* descales, const Problem& problem
+) {
+    const i32 count = problem.batch * (problem.heads / problem.heads_per_kv_head);
+    return reinterpret_cast<Workspace*>(const_cast<Descale*>(descales + count + count % 2));
+}
+
+// A scale of an operand: a number times an array element of a KV head. With steps of 0 one element
+// serves all heads.
+struct Scale {
+    i32 entry_step;
+    i32 head_step;
+    float number;
+
+    __device__ float at(const float* elements, i32 entry, i32 head) const {
+        return elements == nullptr ? number
+                                   : number * elements[entry * entry_step + head * head_step];
+    }
+};
+
+struct Scales {
+    Scale q, k, v;
+};
+static_assert(sizeof(Scales) == 36);
+
+struct ValueSizes {
+    i32 keys;
+    i32 kv_heads;
+};
+static_assert(sizeof(ValueSizes) == 8);
+
+}  // namespace tmaasync

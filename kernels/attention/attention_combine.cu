@@ -1,0 +1,178 @@
+// The combine kernel of split-KV (flash-decoding): rescales the partial outputs of a tile to a
+// common row_max, adds them up, and stores the output and its log-sum-exp.
+//
+//   WARPS  of a CTA, each of which combines one row at a time
+//
+// Types and other constants are those of attention.cu. `schedule` are the SplitSpans of padded
+// arrays; of packed ones it is the WorkList of attention.cu, with `splits_per_tile` for each tile.
+// Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
+// tiles as there may be at most; 32 * WARPS threads.
+#include "abi.cuh"
+#include "epilogue.cuh"
+#include "scheduler.cuh"
+#include "split_kv.cuh"
+
+using namespace tmaasync;
+
+using Output = typename OTile::Element;
+
+struct CombineSharedMemory {
+    typename OTile::Shared o;
+};
+
+extern "C" __device__ const int attention_combine_shared_bytes = sizeof(CombineSharedMemory);
+
+// The partial outputs of one consumer of a tile.
+struct Partials {
+    const TilePartial* first;
+    i32 count;
+    i32 consumer;
+
+    __device__ __forceinline__ const ConsumerPartial& operator[](i32 index) const {
+        return first[index * CLUSTER].consumers[consumer];
+    }
+};
+
+// What a CTA combines.
+struct SplitTile {
+    Tile tile;
+    Partials partials;
+    bool exists;
+};
+
+__device__ __forceinline__ SplitTile split_tile(
+    const Problem& problem, const TilePartial* partials, void* schedule, i32 splits_per_tile
+) {
+    SplitTile found{
+        {}, {partials, splits_per_tile, static_cast<i32>(blockIdx.x) % CONSUMERS}, true
+    };
+    const i32 index = blockIdx.x / CONSUMERS;
+    if constexpr (IS_PACKED) {
+        auto& list = *static_cast<WorkList*>(schedule);
+        const DynamicScheduler scheduler(problem, list, splits_per_tile);
+        found.exists = index < list.count * scheduler.heads;
+        if (found.exists) found.tile = scheduler.tile_of(index);
+        found.partials.first += index * splits_per_tile;
+    } else {
+        const auto& split = static_cast<const SplitSpan*>(schedule)[index / CLUSTER];
+        found.tile = StaticScheduler(problem, nullptr, 0).tile_of(split.span, index % CLUSTER);
+        found.partials.first += split.first_slot * CLUSTER + index % CLUSTER;
+        found.partials.count = split.splits;
+    }
+    return found;
+}
+
+struct alignas(16) Quad {
+    float values[4];
+};
+
+constexpr int kQuads = HEAD_DIM / 4;
+constexpr int kQuadsOfLane = (kQuads + 31) / 32;
+
+// A row of the output. Each lane of a warp has four columns, and four of every 128 after them.
+struct Row {
+    int row;
+    float row_max = kEmptyRowMax;
+    float row_sum = 0;
+    Quad accumulators[kQuadsOfLane] = {};
+
+    __device__ __forceinline__ explicit Row(int row) : row(row) {}
+
+    // Adds up to 32 partial outputs from `first` on. Each lane computes the factor of one.
+    __device__ __forceinline__ void add(const Partials& partials, i32 first) {
+        const i32 count = min(partials.count - first, 32), lane = lane_index();
+        float own_max = kEmptyRowMax, own_sum = 0;
+        if (lane < count) {
+            own_max = partials[first + lane].row_max[row];
+            own_sum = partials[first + lane].row_sum[row];
+        }
+        const float old_max = row_max;
+        row_max = fmaxf(row_max, max_of_warp(own_max));
+        const float factor = ptx::ex2_approx_ftz(own_max - row_max);
+        scale(ptx::ex2_approx_ftz(old_max - row_max));
+        row_sum += sum_of_warp(factor * own_sum);
+        // As many loads in flight as there are registers for.
+#pragma unroll 8 / kQuadsOfLane
+        for (i32 i = 0; i < count; ++i) {
+            add(partials[first + i], __shfl_sync(kWholeWarp, factor, i));
+        }
+    }
+
+    // Normalises the output and stages it.
+    __device__ __forceinline__ void write(typename OTile::Shared& staged) {
+        struct alignas(8) Four {
+            u32 pairs[2];
+        };
+        scale(inverse_row_sum(row_sum));
+#pragma unroll
+        for (int i = 0; i < kQuadsOfLane; ++i) {
+            if (!has(i)) continue;
+            const float* v = accumulators[i].values;
+            auto* target = staged.bytes + OutputO::offset_bytes(row, 4 * quad(i));
+            *reinterpret_cast<Four*>(target) = {
+                pack_pair<Output>(v[0], v[1]), pack_pair<Output>(v[2], v[3])
+            };
+        }
+    }
+
+private:
+    __device__ __forceinline__ static int quad(int i) { return 32 * i + lane_index(); }
+    __device__ __forceinline__ static bool has(int i) {
+        return kQuads % 32 == 0 || quad(i) < kQuads;
+    }
+
+    __device__ __forceinline__ void add(const ConsumerPartial& partial, float factor) {
+        const auto* quads = reinterpret_cast<const Quad*>(partial.accumulators[row]);
+#pragma unroll
+        for (int i = 0; i < kQuadsOfLane; ++i) {
+            if (!has(i)) continue;
+            const Quad more = quads[quad(i)];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) accumulators[i].values[j] += factor * more.values[j];
+        }
+    }
+
+    __device__ __forceinline__ void scale(float factor) {
+        row_sum *= factor;
+#pragma unroll
+        for (auto& quad : accumulators) {
+#pragma unroll
+            for (float& value : quad.values) value *= factor;
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
+    const __grid_constant__ OTile o,
+    float* lse,
+    const TilePartial* partials,
+    void* schedule,
+    int splits_per_tile,
+    const __grid_constant__ Problem problem
+) {
+    auto& shared = dynamic_shared<CombineSharedMemory>();
+    launch_dependent_grids();
+    // A grid before this one makes the list of packed tiles.
+    if constexpr (IS_PACKED) wait_for_previous_grids();
+    const auto [tile, splits, exists] = split_tile(problem, partials, schedule, splits_per_tile);
+    if (!exists) return;
+    const i32 consumer = splits.consumer;
+    wait_for_previous_grids();
+    for (int index = warp_index(); index < kConsumerRows; index += WARPS) {
+        const int row_of_tile = consumer * kConsumerRows + index;
+        if (!is_query(tile, row_of_tile)) continue;
+        Row row{index};
+        for (i32 first = 0; first < splits.count; first += 32) row.add(splits, first);
+        if constexpr (HAS_LSE) {
+            const float value = log_sum_exp(row.row_max, row.row_sum);
+            if (lane_index() == 0) lse_at(problem, tile, row_of_tile, lse) = value;
+        }
+        row.write(shared.o);
+    }
+    fence_async_view_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        store_staged(o, shared.o, tile, consumer);
+        wait_group_read<0>();
+    }
+}

@@ -1,0 +1,152 @@
+#pragma once
+
+// Online softmax of scores in a warpgroup's accumulators, block after block of keys: a running
+// row_max, and a row_sum that is reduced over the threads of a row once, at the end.
+#include <tmaasync/ptx/ex2.cuh>
+#include <tmaasync/wgmma.cuh>
+
+namespace tmaasync {
+
+constexpr u32 kWholeWarp = 0xffffffff;
+
+// The score of a key that is masked: minus infinity.
+__device__ __forceinline__ float masked_score() {
+    return __uint_as_float(0xff800000);
+}
+
+// Which columns of a block a thread's two rows see, counted from the thread's first column.
+struct VisibleColumns {
+    i32 first[2];
+    i32 end[2];
+};
+
+// Four neighbouring lanes of a warp share a row.
+__device__ __forceinline__ float max_of_row(float value) {
+    value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 1));
+    return fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 2));
+}
+
+__device__ __forceinline__ float sum_of_row(float value) {
+    value += __shfl_xor_sync(kWholeWarp, value, 1);
+    return value + __shfl_xor_sync(kWholeWarp, value, 2);
+}
+
+__device__ __forceinline__ float max_of_warp(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, lanes));
+    }
+    return value;
+}
+
+__device__ __forceinline__ float sum_of_warp(float value) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        value += __shfl_xor_sync(kWholeWarp, value, lanes);
+    }
+    return value;
+}
+
+template <bool kHasLeft, int kScores>
+__device__ __forceinline__ void mask_scores(
+    float (&scores)[kScores], const VisibleColumns& visible
+) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int column = accumulator_column(0, i), half = i / 2 % 2;
+        if (column >= visible.end[half]) scores[i] = masked_score();
+        if (kHasLeft && column < visible.first[half]) scores[i] = masked_score();
+    }
+}
+
+// Softcap without its cap: tanh(x * scale), by the exponential. The instruction for tanh has 11
+// bits.
+template <int kScores>
+__device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale) {
+    constexpr float kTwoLog2E = 2.8853900817779268f;
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const float power = ptx::ex2_approx_ftz(scores[i] * (scale * kTwoLog2E));
+        scores[i] = 1 - __fdividef(2, 1 + power);
+    }
+}
+
+// The log-sum-exp of a row's scaled scores. scaled_max is what the probabilities in row_sum are
+// relative to, as a power of 2.
+__device__ __forceinline__ float log_sum_exp(float scaled_max, float row_sum) {
+    constexpr float kLn2 = 0.6931471805599453f;
+    return row_sum == 0 ? masked_score() : scaled_max * kLn2 + logf(row_sum);
+}
+
+// What normalises a row of the output.
+__device__ __forceinline__ float inverse_row_sum(float row_sum) {
+    return row_sum == 0 ? 0 : 1 / row_sum;
+}
+
+// Online softmax with lazy rescaling (FlashAttention-4): row_max may lag behind the greatest score
+// by kRescaleThreshold powers of 2, so that accumulators are seldom rescaled. Probabilities are
+// 2^kShift times what they would be, so that small ones stay distinct in a type of few exponents.
+// The greatest probability is 2^(kRescaleThreshold + kShift): all 16-bit types hold 2^8, and sums
+// of it, and e4m3 holds 448.
+template <int kRescaleThreshold, int kShift>
+struct OnlineSoftmax {
+    float scale_log2;
+    float row_max[2] = {masked_score(), masked_score()};
+    // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
+    float partial_sums[4] = {0, 0, 0, 0};
+
+    // Turns the scores S of a block into probabilities P. What has been accumulated before is to be
+    // multiplied by `rescale`. kMayBeEmpty: rows may have seen no key yet.
+    template <bool kMayBeEmpty, int kScores>
+    __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
+        float new_max[2], base[2];
+        find_max(scores, new_max);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            // False where both are minus infinity, whose difference is not a number.
+            const bool is_far = (new_max[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
+            rescale[half] =
+                is_far ? ptx::ex2_approx_ftz((row_max[half] - new_max[half]) * scale_log2) : 1;
+            if (is_far) row_max[half] = new_max[half];
+            const bool is_empty = kMayBeEmpty && row_max[half] == masked_score();
+            base[half] = is_empty ? 0 : row_max[half] * scale_log2 - kShift;
+            partial_sums[2 * half] *= rescale[half];
+            partial_sums[2 * half + 1] *= rescale[half];
+        }
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) {
+            scores[i] = ptx::ex2_approx_ftz(scores[i] * scale_log2 - base[i / 2 % 2]);
+            partial_sums[i % 4] += scores[i];
+        }
+    }
+
+    // The sum of a row's probabilities.
+    __device__ __forceinline__ float row_sum(int half) const {
+        return sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
+    }
+
+    // What a row's probabilities are relative to, as a power of 2.
+    __device__ __forceinline__ float scaled_max(int half) const {
+        return row_max[half] * scale_log2 - kShift;
+    }
+
+private:
+    // The greatest score of each row so far.
+    template <int kScores>
+    __device__ __forceinline__ void find_max(
+        const float (&scores)[kScores], float (&new_max)[2]
+    ) const {
+        float chains[4] = {row_max[0], scores[1], row_max[1], scores[3]};
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) chains[i % 4] = fmaxf(chains[i % 4], scores[i]);
+        new_max[0] = max_of_row(fmaxf(chains[0], chains[1]));
+        new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
+    }
+};
+
+// Whether any row of the warp has to be rescaled.
+__device__ __forceinline__ bool any_rescale(const float (&rescale)[2]) {
+    return __any_sync(kWholeWarp, rescale[0] != 1 || rescale[1] != 1);
+}
+
+}  // namespace tmaasync

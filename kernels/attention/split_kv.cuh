@@ -1,0 +1,50 @@
+#pragma once
+
+// Split-KV (flash-decoding): the partial outputs of a tile over splits of its keys, which
+// attention.cu writes to a workspace and attention_combine.cu combines.
+#include "abi.cuh"
+#include "epilogue.cuh"
+
+namespace tmaasync {
+
+using ConsumerPartial = PartialOutput<kConsumerRows, HEAD_DIM>;
+using TilePartial = PartialTile<CONSUMERS, kConsumerRows, HEAD_DIM>;
+
+// The row_max of a row that saw no key: less than all scores, and finite, so that differences are
+// numbers.
+constexpr float kEmptyRowMax = -1e30f;
+
+// Writes the thread's accumulators.
+__device__ __forceinline__ void write_partial(
+    ConsumerPartial& partial, const Accumulators& accumulators, const Tile& tile, int consumer
+) {
+    struct alignas(8) Pair {
+        float values[2];
+    };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(0) + 8 * half;
+        if (!is_query(tile, row_of_thread(consumer) + 8 * half)) continue;
+#pragma unroll
+        for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
+            auto& target = partial.accumulators[row][accumulator_column(thread_in_warpgroup(), i)];
+            reinterpret_cast<Pair&>(target) = {accumulators[i], accumulators[i + 1]};
+        }
+    }
+}
+
+// Writes row_max and row_sum of the thread's rows.
+__device__ __forceinline__ void write_partial_softmax(
+    ConsumerPartial& partial, const Softmax& softmax
+) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of_thread(0) + 8 * half;
+        const float row_sum = softmax.row_sum(half);
+        if (lane_index() % 4 != 0) continue;
+        partial.row_max[row] = row_sum == 0 ? kEmptyRowMax : softmax.scaled_max(half);
+        partial.row_sum[row] = row_sum;
+    }
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,112 @@
+// Implicit GEMM convolution of NHWC images: Out[M, K] = patches[M, R * S * C] filters[K, R * S *
+// C]^T, accumulated in fp32. TMA gathers the patches, the left operand, from the images (im2col).
+// A row is an output pixel, m = (n * P + p) * Q + q.
+//
+//   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 columns, in chunks of 64, 32 or 16
+//                   channels with the swizzle of that width; a box has all pixels
+//   BTile           filters [K, R, S, C]: BLOCK_N by the same chunks; a box has a CTA's share of
+//                   the filters and one tap
+//   CTile, CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, C_IS_N_MAJOR
+//                   as in gemm.cu
+//   Bias, BIAS, ACTIVATION    the epilogue's operations: see epilogue_ops.cuh
+//
+// Grid, threads and edges as in gemm.cu. Where no chunk divides the channels, both tiles have zeros
+// after the last channel, so that every tap takes whole chunks. A stage of narrow chunks holds
+// several taps.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+#include "epilogue_ops.cuh"
+#include "mainloop.cuh"
+
+using namespace tmaasync;
+
+using Operands =
+    OperandPair<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
+
+extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
+
+constexpr int kChunkChannels = ATile::kChannels;
+constexpr int kChunksPerStage = kBlockK / kChunkChannels;
+
+static_assert(ATile::side(0) == kBlockM && ATile::kPixels == kBlockM, "a box has all pixels");
+static_assert(BTile::side(0) == BLOCK_N && BTile::box_side(3) == kChunkChannels, "see above");
+static_assert(BTile::boxes(0) == CLUSTER, "a box has the filters that a CTA loads for all");
+
+// Loads this CTA's share of a chunk of the filters, at the column's channel and tap.
+__device__ void load_filters(
+    typename BTile::Shared& shared,
+    SharedMemBarrier& full,
+    const BTile& filters,
+    const typename ATile::Column& column,
+    int n,
+    int chunk
+) {
+    const int rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
+    const Coordinates<4> at{
+        column.channel(), static_cast<i32>(column.tap[0]), static_cast<i32>(column.tap[1]),
+        n + rank * BTile::box_side(0)
+    };
+    const int box = chunk * CLUSTER + rank;
+    if constexpr (CLUSTER == 1) {
+        filters.async_copy_box(shared, full, at, box);
+    } else {
+        constexpr u16 kEveryCta = (1 << CLUSTER) - 1;
+        filters.async_multicast_load_box(shared, full, at, box, kEveryCta);
+    }
+}
+
+__device__ void load_tiles(
+    SharedMemory& shared, const ATile& images, const BTile& filters, TileScheduler scheduler
+) {
+    auto state = StageState::for_producer();
+    for (; !scheduler.done(); scheduler.step()) {
+        const auto tile = scheduler.tile();
+        auto column = images.column({0, tile.m});
+        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
+            auto& stage = shared.stages[state.index];
+            auto& full = shared.full[state.index];
+            // Wait until every consumer, in every CTA of the cluster, has released this stage.
+            shared.empty[state.index].wait(state.phase);
+            full.expect_bytes(kStageBytes);
+#pragma unroll
+            for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {
+                images.async_copy_column(stage.a, full, column, chunk);
+                load_filters(stage.b, full, filters, column, tile.n, chunk);
+            }
+        }
+    }
+}
+
+struct FusedEpilogue {
+    const Bias* bias;
+    int k;
+
+    __device__ void apply(OutputSlice& accumulators, StageState&, const OutputTile& tile) const {
+        if constexpr (kBiasSide == BiasSide::kColumns) {
+            add_column_bias(accumulators, bias, tile.n, k);
+        }
+    }
+    __device__ void apply_chunk(float* accumulators) const { activate_chunk(accumulators); }
+};
+
+// `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
+    const __grid_constant__ ATile images,
+    const __grid_constant__ BTile filters,
+    const __grid_constant__ CTile out,
+    const Bias* bias,
+    int m,
+    int k,
+    int columns
+) {
+    const TileScheduler scheduler(m, k, columns);
+    run_warp_specialized(
+        [&](SharedMemory& shared) { load_tiles(shared, images, filters, scheduler); },
+        [&](SharedMemory& shared, int consumer) {
+            if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
+            multiply_tiles<Operands>(shared, out, scheduler, consumer, FusedEpilogue{bias, k});
+        },
+        images, filters, out
+    );
+}

@@ -1,0 +1,56 @@
+// GEMM: C[M, N] = A[M, K] B[K, N], or a batch of them. A warp-specialised persistent kernel, after
+// CUTLASS's cooperative and ping-pong kernels. Accumulates in fp32, of integers in int32.
+//
+//   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K-major, or of bf16 and
+//                   fp16 M- or N-major. In a batch, a third side of 1 comes before the two
+//   CTile           64 rows of the output by 128, 64 or 32 bytes of columns, with the swizzle of
+//                   that width; or, where C is M-major, by all columns of a CTA tile. Of rank 3
+//                   like the operands
+//   CONSUMERS       consumer warpgroups
+//   ROWS            rows of each: 64 or 128
+//   BLOCK_N         columns of the CTA tile
+//   STAGES          pipeline stages
+//   CLUSTER         CTAs that share loads by multicast: along M those of B, or with
+//   SIDE_BY_SIDE    along N those of A
+//   SPLIT_K         CTAs of a cluster that each multiply a range of K: see split_k.cuh. A cluster
+//                   has CLUSTER times as many
+//   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one
+//                   overlaps the main loop of the other; else the kernel is cooperative: consumers
+//                   share every tile
+//   GROUP_M         clusters along M that are visited before the next column of tiles: L2 swizzle
+//   A_IS_K_MAJOR, B_IS_K_MAJOR, C_IS_N_MAJOR    which side is contiguous; else M, N and M
+//
+// Grid: clusters of CLUSTER * SPLIT_K CTAs, of 128 * (1 + CONSUMERS) threads. Any number of them
+// covers the output; with split-K there are as many as tiles.
+// At the edges of the arrays TMA fills loads with zeros and clips stores.
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+
+#include "mainloop.cuh"
+#include "producer.cuh"
+#include "split_k.cuh"
+
+using namespace tmaasync;
+
+extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
+    const __grid_constant__ ATile a,
+    const __grid_constant__ BTile b,
+    const __grid_constant__ CTile c,
+    int m,
+    int n,
+    int k,
+    int batches
+) {
+    const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
+    run_warp_specialized(
+        [&](SharedMemory& shared) {
+            load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {});
+        },
+        [&](SharedMemory& shared, int consumer) {
+            multiply_tiles_or_split_k<Operands>(shared, c, scheduler, consumer, IdentityEpilogue{});
+        },
+        a, b, c
+    );
+}

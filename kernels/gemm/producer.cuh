@@ -1,0 +1,51 @@
+#pragma once
+
+// The operands of gemm.cu and gemm_epilogue.cu, and the producer that loads them.
+#include "mainloop.cuh"
+#include "split_k.cuh"
+
+namespace tmaasync {
+
+using Operands = OperandPair<
+    WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
+    WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
+
+__device__ Coordinates<ATile::kRank> a_at(const OutputTile& tile, int k) {
+    const int m = tile.m;
+    return in_batch<ATile::kRank>(A_IS_K_MAJOR ? k : m, A_IS_K_MAJOR ? m : k, tile.batch);
+}
+
+__device__ Coordinates<BTile::kRank> b_at(const OutputTile& tile, int k) {
+    const int n = tile.n;
+    return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, tile.batch);
+}
+
+// Loads the operands of every tile. After those of a tile, load_more(state, tile) may fill further
+// stages.
+template <typename LoadMore>
+__device__ void load_tiles(
+    SharedMemory& shared,
+    const ATile& a,
+    const BTile& b,
+    TileScheduler scheduler,
+    LoadMore load_more
+) {
+    const KRange blocks(scheduler.k_blocks);
+    auto state = StageState::for_producer();
+    for (; !scheduler.done(); scheduler.step()) {
+        const auto tile = scheduler.tile();
+        for (int block = 0; block < blocks.count; ++block, state.step()) {
+            auto& stage = shared.stages[state.index];
+            auto& full = shared.full[state.index];
+            // Wait until every consumer, in every CTA of the cluster, has released this stage.
+            shared.empty[state.index].wait(state.phase);
+            full.expect_bytes(kStageBytes);
+            const int k = (blocks.first + block) * kBlockK;
+            load_operand<kClusterN>(stage.a, full, a, a_at(tile, k));
+            load_operand<kClusterM>(stage.b, full, b, b_at(tile, k));
+        }
+        load_more(state, tile);
+    }
+}
+
+}  // namespace tmaasync

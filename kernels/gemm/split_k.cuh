@@ -1,0 +1,189 @@
+#pragma once
+
+// Split-K reduced through distributed shared memory: each of SPLIT_K CTAs of a cluster multiplies
+// its own range of K for all columns of the tile. Then the first kOutputSlices of them reduce and
+// store a slice of the columns each. The grid has SPLIT_K CTAs for every tile: the partial sums lie
+// in the pipeline's stages, which no other tile is loaded into.
+#include "mainloop.cuh"
+
+namespace tmaasync {
+
+static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
+static_assert(SPLIT_K == 1 || !PING_PONG, "consumers share a tile whose K is split");
+
+// This CTA's number among those that split K.
+__device__ int split_rank() {
+    return block_rank_in_cluster() / CLUSTER;
+}
+
+// The blocks of K that this CTA multiplies: all, or its share of them, which may be none.
+struct KRange {
+    int first;
+    int count;
+
+    __device__ explicit KRange(int all) : first(0), count(all) {
+        if constexpr (SPLIT_K > 1) {
+            const int rank = split_rank();
+            first = all * rank / SPLIT_K;
+            count = all * (rank + 1) / SPLIT_K - first;
+        }
+    }
+};
+
+// Four of a thread's accumulators.
+struct alignas(16) Quad {
+    Accumulator values[4];
+};
+
+constexpr int kSliceQuads = kOutputSliceColumns / 8;
+
+// The partial sums of a slice that one CTA sends to another. Every thread reads what the thread of
+// its number wrote, so that a warp's accesses are contiguous.
+struct PartialSlice {
+    Quad quads[kRowBlocks][kSliceQuads][CONSUMERS * kWarpgroupThreads];
+};
+static_assert(
+    (SPLIT_K - 1) * sizeof(PartialSlice) <= sizeof(SharedMemory::stages),
+    "the stages hold the partial sums of all peers"
+);
+
+// The partial sums from a peer. A CTA numbers its peers in the order of their ranks.
+__device__ PartialSlice& received_slice(SharedMemory& shared, int peer) {
+    return reinterpret_cast<PartialSlice*>(shared.stages)[peer];
+}
+
+// Where this CTA's partial sums go, in the shared memory of the owner of a slice.
+__device__ PartialSlice& remote_slice(SharedMemory& shared, int owner) {
+    const int rank = split_rank();
+    auto& slice = received_slice(shared, rank < owner ? rank : rank - 1);
+    return *map_shared_rank(&slice, owner * CLUSTER + multicast_rank());
+}
+
+__device__ int consumer_thread() {
+    return static_cast<int>(threadIdx.x) - kWarpgroupThreads;
+}
+
+__device__ void write_slice(PartialSlice& slice, const Accumulators& accumulators, int first) {
+#pragma unroll
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+        for (int i = 0; i < kSliceQuads; ++i) {
+            const Accumulator* s = accumulators[row_block] + first + 4 * i;
+            slice.quads[row_block][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
+        }
+    }
+}
+
+__device__ void add_slice(OutputSlice& sum, const PartialSlice& slice) {
+#pragma unroll
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+        for (int i = 0; i < kSliceQuads; ++i) {
+            const Quad quad = slice.quads[row_block][i][consumer_thread()];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                sum[row_block][4 * i + j] += quad.values[j];
+            }
+        }
+    }
+}
+
+__device__ void copy_slice(OutputSlice& slice, const Accumulators& accumulators, int first) {
+#pragma unroll
+    for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+        for (int i = 0; i < kOutputSliceColumns / 2; ++i) {
+            slice[row_block][i] = accumulators[row_block][first + i];
+        }
+    }
+}
+
+// Sends every slice to its owner. The CTAs start with different owners, because the writes of all
+// to one would queue up.
+__device__ void send_slices(SharedMemory& shared, const Accumulators& accumulators) {
+#pragma unroll 1
+    for (int step = 1; step < SPLIT_K; ++step) {
+        const int owner = (split_rank() + step) % SPLIT_K;
+        if (owner >= kOutputSlices) continue;
+        auto& remote = remote_slice(shared, owner);
+        // Registers have no run-time index.
+#pragma unroll
+        for (int slice = 0; slice < kOutputSlices; ++slice) {
+            if (slice == owner)
+                write_slice(remote, accumulators, slice * (kOutputSliceColumns / 2));
+        }
+    }
+}
+
+__device__ void keep_own_slice(OutputSlice& slice, const Accumulators& accumulators) {
+#pragma unroll
+    for (int owner = 0; owner < kOutputSlices; ++owner) {
+        if (owner == split_rank()) {
+            copy_slice(slice, accumulators, owner * (kOutputSliceColumns / 2));
+        }
+    }
+}
+
+// Adds the peers' partial sums to this CTA's own, in the order of their ranks: deterministic.
+__device__ void reduce_slice(SharedMemory& shared, OutputSlice& slice) {
+    for (int peer = 0; peer < SPLIT_K - 1; ++peer) {
+        add_slice(slice, received_slice(shared, peer));
+    }
+}
+
+// Leaves the sums over all of K in `slice`, if this CTA stores one.
+template <typename Operands>
+__device__ void multiply_slice(
+    SharedMemory& shared, StageState& state, OutputSlice& slice, int consumer, int k_blocks
+) {
+    Accumulators accumulators = {};
+    if (k_blocks > 0) {
+        multiply_tile<Operands>(shared, state, accumulators, consumer, k_blocks, [] {});
+    }
+    // Every CTA has read its stages for the last time: partial sums may overwrite them.
+    cluster_sync();
+    send_slices(shared, accumulators);
+    keep_own_slice(slice, accumulators);
+    // All have arrived, and no CTA accesses another one's memory any more.
+    cluster_sync();
+    if (split_rank() < kOutputSlices) reduce_slice(shared, slice);
+}
+
+template <typename Operands, typename Epilogue>
+__device__ void multiply_split_tile(
+    SharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& scheduler,
+    int consumer,
+    const Epilogue& epilogue
+) {
+    auto state = StageState::for_consumer();
+    u32 chunks = 0;
+    const int rank = split_rank();
+    OutputSlice slice;
+    multiply_slice<Operands>(shared, state, slice, consumer, KRange(scheduler.k_blocks).count);
+    if (rank >= kOutputSlices) return;
+    auto tile = scheduler.tile();
+    tile.n += rank * kOutputSliceColumns;
+    epilogue.apply(slice, state, tile);
+    store_tile(shared, chunks, slice, epilogue, c, consumer, tile);
+    wait_for_stores();
+}
+
+// The consumers of a kernel that supports split-K.
+template <typename Operands, typename Epilogue>
+__device__ void multiply_tiles_or_split_k(
+    SharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& scheduler,
+    int consumer,
+    const Epilogue& epilogue
+) {
+    if constexpr (SPLIT_K == 1) {
+        multiply_tiles<Operands>(shared, c, scheduler, consumer, epilogue);
+    } else {
+        multiply_split_tile<Operands>(shared, c, scheduler, consumer, epilogue);
+    }
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,134 @@
+"""Each header of the shipped kernels includes what it uses: it compiles alone, with no GPU.
+
+What the host supplies, types and constants, stands before it as in any build of a kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tmaasync._compile import Source, compile_source
+from tmaasync._sources import include_dir, kernels_dir
+from tmaasync.errors import CompileError
+from tmaasync.kernel.source import preamble
+
+
+def tile(dtype: str, *sides: int) -> str:
+    shape = ", ".join(map(str, sides))
+    return (
+        f"tmaasync::TMATensorTile<{dtype}, tmaasync::Shape<{shape}>, tmaasync::Box<{shape}>, "
+        "tmaasync::Swizzle::k128B>"
+    )
+
+
+def map_of(*sides: int) -> str:
+    shape = ", ".join(map(str, sides))
+    return (
+        f"tmaasync::RaggedTensorMap<tmaasync::float16, tmaasync::Shape<{shape}>, "
+        f"tmaasync::Box<{shape}>, tmaasync::Swizzle::k128B>"
+    )
+
+
+GEMM = preamble(
+    {
+        "ATile": tile("tmaasync::bfloat16", 128, 64),
+        "BTile": tile("tmaasync::bfloat16", 128, 64),
+        "CTile": tile("tmaasync::bfloat16", 64, 64),
+        "Bias": "float",
+    },
+    {
+        "CONSUMERS": 2,
+        "ROWS": 64,
+        "BLOCK_N": 128,
+        "STAGES": 4,
+        "CLUSTER": 1,
+        "GROUP_M": 16,
+        "SPLIT_K": 1,
+        "PING_PONG": False,
+        "SIDE_BY_SIDE": False,
+        "A_IS_K_MAJOR": True,
+        "B_IS_K_MAJOR": True,
+        "C_IS_N_MAJOR": True,
+        "BIAS": 1,
+        "ACTIVATION": 1,
+        "IS_SCALED": True,
+        "HAS_ADDEND": True,
+    },
+)
+ATTENTION = preamble(
+    {
+        "QTile": map_of(64, 1, 64),
+        "KTile": map_of(128, 1, 64),
+        "VTile": map_of(128, 1, 64),
+        "OTile": map_of(64, 1, 64),
+    },
+    {
+        "CONSUMERS": 2,
+        "BLOCK_N": 128,
+        "HEAD_DIM": 64,
+        "STAGES": 2,
+        "QUERY_BUFFERS": 2,
+        "HEADS_PER_TILE": 1,
+        "CLUSTER": 1,
+        "SPLITS_KEYS": True,
+        "O_OVER_Q": False,
+        "IS_PACKED": True,
+        "PAGE_SIZE": 128,
+        "HAS_LEFT": True,
+        "HAS_RIGHT": True,
+        "HAS_SOFTCAP": True,
+        "HAS_LSE": True,
+    },
+)
+PREAMBLES = {".": "", "gemm": GEMM, "attention": ATTENTION}
+HEADERS = sorted(
+    str(path.relative_to(kernels_dir()))
+    for path in kernels_dir().rglob("*.cuh")
+    if not path.is_relative_to(include_dir())
+)
+
+
+NO_WORD_ON_UNUSED_CONSTANTS = "--diag-suppress=177"  # no header needs all that the host passes
+
+
+def compile_header(header: str, preamble: str) -> tuple[str, ...]:
+    """Return the compiler's warnings."""
+    source = Source(
+        text=f'#include "{header}"\n',
+        name=f"{Path(header).stem}.cu",
+        include_dirs=(kernels_dir(),),
+        options=(NO_WORD_ON_UNUSED_CONSTANTS,),
+        preamble=preamble,
+    )
+    return compile_source(source, "sm_90a").warnings
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_compiles_alone(header: str) -> None:
+    assert compile_header(header, PREAMBLES[str(Path(header).parent)]) == ()
+
+
+def test_every_family_has_headers_and_a_preamble() -> None:
+    assert {str(Path(header).parent) for header in HEADERS} == set(PREAMBLES)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_includes_its_own_family_or_what_all_share(header: str) -> None:
+    text = (kernels_dir() / header).read_text()
+
+    included = re.findall(r'#include "([^"]+)"', text)
+
+    assert not [name for name in included if not re.fullmatch(r"(\.\./)?\w+\.cuh", name)]
+    assert re.findall(r"#include <(?!tmaasync/)", text) == []
+
+
+def test_a_header_that_leaves_out_an_include_does_not_compile(tmp_path: Path) -> None:
+    text = (kernels_dir() / "gemm" / "scheduler.cuh").read_text()
+    bare = tmp_path / "scheduler.cuh"
+    bare.write_text(re.sub(r'#include "\w+\.cuh"\n', "", text))
+
+    with pytest.raises(CompileError, match="kBlockM"):
+        compile_header(str(bare), GEMM)

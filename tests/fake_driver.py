@@ -1,0 +1,185 @@
+"""A stand-in for the CUDA driver: one that notes what it is given and answers as a test asks.
+
+Types and enumerations are those of the real bindings, which need no driver. Device memory is host
+memory. The fixture ``use_driver`` puts it in the place of the real one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tmaasync._driver import DeviceLimits
+from tmaasync.emulate import LIMITS
+
+real: Any = importlib.import_module("cuda.bindings.driver")
+_SUCCESS = real.CUresult.CUDA_SUCCESS
+
+
+class Driver:
+    """Devices of the same kind, of which the first is current.
+
+    Attributes:
+        contexts: The devices whose contexts this thread has pushed; the last one is current.
+        done: What was called to allocate, fill, copy, wait or free, with the numbers it was given.
+        launched: The stream, the current device and the arguments of every launch.
+        launch_configs: How the driver was given the launches.
+        functions: What was launched.
+        statuses: The answers to the next launches; success when there are none.
+        wait_s: How long a launch takes to be accepted.
+        busy_looks: How many more times a stream says that it is busy.
+        is_capturing: Whether streams are being captured.
+        has_died: Whether a kernel has died.
+    """
+
+    def __init__(
+        self,
+        devices: int = 1,
+        limits: DeviceLimits = LIMITS,
+        *,
+        clock_khz: int = 2_000_000,
+        argument_sizes: Sequence[int] = (),
+    ) -> None:
+        self._devices, self._limits, self._clock_khz = devices, limits, clock_khz
+        self._argument_sizes = argument_sizes
+        self._memory: dict[int, Any] = {}
+        self.contexts = [0]
+        self.done: list[tuple[Any, ...]] = []
+        self.launched: list[tuple[int, int | None, list[bytes]]] = []
+        self.launch_configs: list[Any] = []
+        self.functions: list[object] = []
+        self.statuses: list[int] = []
+        self.wait_s = 0.0
+        self.busy_looks = 0
+        self.is_capturing = False
+        self.has_died = False
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("CU"):
+            raise AttributeError(f"this driver has no {name}")
+        return getattr(real, name)
+
+    def cuGetErrorString(self, result: Any) -> tuple[Any, bytes]:  # noqa: N802
+        return _SUCCESS, b"words"
+
+    # --- devices and contexts -----------------------------------------------------------------
+
+    def cuDeviceGetCount(self) -> tuple[Any, int]:  # noqa: N802
+        return _SUCCESS, self._devices
+
+    def cuDeviceGet(self, ordinal: int) -> tuple[Any, int]:  # noqa: N802
+        assert 0 <= ordinal < self._devices
+        return _SUCCESS, ordinal
+
+    def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, bytes]:  # noqa: N802
+        return _SUCCESS, self._limits.name.encode().ljust(size, b"\0")
+
+    def cuDeviceGetAttribute(self, which: Any, device: int) -> tuple[Any, int]:  # noqa: N802
+        major, minor = self._limits.compute_capability
+        return _SUCCESS, {
+            "CLOCK_RATE": self._clock_khz,
+            "COMPUTE_CAPABILITY_MAJOR": major,
+            "COMPUTE_CAPABILITY_MINOR": minor,
+            "MULTIPROCESSOR_COUNT": self._limits.sms,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": self._limits.shared_bytes,
+            "MAX_THREADS_PER_BLOCK": self._limits.threads_per_block,
+        }[which.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuCtxGetDevice(self) -> tuple[Any, int]:  # noqa: N802
+        if not self.contexts:
+            return real.CUresult.CUDA_ERROR_INVALID_CONTEXT, -1
+        return _SUCCESS, self.contexts[-1]
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, int]:  # noqa: N802
+        return _SUCCESS, device
+
+    def cuDevicePrimaryCtxRelease(self, device: int) -> tuple[Any]:  # noqa: N802
+        return (_SUCCESS,)
+
+    def cuCtxPushCurrent(self, context: int) -> tuple[Any]:  # noqa: N802
+        self.contexts.append(context)
+        return (_SUCCESS,)
+
+    def cuCtxPopCurrent(self) -> tuple[Any, int]:  # noqa: N802
+        return _SUCCESS, self.contexts.pop()
+
+    # --- launches -----------------------------------------------------------------------------
+
+    def cuLaunchKernelEx(  # noqa: N802
+        self, config: Any, function: object, pointers: int, extra: int
+    ) -> tuple[Any]:
+        assert extra == 0
+        sizes = self._argument_sizes
+        places = struct.unpack(f"{len(sizes)}Q", ctypes.string_at(pointers, 8 * len(sizes)))
+        time.sleep(self.wait_s)  # others may run, as while the driver's own code does
+        arguments = [ctypes.string_at(at, size) for at, size in zip(places, sizes, strict=True)]
+        device = self.contexts[-1] if self.contexts else None
+        self.launched.append((int(config.hStream), device, arguments))
+        self.launch_configs.append(config)
+        self.functions.append(function)
+        return (real.CUresult(self.statuses.pop(0) if self.statuses else 0),)
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def cuMemAlloc(self, size: int) -> tuple[Any, int]:  # noqa: N802
+        return _SUCCESS, self._allocate("cuMemAlloc", size)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, int]:  # noqa: N802
+        assert flags == real.CU_MEMHOSTALLOC_DEVICEMAP
+        return _SUCCESS, self._allocate("cuMemHostAlloc", size)
+
+    def _allocate(self, name: str, size: int) -> int:
+        self.done.append((name, size))
+        memory = ctypes.create_string_buffer(size)
+        address = ctypes.addressof(memory)
+        self._memory[address] = memory
+        return address
+
+    def cuMemFree(self, address: int) -> tuple[Any]:  # noqa: N802
+        return self._free("cuMemFree", address)
+
+    def cuMemFreeHost(self, address: int) -> tuple[Any]:  # noqa: N802
+        return self._free("cuMemFreeHost", address)
+
+    def _free(self, name: str, address: int) -> tuple[Any]:
+        self.done.append((name, address))
+        del self._memory[address]
+        return (_SUCCESS,)
+
+    def cuMemsetD8(self, address: int, value: int, size: int) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuMemsetD8", address, value, size))
+        ctypes.memset(address, value, size)
+        return (_SUCCESS,)
+
+    def cuMemcpyHtoD(self, target: int, source: int, size: int) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuMemcpyHtoD", target, size))
+        ctypes.memmove(target, source, size)
+        return (_SUCCESS,)
+
+    def cuMemcpyDtoH(self, target: int, source: int, size: int) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuMemcpyDtoH", source, size))
+        ctypes.memmove(target, source, size)
+        return (_SUCCESS,)
+
+    # --- streams ------------------------------------------------------------------------------
+
+    def cuStreamIsCapturing(self, stream: Any) -> tuple[Any, Any]:  # noqa: N802
+        statuses = real.CUstreamCaptureStatus
+        return _SUCCESS, (
+            statuses.CU_STREAM_CAPTURE_STATUS_ACTIVE
+            if self.is_capturing
+            else statuses.CU_STREAM_CAPTURE_STATUS_NONE
+        )
+
+    def cuStreamQuery(self, stream: Any) -> tuple[Any]:  # noqa: N802
+        self.busy_looks -= 1
+        is_busy = self.busy_looks >= 0
+        return (real.CUresult.CUDA_ERROR_NOT_READY if is_busy else _SUCCESS,)
+
+    def cuStreamSynchronize(self, stream: Any) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuStreamSynchronize", int(stream)))
+        return (real.CUresult.CUDA_ERROR_LAUNCH_FAILED if self.has_died else _SUCCESS,)

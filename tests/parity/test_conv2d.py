@@ -1,0 +1,233 @@
+"""Convolutions, bit by bit, on either back end; every array lies among NaNs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parity.random_convolutions import Problem, dtype_of, problem
+
+from tmaasync import _arrays, ops
+from tmaasync._tile.window import window_of
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.cost_model import coefficients
+from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
+
+EMULATED, ON_THE_CHIP = range(40), range(600)
+Array = np.ndarray[Any, Any]
+
+
+def is_emulated(backend: Any) -> bool:
+    return backend.module is np
+
+
+def among_nans(backend: Any, values: Array, *, channels: int = 8) -> tuple[Any, Any]:
+    """The values in the middle of an array of NaNs; that array, and the view of its middle."""
+    *outer, last = values.shape
+    whole = np.full((*(side + 3 for side in outer), last + channels + 8), np.nan, values.dtype)
+    middle = (*(slice(1, 1 + side) for side in outer), slice(channels, channels + last))
+    whole[middle] = values
+    placed = backend.array(whole)
+    return placed, placed[middle]
+
+
+def blank_output(backend: Any, shape: tuple[int, ...], name: str) -> tuple[Any, Any]:
+    """NaNs, and a view of them whose pixels lie equally far apart."""
+    n, p, q, k = shape
+    whole = backend.array(np.full((n + 2, p, q, k + 32 - k % 8), np.nan, dtype_of(name)))
+    return whole, whole[1 : 1 + n, :, :, 8 : 8 + k]
+
+
+def assert_nothing_beside(backend: Any, whole: Any, view: Any) -> None:
+    view[...] = backend.array(np.full(view.shape, np.nan, backend.host(view).dtype))
+    assert np.isnan(backend.host(whole).astype(np.float32)).all()
+
+
+def assert_same(got: Any, wanted: Array, what: object) -> None:
+    assert got.dtype == wanted.dtype, what
+    assert np.array_equal(got.astype(np.float64), wanted.astype(np.float64)), what
+
+
+def test_random_convolutions_are_exact(backend: Any) -> None:
+    emulated = is_emulated(backend)
+    for number in EMULATED if emulated else ON_THE_CHIP:
+        one = problem(number, most=1_500_000 if emulated else 40_000_000)
+        images, filters, bias = one.operands()
+        _, images_on = among_nans(backend, images)
+        _, filters_on = among_nans(backend, filters, channels=16)
+        bias_on = None if bias is None else backend.array(bias)
+        options: dict[str, Any] = {"bias": bias_on, "relu": one.relu, **one.window}
+        wanted = one.result()
+
+        if number % 2:
+            whole, out = blank_output(backend, wanted.shape, one.out)
+            assert ops.conv2d(images_on, filters_on, out=out, **options) is out
+            assert_same(backend.host(out), wanted, one)
+            assert_nothing_beside(backend, whole, out)
+        else:
+            got = ops.conv2d(images_on, filters_on, dtype=one.out, **options)
+            assert_same(backend.host(got), wanted, one)
+
+
+CONFIGS = [
+    TileConfig(1, 160, rows=128),
+    TileConfig(2, 64, 2),
+    TileConfig(3, 96),
+    TileConfig(2, 256, 2),
+]
+CHOSEN = [
+    TileConfig(consumers, n, cluster, rows=rows)
+    for consumers, rows, n in coefficients().conv2d.rate
+    for cluster in (1, 2)
+]
+
+
+def test_every_tile_config_has_more_tiles_than_there_are_ctas(backend: Any) -> None:
+    """On the emulator, where each is a build of seconds, one of each form."""
+    for config in CONFIGS if is_emulated(backend) else [*CONFIGS, *CHOSEN]:
+        run_persistent(backend, config)
+
+
+def run_persistent(backend: Any, config: TileConfig) -> None:
+    side = 21 if is_emulated(backend) else 47
+    one = Problem(
+        *(7, (2, side, side + 2, 72), (config.block_n + 24, 2, 3), (1, 1), (1, 2)),
+        *(((1, 0), (2, 1)), "bfloat16", "float32", True, "bfloat16"),
+    )
+    images, filters, bias = (backend.array(array) for array in one.operands())
+    wanted = one.result()
+    whole, out = blank_output(backend, wanted.shape, one.out)
+
+    launch(images, filters, bias, out, one, config, clusters=2)
+
+    assert_same(backend.host(out), wanted, config)
+    assert_nothing_beside(backend, whole, out)
+
+
+def launch(
+    images: Any, filters: Any, bias: Any, out: Any, one: Problem, config: TileConfig, clusters: int
+) -> None:
+    """Run the kernel in a tile config of our choice, on so many clusters."""
+    k, *taps = one.filters
+    window = window_of(2, tuple(taps), **one.window)
+    pixels = _arrays.view(out)
+    m = int(np.prod(pixels.shape[:3]))
+    rows = pixels._replace(shape=(m, k), strides_bytes=pixels.strides_bytes[2:])
+    tiles = conv2d_tiles(_arrays.view(images), _arrays.view(filters), rows, window, config)
+    kernel = conv2d_kernel(
+        [tile.cuda_type for tile in tiles],
+        "float",
+        Epilogue(BiasSide.COLUMNS, Activation(one.relu)),
+        config,
+    )
+    kernel(
+        clusters * config.cluster,
+        config.threads,
+        (*tiles, bias, m, k, tiles[0].matrix_shape[1]),
+        cluster=config.cluster if config.cluster > 1 else None,
+    )
+
+
+@pytest.mark.parametrize("channels", [8, 32, 40])
+def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels: int) -> None:
+    one = Problem(
+        *(5, (1, 13, 14, channels), (80, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        *("bfloat16", "float32", True, "bfloat16"),
+    )
+    images, filters, bias = (backend.array(array) for array in one.operands())
+    wanted = one.result()
+    whole, out = blank_output(backend, wanted.shape, one.out)
+
+    launch(images, filters, bias, out, one, TileConfig(1, 64, 2), clusters=1)
+
+    assert_same(backend.host(out), wanted, channels)
+    assert_nothing_beside(backend, whole, out)
+
+
+SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["channels first", "off a sector", "every other pixel", "images reversed", "one image for all"],
+)
+def test_operands_that_tma_cannot_read_are_copied(backend: Any, layout: str) -> None:
+    images, filters, _ = SMALL.operands()
+    wanted = SMALL.result()
+    if layout == "channels first":
+        placed = [
+            backend.array(np.ascontiguousarray(array.transpose(0, 3, 1, 2))).transpose(0, 2, 3, 1)
+            for array in (images, filters)
+        ]
+    elif layout == "off a sector":
+        placed = [among_nans(backend, array, channels=3)[1] for array in (images, filters)]
+    elif layout == "every other pixel":
+        placed = [backend.array(np.repeat(array, 2, 2))[:, :, ::2] for array in (images, filters)]
+    elif layout == "images reversed":
+        placed = [backend.array(images[:, ::-1].copy())[:, ::-1], backend.array(filters)]
+    else:
+        first = backend.array(images[:1])
+        placed = [backend.module.broadcast_to(first, images.shape), backend.array(filters)]
+        wanted = np.broadcast_to(wanted[:1], wanted.shape)
+
+    got = ops.conv2d(*placed, **SMALL.window)
+
+    assert_same(backend.host(got), wanted, layout)
+
+
+def test_an_output_that_tma_cannot_write_is_written_all_the_same(backend: Any) -> None:
+    images, filters, _ = SMALL.operands()
+    wanted = SMALL.result()
+    n, p, q, k = wanted.shape
+    blank = np.full((n, p + 2, q + 1, k + 16), np.nan, wanted.dtype)
+    for place in (
+        (slice(None), slice(1, 1 + p), slice(q), slice(8, 8 + k)),  # rows of pixels apart
+        (slice(None), slice(p), slice(q), slice(3, 3 + k)),  # off a sector
+    ):
+        whole = backend.array(blank)
+
+        ops.conv2d(backend.array(images), backend.array(filters), out=whole[place], **SMALL.window)
+
+        assert_same(backend.host(whole)[place], wanted, place)
+        assert_nothing_beside(backend, whole, whole[place])
+
+
+def test_input_and_output_may_be_channels_of_the_same_pixels(backend: Any) -> None:
+    images, filters, _ = SMALL.operands()
+    one = Problem(3, SMALL.images, SMALL.filters, (1, 1), (1, 1), ((1, 1), (1, 1)))
+    whole = backend.array(np.full((*one.images[:3], 64), np.nan, images.dtype))
+    whole[..., :16] = backend.array(images)
+
+    ops.conv2d(whole[..., :16], backend.array(filters), padding=1, out=whole[..., 24:48])
+
+    assert_same(backend.host(whole[..., 24:48]), one.result(), one)
+    assert_same(backend.host(whole[..., :16]), images, one)
+    assert np.isnan(backend.host(whole[..., 16:24]).astype(np.float32)).all()
+    assert np.isnan(backend.host(whole[..., 48:]).astype(np.float32)).all()
+
+
+def test_relu_hands_nan_on(backend: Any) -> None:
+    images, filters, bias = (
+        backend.array(values.astype(dtype_of("bfloat16")))
+        for values in (np.zeros((1, 3, 3, 8)), np.ones((8, 1, 1, 8)), np.zeros(8))
+    )
+    images[0, 1, 1, 5] = np.nan
+    images[0, 2, 2] = -1
+
+    got = backend.host(ops.conv2d(images, filters, bias=bias, relu=True))
+
+    wanted = np.zeros((3, 3), np.float32)
+    wanted[1, 1] = np.nan
+    assert np.array_equal(got[0, :, :, 0].astype(np.float32), wanted, equal_nan=True)
+
+
+def test_no_images_and_no_filters_give_nothing(backend: Any) -> None:
+    images, filters = np.zeros((0, 5, 5, 8), np.float16), np.zeros((8, 3, 3, 8), np.float16)
+
+    nothing = ops.conv2d(backend.array(images), backend.array(filters))
+    empty = ops.conv2d(backend.array(filters), backend.array(filters[:0]))
+
+    assert nothing.shape == (0, 3, 3, 8)
+    assert empty.shape == (8, 1, 1, 0)

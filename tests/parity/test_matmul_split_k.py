@@ -1,0 +1,92 @@
+"""GEMMs whose K is split over the CTAs of a cluster, on either back end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import emulate, ops
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._operation import tile_configs
+
+ROW_BYTES = 16  # lines of an output that TMA writes are multiples of
+
+
+def small_integers(shape: tuple[int, ...], seed: int) -> Any:
+    """All sums of their products are exact in fp32, whatever the order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
+
+
+def multiply(
+    backend: Any,
+    a: Any,
+    b: Any,
+    config: TileConfig,
+    layout: str = "nt",
+    output: str = "float32",
+    **epilogue: Any,
+) -> Any:
+    """Return the product by this tile config, checked among NaNs; ``t``: stored transposed."""
+    stored = [
+        backend.array(np.ascontiguousarray(matrix.swapaxes(-1, -2))).swapaxes(-1, -2)
+        if letter == "t"
+        else backend.array(matrix)
+        for matrix, letter in zip((a, b), layout, strict=True)
+    ]
+    kind = np.dtype(getattr(ml_dtypes, output, output))
+    n = b.shape[-1]
+    pitch = -(-n * kind.itemsize // ROW_BYTES) * ROW_BYTES // kind.itemsize
+    lines = (*a.shape[:-2], a.shape[-2] + 2, pitch + 2 * ROW_BYTES)
+    whole = backend.array(np.full(lines, np.nan, kind))
+    inside = (..., slice(1, -1), slice(ROW_BYTES, ROW_BYTES + n))
+    with tile_configs(lambda _: config):
+        ops.matmul(*stored, out=whole[inside], **epilogue)
+    got = backend.host(whole).astype(np.float64)
+    product = got[inside].copy()
+    got[inside] = np.nan
+    assert np.isnan(got).all()
+    return product
+
+
+def exact(a: Any, b: Any) -> Any:
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+# Blocks of K are 64 deep: 328 are six, for four CTAs; 136 are three, for eight, three or two.
+SPLITS = [
+    pytest.param(TileConfig(1, 128, 2, split_k=4), "tn", (140, 70, 328), id="pairs of 4"),
+    pytest.param(TileConfig(1, 16, split_k=8, m_major=True), "nt", (11, 100, 136), id="few rows"),
+]
+
+
+@pytest.mark.parametrize(("config", "layout", "shape"), SPLITS)
+def test_every_split_adds_up_the_whole_k(
+    backend: Any, config: TileConfig, layout: str, shape: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
+    a, b = small_integers((m, k), 1), small_integers((k, n), 2)
+
+    with emulate.scheduled("adversarial", seed=1, races=True):
+        product = multiply(backend, a, b, config, layout)
+
+    assert np.array_equal(product, exact(a, b))
+
+
+THREE = TileConfig(1, 128, split_k=3)  # of which two store 64 columns each
+FEW_ROWS = TileConfig(2, 32, split_k=2, m_major=True)
+
+
+@pytest.mark.parametrize(("config", "rows"), [(THREE, 70), (FEW_ROWS, 27)], ids=["3", "few rows"])
+def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, rows: int) -> None:
+    a, b = small_integers((2, rows, 136), 3), small_integers((2, 136, 90), 4)
+    bias = np.random.default_rng(5).integers(-9, 10, 90).astype(np.float32)
+    epilogue = {"alpha": 0.5, "bias": backend.array(bias), "activation": "relu"}
+
+    with emulate.scheduled("random", seed=2, races=True):
+        product = multiply(backend, a, b, config, "nt", "bfloat16", **epilogue)
+
+    wanted = np.maximum(0.5 * exact(a, b) + bias, 0).astype(ml_dtypes.bfloat16)
+    assert np.array_equal(product, wanted.astype(np.float64))

@@ -1,0 +1,159 @@
+"""ops.matmul of every type against float64, on either back end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from parity.backends import Emulate
+from parity.float8_sums import cut_sums
+
+from tmaasync import ops
+from tmaasync._elements import element
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+
+
+def normal(shape: tuple[int, int], name: str, seed: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(element(name).dtype)
+
+
+def placed(backend: Any, values: Any) -> Any:
+    """On the device; what CuPy has no type for as bytes."""
+    is_known = values.dtype not in [element(name).dtype for name in FLOAT8]
+    return backend.array(values if is_known else values.view(np.uint8))
+
+
+def multiplied(backend: Any, a: Any, b: Any, *, b_rows: bool = False, **options: Any) -> Any:
+    """Their product; b is stored as [N, K], or if ``b_rows`` as [K, N]."""
+    stored = placed(backend, np.ascontiguousarray(b if b_rows else b.T))
+    if element(a.dtype).name in FLOAT8:
+        options |= {"a_dtype": element(a.dtype).name, "b_dtype": element(b.dtype).name}
+    got = ops.matmul(placed(backend, a), stored if b_rows else stored.T, **options)
+    return backend.host(got)
+
+
+def exact(a: Any, b: Any) -> Any:
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+def assert_close(got: Any, a: Any, b: Any, tolerance: float) -> None:
+    """Every sum, relative to the sizes of what it adds up."""
+    sizes = exact(np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64)))
+    error = np.abs(got.astype(np.float64) - exact(a, b))
+    assert (error <= tolerance * sizes + 1e-30).all(), float((error / sizes).max())
+
+
+@pytest.mark.parametrize(
+    ("a_name", "b_name", "output", "rows"),
+    [
+        ("float8_e4m3fn", "float8_e4m3fn", None, 150),
+        ("float8_e5m2", "float8_e4m3fn", "float32", 150),
+        ("float8_e4m3fn", "float8_e5m2", "float16", 33),
+        ("float8_e5m2", "float8_e5m2", "float32", 9),
+    ],
+)
+def test_float8(backend: Any, a_name: str, b_name: str, output: str | None, rows: int) -> None:
+    a, b = normal((rows, 272), a_name, 1), normal((272, 138), b_name, 2)
+
+    got = multiplied(backend, a, b, dtype=output)
+
+    assert got.dtype == element(output or "bfloat16").dtype
+    # The chip adds up with 13 bits behind the largest product's; then the output is rounded.
+    rounding = {"bfloat16": 2**-8, "float16": 2**-10, "float32": 0}[output or "bfloat16"]
+    assert_close(got, a, b, 2**-10 + rounding)
+
+
+def test_float8_sums_of_one_sign_come_out_too_small(backend: Any) -> None:
+    a, b = (abs(normal(shape, "float8_e4m3fn", 1)) for shape in ((256, 1024), (1024, 256)))
+
+    got = multiplied(backend, a, b, dtype="float32")
+
+    off = float(np.mean(got / exact(a, b) - 1))
+    assert off == pytest.approx(-0.0151, abs=3e-4)  # an H200's
+    if isinstance(backend, Emulate):  # the chip was not asked for every bit
+        assert np.array_equal(got, cut_sums(a, b.T))
+
+
+@pytest.mark.parametrize(
+    ("a_name", "b_name", "rows"),
+    [("int8", "int8", 150), ("int8", "uint8", 20), ("uint8", "uint8", 150)],
+)
+def test_integers_are_exact(backend: Any, a_name: str, b_name: str, rows: int) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (
+        rng.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
+        for name, shape in ((a_name, (rows, 300)), (b_name, (300, 90)))
+    )
+    whole = backend.array(np.full((rows + 2, 112), -7, np.int32))
+
+    stored = backend.array(np.ascontiguousarray(b.T))
+    ops.matmul(backend.array(a), stored.T, out=whole[1:-1, 8:98])
+
+    wanted = np.full((rows + 2, 112), -7)
+    wanted[1:-1, 8:98] = exact(a, b)
+    assert np.array_equal(backend.host(whole), wanted)
+
+
+@pytest.mark.parametrize("rows", [20, 150])
+def test_tf32_rounds_to_nearest(backend: Any, rows: int) -> None:
+    a, b = normal((rows, 100), "float32", 4), normal((100, 70), "float32", 5)
+
+    got = multiplied(backend, a, b, precision="tf32")
+
+    assert got.dtype == np.float32
+    assert_close(got, to_tf32(a), to_tf32(b), 2**-20)
+
+
+def to_tf32(values: Any) -> Any:
+    """The nearest number with 10 bits of fraction, of two the even one."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000
+    return rounded.astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize(("name", "depth"), [("float8_e4m3fn", 77), ("int8", 64)])
+def test_what_is_not_contiguous_along_k_is_copied(backend: Any, name: str, depth: int) -> None:
+    rng = np.random.default_rng(6)
+    a, b = (
+        rng.integers(-4, 5, shape).astype(element(name).dtype)
+        for shape in ((70, depth), (depth, 80))
+    )
+    options: dict[str, Any] = {}
+    if name in FLOAT8:
+        options = {"a_dtype": name, "b_dtype": name, "dtype": "float32"}
+
+    for a_stored in (placed(backend, a), placed(backend, np.ascontiguousarray(a.T)).T):
+        got = ops.matmul(a_stored, placed(backend, b), **options)
+        assert np.array_equal(backend.host(got), exact(a, b))
+
+
+def test_float8_with_an_epilogue(backend: Any) -> None:
+    a, b = normal((150, 272), "float8_e4m3fn", 7), normal((272, 138), "float8_e4m3fn", 8)
+    scales = [backend.array(np.array([scale], np.float32)) for scale in (0.5, 3)]
+    bias = np.random.default_rng(9).standard_normal(138).astype(ml_dtypes.bfloat16)
+
+    got = multiplied(
+        backend, a, b, scale_a=scales[0], scale_b=scales[1], bias=backend.array(bias),
+        activation="relu",
+    )  # fmt: skip
+
+    wanted = np.maximum(1.5 * exact(a, b) + bias.astype(np.float64), 0)
+    sizes = exact(np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64)))
+    assert (np.abs(got.astype(np.float64) - wanted) <= 2**-9 * 1.5 * sizes + 2**-8 * wanted).all()
+
+
+def test_bytes_are_read_as_float8_if_that_is_said(backend: Any) -> None:
+    a, b = normal((5, 16), "float8_e5m2", 10), normal((16, 8), "float8_e5m2", 11)
+    given = [backend.array(each.view(np.uint8)) for each in (a, np.ascontiguousarray(b.T))]
+    out = backend.array(np.zeros((5, 8), np.float32))
+
+    for _ in range(2):  # the second time by the plan of the first
+        out[...] = 0
+        ops.matmul(given[0], given[1].T, a_dtype="float8_e5m2", b_dtype="float8_e5m2", out=out)
+        assert_close(backend.host(out), a, b, 2**-10)
+    as_integers = ops.matmul(given[0], given[1].T)
+
+    assert np.array_equal(backend.host(as_integers), exact(a.view(np.uint8), b.view(np.uint8)))

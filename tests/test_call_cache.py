@@ -1,0 +1,518 @@
+"""Calls found again: by what their arrays are, their present addresses, and the stream."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_arrays import Cupy, CupyArray, Tensor, Torch
+
+from tmaasync.errors import LaunchError
+from tmaasync.ops import _call_cache
+from tmaasync.ops._call_cache import CallCache, forget
+
+SHAPE = (4, 16)
+Make = Callable[..., Any]
+
+
+def memory(shape: tuple[int, ...] = SHAPE, shift_bytes: int = 0) -> Any:
+    raw = np.zeros(2 * int(np.prod(shape)) + 256, np.uint8)
+    start = -raw.ctypes.data % 128 + shift_bytes
+    return raw[start : start + 2 * int(np.prod(shape))].view(np.float16).reshape(shape)
+
+
+def on_device(array: Any, device: str = "cuda:0") -> Tensor:
+    return Tensor(array, device=device)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+@pytest.fixture(params=["cupy", "torch", "torch without guards"])
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes an array of one of the frameworks over NumPy memory."""
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=request.param == "torch"))
+    return CupyArray if request.param == "cupy" else on_device
+
+
+class Launch:
+    """Notes every launch: how it was made, at which addresses, on which stream."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, tuple[int, ...], int]] = []
+        self.bound_at: list[tuple[int, ...]] = []
+
+    def launch_at(self, addresses: tuple[int, ...], stream: int, how: str = "at") -> None:
+        self.launched.append((how, addresses, stream))
+
+    def bind(self, addresses: tuple[int, ...], stream: int) -> Callable[[], None]:
+        self.bound_at.append(addresses)
+        return functools.partial(self.launch_at, addresses, stream, "bound")
+
+    def taken(self) -> list[tuple[str, tuple[int, ...], int]]:
+        taken, self.launched = self.launched, []
+        return taken
+
+
+class Operation:
+    """One launch, unless the last array is one of the others."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+
+    def bind(self, addresses: Sequence[int], *numbers: float) -> Any:
+        if addresses[-1] in addresses[:-1]:
+            return None
+        return self.launch, (*addresses, *numbers)
+
+
+def remember(
+    cache: CallCache, arrays: Sequence[Any], launch: Launch, option: object = None, **made: Any
+) -> None:
+    frameworks = ["cupy" if isinstance(array, CupyArray) else "torch" for array in arrays]
+    cache.remember(arrays, option, Operation(launch), frameworks, 0, **made)
+
+
+def cache_with(
+    arrays: Sequence[Any], launch: Launch, new_arrays: Any = None, option: object = None
+) -> CallCache:
+    cache = CallCache()
+    remember(cache, arrays, launch, option, new_arrays=new_arrays)
+    return cache
+
+
+def several(make: Make, count: int = 3) -> tuple[Any, ...]:
+    return tuple(make(memory()) for _ in range(count))
+
+
+def addresses(*arrays: Any) -> tuple[int, ...]:
+    return tuple(array.array.ctypes.data for array in arrays)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_addresses_have_a_bound_call_from_the_second_time_on(make: Make, count: int) -> None:
+    launch, arrays, others = Launch(), several(make, count), several(make, count)
+    cache = cache_with(arrays, launch)
+    stream = 7 if make is CupyArray else 5
+
+    for given in (arrays, arrays, others, arrays, others, others):
+        assert cache.run(given, None, None) is given
+
+    here, there = addresses(*arrays), addresses(*others)
+    hows = ["at", "bound", "at", "bound", "bound", "bound"]
+    wheres = [here, here, there, here, there, there]
+    assert launch.bound_at == [here, there]
+    assert launch.taken() == [(how, where, stream) for how, where in zip(hows, wheres, strict=True)]
+
+
+def test_the_stream_is_that_of_the_moment_or_the_callers(torch: Torch) -> None:
+    launch, arrays = Launch(), several(on_device)
+    cache = cache_with(arrays, launch)
+    for _ in range(3):
+        for torch.stream in (5, 0, 9):
+            cache.run(arrays, None, None)
+        cache.run(arrays, None, 11)
+
+    assert [stream for _, _, stream in launch.taken()] == 3 * [5, 0, 9, 11]
+
+
+def test_the_stream_is_the_callers_whatever_the_framework(make: Make) -> None:
+    launch, arrays = Launch(), several(make)
+    cache = cache_with(arrays, launch)
+    for _ in range(3):
+        cache.run(arrays, None, 11)
+
+    assert [stream for _, _, stream in launch.taken()] == [11] * 3
+
+
+@pytest.mark.parametrize(
+    ("count", "which"), [(count, which) for count in (2, 3, 4, 5) for which in range(count)]
+)
+def test_a_tensor_that_got_other_memory_is_launched_at_that(
+    torch: Torch, count: int, which: int
+) -> None:
+    launch, arrays = Launch(), several(on_device, count)
+    cache = cache_with(arrays, launch)
+    for _ in range(3):
+        cache.run(arrays, None, None)
+    launch.taken()
+    arrays[which].array = memory()
+
+    for _ in range(2):
+        assert cache.run(arrays, None, None) is arrays
+
+    assert [where for _, where, _ in launch.taken()] == [addresses(*arrays)] * 2
+
+
+OTHERS = {
+    "resized": on_device(memory((4, 8))),
+    "of another rank": on_device(memory((4, 16, 1))),
+    "transposed": on_device(memory((16, 4)).T),
+    "padded": on_device(memory((4, 32))[:, :16]),
+    "of another type": on_device(memory().view(np.int16)),
+    "off 16 bytes": on_device(memory(shift_bytes=8)),
+    "elsewhere": on_device(memory(), "cuda:1"),
+    "on the host": on_device(memory(), "cpu"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("count", "which"), [(count, which) for count in (3, 4) for which in range(count)]
+)
+def test_a_tensor_that_was_changed_in_place_is_not_launched(
+    torch: Torch, other: str, count: int, which: int
+) -> None:
+    launch, arrays = Launch(), several(on_device, count)
+    cache = cache_with(arrays, launch)
+    for _ in range(3):
+        cache.run(arrays, None, None)
+    launch.taken()
+    before = vars(arrays[which]).copy()
+    vars(arrays[which]).update(vars(OTHERS[other]))
+
+    assert cache.run(arrays, None, None) is None
+    vars(arrays[which]).update(before)
+    assert cache.run(arrays, None, None) is arrays
+    assert launch.taken() == [("bound", addresses(*arrays), 5)]
+
+
+def test_an_object_with_the_identity_of_another_is_looked_at(torch: Torch) -> None:
+    launch, arrays = Launch(), several(on_device)
+    cache = cache_with(arrays, launch)
+    for other in (*OTHERS.values(), np.zeros(SHAPE, np.float16), "no array"):
+        cache._guesses = {id(other): guess for guess in cache._guesses.values()}
+        assert cache.run((arrays[0], other, arrays[2]), None, None) is None
+
+    assert launch.taken() == []
+
+
+def test_memory_that_was_freed_is_not_launched(make: Make) -> None:
+    launch, arrays = Launch(), several(make)
+    cache = cache_with(arrays, launch)
+    cache.run(arrays, None, None)
+    launch.taken()
+    if isinstance(arrays[0], CupyArray):
+        arrays[0].data.ptr = 0
+    else:
+        arrays[0].is_freed = True
+
+    assert cache.run(arrays, None, None) is None
+    assert launch.taken() == []
+
+
+def test_arrays_that_overlap_are_not_launched(make: Make) -> None:
+    launch, (a, b, out) = Launch(), several(make)
+    cache = cache_with((a, b, out), launch)
+    over_a = make(a.array)
+
+    for _ in range(3):
+        assert cache.run((a, b, over_a), None, None) is None
+        assert cache.run((a, b, out), None, None) is not None
+
+    assert {where for _, where, _ in launch.taken()} == {addresses(a, b, out)}
+
+
+@pytest.mark.parametrize("is_copied", [False, True])  # found by its guess, or by its key
+def test_a_workspace_serves_no_stream_that_the_caller_names(make: Make, is_copied: bool) -> None:
+    launch, arrays = Launch(), several(make, 2)
+    made: list[Any] = []
+
+    def new_arrays() -> tuple[Any, ...]:
+        made.extend(several(make, 1))
+        return tuple(made[-1:])
+
+    cache = CallCache()
+    remember(cache, arrays, launch, new_arrays=new_arrays, has_workspace=True)
+    given = several(make, 2) if is_copied else arrays
+
+    assert cache.run(given, None, 11) is None
+    assert (made, launch.taken()) == ([], [])
+    assert cache.run(given, None, None) == (*given, *made)
+    assert len(launch.taken()) == 1
+
+
+def test_arrays_that_the_caller_does_not_give_are_made_for_each_call(make: Make) -> None:
+    made: list[Any] = []
+
+    def new_arrays() -> tuple[Any, ...]:
+        made.extend(several(make, 2))
+        return tuple(made[-2:])
+
+    launch, arrays = Launch(), several(make)
+    cache = cache_with(arrays, launch, new_arrays)
+    for _ in range(3):
+        assert cache.run(arrays, None, None) == (*arrays, *made[-2:])
+
+    wheres = [addresses(*arrays, *made[start : start + 2]) for start in (0, 2, 4)]
+    assert [where for _, where, _ in launch.taken()] == wheres
+
+
+def test_another_option_finds_nothing_and_one_that_is_no_key_is_not_kept(torch: Torch) -> None:
+    launch, arrays = Launch(), several(on_device)
+    cache = cache_with(arrays, launch, option=(1, None))
+    for option in ((2, None), ([1], None), None):
+        assert cache.run(arrays, option, None) is None
+    remember(cache, arrays, launch, ([1], None))
+
+    assert cache.run(arrays, ([1], None), None) is None
+    assert cache.run(arrays, (1, None), None) is arrays
+
+
+def test_options_have_bound_calls_of_their_own_at_the_same_addresses(make: Make) -> None:
+    launches, arrays = {"relu": Launch(), "none": Launch()}, several(make)
+    cache = CallCache()
+    for option, launch in launches.items():
+        remember(cache, arrays, launch, option)
+    for _ in range(3):
+        for option in launches:
+            cache.run(arrays, option, None)
+
+    assert [len(launch.taken()) for launch in launches.values()] == [3, 3]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_numbers_go_along_and_have_bound_calls_of_their_own(make: Make, count: int) -> None:
+    launch, arrays = Launch(), several(make, count)
+    cache, where = cache_with(arrays, launch), addresses(*arrays)
+    for _ in range(3):
+        for numbers in ((1.0, 0.0), (0.5, 0.0), ()):
+            cache.run(arrays, None, None, numbers)
+
+    taken = [launched for _, launched, _ in launch.taken()]
+    assert taken == 3 * [(*where, 1.0, 0.0), (*where, 0.5, 0.0), where]
+    assert len(launch.bound_at) == 3
+
+
+def test_no_array_is_kept_alive(make: Make) -> None:
+    launch, arrays = Launch(), several(make)
+    cache = cache_with(arrays, launch)
+    for _ in range(3):
+        cache.run(arrays, None, None)
+    owners = [weakref.ref(array) for array in arrays]
+    del arrays
+    gc.collect()
+
+    assert [owner() for owner in owners] == [None] * 3
+
+
+def test_many_addresses_do_not_fill_the_memory(
+    torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_call_cache, "_MAX_ENTRIES", 8)
+    launch, arrays = Launch(), several(on_device)
+    cache = cache_with(arrays, launch)
+    outs = several(on_device, 20)
+    for out in outs:
+        for _ in range(2):
+            assert cache.run((*arrays[:2], out), None, None) is not None
+
+    assert len(cache._bound) <= 8
+    assert [where[2:] for _, where, _ in launch.taken()[::2]] == [addresses(out) for out in outs]
+
+
+# --- which arrays are like earlier ones -------------------------------------------------------
+
+Arrays = list[Any]
+
+
+def three(make: Make) -> Arrays:
+    return [make(typed(shape)) for shape in ((4, 8), (8, 16), (4, 16))]
+
+
+def typed(shape: tuple[int, ...], dtype: Any = np.float16, shift_bytes: int = 0) -> Any:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 256, np.uint8)
+    start = -raw.ctypes.data % 128 + shift_bytes
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def guess_for(cache: CallCache, arrays: Arrays) -> None:
+    """As if one of these had the identity of an object that an entry was guessed by."""
+    for guess in list(cache._guesses.values()):
+        cache._guesses = {id(arrays[1]): guess}
+
+
+def test_arrays_like_the_first_ones_find_its_entry_their_addresses_and_the_stream(
+    make: Make,
+) -> None:
+    launch = Launch()
+    cache = cache_with(three(make), launch)
+
+    for _ in range(3):
+        again = tuple(three(make))
+        for stream in (None, None, 11):
+            assert cache.run(again, None, stream) is again
+        current = 7 if make is CupyArray else 5
+        wanted = [(addresses(*again), stream) for stream in (current, current, 11)]
+        assert [taken[1:] for taken in launch.taken()] == wanted
+
+
+LAYOUTS = {
+    "shape": typed((8, 32)),
+    "rank": typed((8, 16, 1)),
+    "strides": typed((16, 8)).T,
+    "rows that are padded": typed((8, 32))[:, :16],
+    "type": typed((8, 16), np.int16),
+    "a start that is no multiple of 16 bytes": typed((8, 16), np.float16, 8),
+}
+
+
+@pytest.mark.parametrize("difference", LAYOUTS)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_another_layout_finds_nothing(make: Make, difference: str, place: int) -> None:
+    arrays = [make(typed((8, 16))) for _ in range(3)]
+    cache = cache_with(arrays, Launch())
+    arrays[place] = make(LAYOUTS[difference])
+    guess_for(cache, arrays)
+
+    assert cache.run(tuple(arrays), None, None) is None
+
+
+def test_which_array_starts_beside_a_multiple_of_16_bytes_matters(make: Make) -> None:
+    scale = [make(typed((8, 16))), make(typed((8, 16))), make(typed((8, 16), np.float16, 4))]
+    cache = cache_with(scale, Launch())
+    operand = [make(typed((8, 16), np.float16, 4)), *(make(typed((8, 16))) for _ in range(2))]
+
+    assert cache.run(tuple(scale), None, None) is not None
+    assert cache.run(tuple(operand), None, None) is None
+
+
+@pytest.mark.parametrize("has_guards", [True, False])
+@pytest.mark.parametrize("other", [{"is_negated": True}, {"device": "cpu"}, {"device": "cuda:1"}])
+def test_a_tensor_that_shows_other_values_or_lies_elsewhere_finds_nothing(
+    has_guards: bool, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch(has_guards=has_guards))
+    arrays = three(on_device)
+    cache = cache_with(arrays, Launch())
+    arrays[1] = Tensor(typed((8, 16)), **{"device": "cuda:0", **other})
+    guess_for(cache, arrays)
+
+    assert cache.run(tuple(arrays), None, None) is None
+
+
+def test_tensors_seen_before_are_recognised_without_reading_their_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    arrays = three(on_device)
+    cache = cache_with(arrays, Launch())
+    monkeypatch.setattr(_call_cache, "fingerprint", lambda _: pytest.fail("read a layout"))
+
+    assert cache.run(tuple(arrays), None, None) is not None
+
+
+class Parameter(Tensor):
+    """A tensor of another type, which the guards of plain ones refuse."""
+
+
+Parameter.__module__ = "torch.nn"
+
+
+def test_tensors_of_another_type_share_the_entry_and_get_a_guard_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    plain = three(on_device)
+    cache = cache_with(plain, Launch())
+    weights = Parameter(typed((8, 16)), device="cuda:0")
+    arrays = [plain[0], weights, plain[2]]
+    assert cache.run(tuple(arrays), None, None) is not None
+    monkeypatch.setattr(_call_cache, "fingerprint", lambda _: pytest.fail("read a layout"))
+
+    assert cache.run(tuple(arrays), None, None) is not None
+    assert cache.run(tuple(plain), None, None) is not None
+
+
+def test_one_tensor_may_be_both_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    one, out = on_device(typed((8, 8))), on_device(typed((8, 8)))
+    cache = cache_with([one, one, out], Launch())
+
+    for arrays in ([one, one, out], [one, on_device(typed((8, 8))), out]):
+        assert cache.run(tuple(arrays), None, None) is not None
+
+
+def test_mixed_arrays_need_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    arrays = [on_device(typed((4, 8))), CupyArray(typed((8, 16))), CupyArray(typed((4, 16)))]
+    launch = Launch()
+    cache = cache_with(arrays, launch)
+    with pytest.raises(LaunchError, match=r"torch arrays \(current stream 0x5\)"):
+        cache.run(tuple(arrays), None, None)
+    torch.stream = 7
+    assert cache.run(tuple(arrays), None, None) is not None
+    assert [stream for _, _, stream in launch.taken()] == [7]
+
+
+def test_many_layouts_do_not_fill_the_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    monkeypatch.setattr(_call_cache, "_MAX_ENTRIES", 8)
+    cache = CallCache()
+    kept = []
+    for rows in range(1, 40):
+        arrays = [on_device(typed((rows, 8))) for _ in range(2)]
+        kept.append(arrays)
+        remember(cache, arrays, Launch())
+        assert cache.run(tuple(arrays), None, None) is not None
+    assert len(cache._entries) <= 8
+    assert len(cache._guesses) <= 8
+
+
+# --- operations -------------------------------------------------------------------------------
+
+
+class Made:
+    """An operation that says for which layouts it was made."""
+
+    def __init__(self, *layouts: object, **options: object) -> None:
+        self.layouts = (*layouts, *options.items())
+
+
+def test_an_operation_is_made_once_for_its_layouts_and_options() -> None:
+    cache = CallCache()
+    first = cache.operation(Made, (4, 8), "f16", is_new=True)
+
+    assert first.layouts == ((4, 8), "f16", ("is_new", True))
+    assert cache.operation(Made, (4, 8), "f16", is_new=True) is first
+    for other in (
+        cache.operation(Made, (4, 9), "f16", is_new=True),
+        cache.operation(Made, (4, 8), "f16", is_new=False),
+        CallCache().operation(Made, (4, 8), "f16", is_new=True),
+    ):
+        assert other is not first
+
+
+def test_what_is_forgotten_is_made_and_looked_at_anew(make: Make) -> None:
+    launch, arrays = Launch(), several(make)
+    cache = cache_with(arrays, launch)
+    first = cache.operation(Made, 1)
+    assert cache.run(arrays, None, None) is arrays
+
+    forget()
+
+    assert cache.run(arrays, None, None) is None
+    assert cache.operation(Made, 1) is not first
+
+
+def test_many_operations_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_call_cache, "_MAX_OPERATIONS", 8)
+    cache = CallCache()
+    for number in range(20):
+        assert cache.operation(Made, number) is cache.operation(Made, number)
+
+    assert len(cache._operations) <= 8

@@ -1,0 +1,68 @@
+"""The cost model under the power limit has the constants that the recorded times give."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from result_files import Section, write_section
+
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, choose_config, coefficients
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_model.py"))
+(RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
+
+
+def test_the_constants_are_those_of_the_fit() -> None:
+    found = SCRIPT["fitted"](RECORDED)
+
+    assert found.error < 0.015
+    numbers = coefficients().gemm
+    assert found.busiest_exponent == pytest.approx(numbers.busiest_exponent, abs=0.01)
+    assert found.loads_to_energy == pytest.approx(numbers.loads_to_energy, abs=0.5)
+    assert found.large_consumers == pytest.approx(numbers.large_consumers, abs=0.005)
+    assert found.exposed_store_depth == pytest.approx(numbers.exposed_store_depth, abs=20)
+
+
+def problem_of(row: dict[str, Any]) -> Problem:
+    types = ("bfloat16", "bfloat16", "nt")
+    return Problem(row["m"], row["n"], row["k"], 1, *types, False, row["k"] % 64 == 0)
+
+
+def raced(row: dict[str, Any]) -> dict[TileConfig, float]:
+    """Return the times of a matmul's tile configs, whatever their schedule."""
+    return {
+        TileConfig(
+            **{name: value for name, value in one.items() if name not in ("us", "group_m")}
+        ): (one["us"])
+        for one in sorted(row["tile_configs"], key=lambda one: -one["us"])
+    }
+
+
+def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None:
+    missed = []
+    for row in RECORDED:
+        times = raced(row)
+        occupancy = Occupancy.estimated(132)
+        chosen = choose_config(problem_of(row), occupancy)
+        key = TileConfig(
+            *(chosen.consumers, chosen.block_n, chosen.cluster),
+            rows=chosen.rows,
+            ping_pong=chosen.ping_pong,
+            side_by_side=chosen.side_by_side,
+        )
+        if key in times and times[key] > 1.02 * min(times.values()):
+            missed.append(row["case"])
+
+    # Where two stores of 32 bytes count for more than they take.
+    assert missed == ["bfloat16 1536 x 1536 x 1536"]
+
+
+def test_every_matmul_was_raced_in_two_tile_configs_or_more(tmp_path: Path) -> None:
+    assert len(RECORDED) >= 20
+    assert all(len(row["tile_configs"]) > 1 for row in RECORDED)
+    write_section(tmp_path / "gpu" / "matmul.jsonl", Section({}, []))
+    assert list(SCRIPT["recorded"](tmp_path)) == []

@@ -1,0 +1,83 @@
+"""Structs that the host shares with the attention kernels: each dtype is its struct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tmaasync._compile import Source, compile_source
+from tmaasync._sources import kernels_dir
+from tmaasync.errors import CompileError
+from tmaasync.ops._flash import abi
+
+HEADER = kernels_dir() / "attention" / "abi.cuh"
+HEAD_DIM = 96
+STRUCTS: dict[str, np.dtype[Any]] = {
+    "Problem": abi.PROBLEM,
+    "KeySplit": abi.KEY_SPLIT,
+    "ScheduledSpan": abi.SCHEDULED_SPAN,
+    "SplitSpan": abi.SPLIT_SPAN,
+    "RaggedSequence": abi.RAGGED_SEQUENCE,
+    "PagedSequence<1>": abi.PAGED_SEQUENCE,
+    "EntryWith<RaggedSequence>": abi.ENTRY,
+    "EntryWith<PagedSequence<1>>": abi.PAGED_ENTRY,
+    "WorkItem<RaggedSequence>": abi.WORK_ITEM,
+    "WorkItem<PagedSequence<1>>": abi.PAGED_WORK_ITEM,
+    f"PartialOutput<64, {HEAD_DIM}>": abi.partial_output(HEAD_DIM),
+    "Descale": abi.DESCALE,
+    "Scale": abi.SCALE,
+    "Scales": abi.SCALES,
+    "ValueSizes": abi.VALUE_SIZES,
+}
+LISTS = {
+    "WorkListWith<RaggedSequence>": abi.WORK_ITEM,
+    "WorkListWith<PagedSequence<1>>": abi.PAGED_WORK_ITEM,
+}
+
+
+def claims(struct: str, dtype: np.dtype[Any], size: int) -> Iterator[str]:
+    """What the compiler is asked: the size of a struct, and where each of its fields lies."""
+    yield f"sizeof({struct}) == {size}"
+    for name, (field, offset, *_) in (dtype.fields or {}).items():
+        if name != "padding":
+            yield f"__builtin_offsetof({struct}, {name}) == {offset}"
+            yield f"sizeof({struct}::{name}) == {field.itemsize}"
+
+
+def probe(structs: dict[str, np.dtype[Any]]) -> Source:
+    """A source that compiles if all claims hold; a work list starts with its first item."""
+    found = [one for name, dtype in structs.items() for one in claims(name, dtype, dtype.itemsize)]
+    head = abi.WORK_LIST.itemsize
+    for name, item in LISTS.items():
+        found += [*claims(name, abi.WORK_LIST, head + item.itemsize)]
+        found.append(f"__builtin_offsetof({name}, items) == {head}")
+    checks = (f'static_assert({one}, "{one}");' for one in found)
+    text = "\n".join([f'#include "{HEADER}"', "namespace tmaasync {", *checks, "}"])
+    return Source(text=text + "\n", name="abi_probe.cu")
+
+
+def test_every_field_lies_where_the_device_has_it() -> None:
+    assert compile_source(probe(STRUCTS), "sm_90a").warnings == ()
+
+
+def test_the_test_above_would_notice() -> None:
+    exchanged = np.dtype([(name, "<i4") for name in ("end", "first", "slot")])
+    longer = np.dtype([("scores", "<f4"), ("values", "<f8")])
+
+    with pytest.raises(CompileError) as caught:
+        compile_source(probe({"KeySplit": exchanged, "Descale": longer}), "sm_90a")
+
+    for claim in ("__builtin_offsetof(KeySplit, end) == 0", "sizeof(Descale) == 12"):
+        assert claim in caught.value.log
+
+
+def test_records_are_filled_by_name() -> None:
+    data = abi.record(abi.SCALES, q=(1, 2, 0.5), v=(3, 4, 2.0))
+
+    filled = np.frombuffer(data, abi.SCALES)[0]
+    assert filled["q"].tolist() == (1, 2, 0.5)
+    assert filled["k"].tolist() == (0, 0, 0.0)
+    assert filled["v"].tolist() == (3, 4, 2.0)

@@ -1,0 +1,101 @@
+"""When K of a GEMM is split, and what its CTAs then store."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tmaasync import _arrays
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import SPLITS, Problem, default_config, ranked_split_k
+from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, EpilogueArguments
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._matmul import Matmul
+
+H200 = Occupancy.estimated(132)
+
+
+def problem_of(m: int, n: int, k: int, operands: str = "bfloat16", *, batches: int = 1) -> Problem:
+    """As the kernel computes it: up to 64 columns are rows, AB swapped."""
+    return Problem(m, n, k, batches, operands, "bfloat16", "nt", n <= 64, True)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        problem_of(512, 512, 16384),
+        problem_of(256, 256, 65536),
+        problem_of(1024, 64, 16384),
+        problem_of(1024, 16, 8192, "float8_e4m3fn/float8_e5m2"),
+        problem_of(256, 128, 8192, batches=4),
+    ],
+    ids=str,
+)
+def test_few_blocks_of_a_long_k_are_split_into_parts_that_run_at_once(problem: Problem) -> None:
+    chosen = default_config(problem, H200)
+
+    clusters = problem.batches * chosen.clusters(problem.m, problem.n)
+    assert chosen.split_k > 1
+    assert clusters <= H200.max_active_clusters(chosen.cluster_size)
+    assert clusters * chosen.split_k <= H200.sms
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        problem_of(4096, 4096, 4096),
+        problem_of(1024, 1024, 2048),  # one round that fills the chip
+        problem_of(128, 128, 256),
+        problem_of(4096, 64, 4096),  # bound by memory
+        problem_of(512, 512, 16384, batches=64),
+    ],
+    ids=str,
+)
+def test_other_products_are_not(problem: Problem) -> None:
+    assert default_config(problem, H200).split_k == 1
+
+
+def test_no_part_is_without_work_or_sends_more_than_the_ring_holds() -> None:
+    problem = problem_of(300, 260, 4096)
+
+    parts = ranked_split_k(problem, H200)
+
+    assert {part.split_k for part in parts} == {*SPLITS}
+    for part in parts:
+        assert part.split_k * 256 <= problem.k
+        sent = (part.split_k - 1) * part.block_m * part.stored_columns * 4
+        assert sent <= part.stages * part.stage_bytes
+
+
+def split_of(epilogue: EpilogueArguments[Layout]) -> int:
+    shapes = (256, 8192), (8192, 256), (256, 256)
+    layouts = [Layout.of(_arrays.view(np.zeros(shape, np.float16))) for shape in shapes]
+    return Matmul(*layouts, epilogue=epilogue).config_on(None, H200).split_k
+
+
+def test_an_addend_which_needs_the_ring_keeps_k_in_one_piece() -> None:
+    relu = NO_EPILOGUE._replace(activation=Activation.RELU)
+    c = Layout.of(_arrays.view(np.zeros((256, 256), np.float16)))
+
+    splits = [split_of(one) for one in (NO_EPILOGUE, relu, NO_EPILOGUE._replace(c=c))]
+
+    assert splits[0] == splits[1] > 1
+    assert splits[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "columns"),
+    [
+        (TileConfig(2, 256), 256),
+        (TileConfig(2, 256, split_k=4), 64),
+        (TileConfig(2, 128, split_k=3), 64),  # the third stores nothing
+        (TileConfig(1, 64, split_k=8), 16),
+        (TileConfig(1, 8, split_k=8, m_major=True), 8),
+        (TileConfig(2, 64, split_k=5, m_major=True), 16),
+    ],
+    ids=str,
+)
+def test_thread_blocks_store_shares_of_the_columns_where_these_are_wide_enough(
+    config: TileConfig, columns: int
+) -> None:
+    assert config.stored_columns == columns

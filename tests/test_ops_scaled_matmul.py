@@ -1,0 +1,61 @@
+"""Block-scaled GEMMs without a GPU: their tile configs, and what is launched again."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from stubs import LaunchStub
+
+from tmaasync import _arrays
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.cost_model import choose_scaled_config
+from tmaasync.ops._layouts import Layout
+from tmaasync.ops._scaled_matmul import ScaledMatmul
+
+H200 = Occupancy.estimated(132)
+
+
+@pytest.mark.parametrize("column_scales", [False, True])
+@pytest.mark.parametrize("n", [1, 100, 4096, 7168, 24576])
+@pytest.mark.parametrize("m", [1, 64, 65, 128, 129, 1000, 4096])
+def test_every_choice_has_stages_and_whole_slices(m: int, n: int, column_scales: bool) -> None:
+    one = choose_scaled_config(m, n, H200, column_scales=column_scales)
+
+    assert one.stages >= 3
+    assert one.column_scales == column_scales
+    assert one.block_n % 128 == 0 or 128 % one.block_n == 0
+    assert one.clusters(m, n) * one.block_m * one.block_n * one.cluster >= m * n
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "shape"),
+    [(16, 7168, (64, 64)), (64, 4096, (64, 64)), (128, 4096, (64, 64)), (128, 7168, (64, 128))],
+)
+def test_few_rows_fill_one_round_where_they_can(m: int, n: int, shape: tuple[int, int]) -> None:
+    one = choose_scaled_config(m, n, H200, column_scales=False)
+
+    assert (one.block_m, one.block_n, one.cluster) == (*shape, 1)
+
+
+def test_many_rows_get_the_widest_block_in_pairs() -> None:
+    one = choose_scaled_config(4096, 7168, H200, column_scales=False)
+
+    assert (one.block_m, one.block_n, one.cluster) == (128, 256, 2)
+    assert one.stages == 4
+
+
+def test_an_output_over_an_operand_finds_no_launch() -> None:
+    shapes = ((64, 256), (256, 128), (64, 2), (2, 1), (64, 128))
+    types = (*[ml_dtypes.float8_e4m3fn] * 2, np.float32, np.float32, ml_dtypes.bfloat16)
+    pairs = zip(shapes, types, strict=True)
+    layouts = (Layout.of(_arrays.view(np.zeros(shape, dtype))) for shape, dtype in pairs)
+    operation = ScaledMatmul(*layouts, column_scales=False)
+    apart = [1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20]
+    assert operation.bind(apart) is None  # nothing was launched
+    launch = operation.prepared(LaunchStub)
+
+    assert operation.bind(apart) == (launch, tuple(apart))
+    for operand in range(4):
+        over = [5 << 20 if index == operand else at for index, at in enumerate(apart)]
+        assert operation.bind(over) is None

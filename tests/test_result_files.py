@@ -1,0 +1,85 @@
+"""Recorded results: a section a file, a row a line, read back as they were written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from result_files import RESULTS, Section, name_in_paths, read_section, sections, write_section
+
+DATA = Path(__file__).parent / "data"
+FILES = [*sorted(RESULTS.rglob("*.*")), DATA / "hardware_nvidia_h200.jsonl"]
+HEADERS = {
+    "cpu": {"cores", "date", "load_average", "machine", "peak_memory_mib", "python"},
+    "gpu": {
+        *("cuda_driver_api", "cuda_runtime", "date", "driver", "gpu", "nvrtc"),
+        *("packages", "python"),
+    },
+}
+
+
+def file_name(path: Path) -> str:
+    return "/".join(path.parts[-2:])
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_name)
+def test_a_file_has_a_header_and_a_row_a_line(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    section = read_section(path)
+
+    assert json.loads(lines[0]) == {"measured": section.measured}
+    assert [json.loads(line) for line in lines[1:]] == section.rows
+    assert section.rows
+    assert all(section.rows)
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_name)
+def test_a_header_says_when_and_with_what(path: Path) -> None:
+    measured = read_section(path).measured
+
+    assert measured.keys() == HEADERS["cpu" if path.parent.name == "cpu" else "gpu"]
+    assert all(measured.values())
+    if "gpu" in measured:
+        gpu = name_in_paths(measured["gpu"])
+        assert path.parent.name == gpu or path.stem == f"hardware_{gpu}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_name)
+def test_writing_what_was_read_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    copy = write_section(tmp_path / path.name, read_section(path))
+
+    assert copy.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_name)
+def test_every_row_has_a_name(path: Path) -> None:
+    for row in read_section(path).rows:
+        assert len({"case", "group", "probe"} & row.keys()) == 1
+
+
+def test_sections_come_by_folder_and_name(tmp_path: Path) -> None:
+    written = Section({"date": "2026-01-01"}, [{"case": "b", "us": 0.1}, {"case": "a", "us": 30.0}])
+    for name in ("b/matmul_types", "b/matmul", "a/copy"):
+        write_section(tmp_path / f"{name}.jsonl", written)
+
+    assert list(sections(tmp_path)) == [
+        ("a", "copy", written),
+        ("b", "matmul", written),
+        ("b", "matmul_types", written),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", '{"case": "a"}\n', '{"measured": {}, "rows": []}\n'])
+def test_a_file_without_a_header_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.jsonl"
+    path.write_text(text)
+
+    with pytest.raises(ValueError, match="first line must be"):
+        read_section(path)
+
+
+def test_every_probe_of_the_hardware_is_recorded_once() -> None:
+    names = [row["probe"] for row in read_section(DATA / "hardware_nvidia_h200.jsonl").rows]
+
+    assert len(set(names)) == len(names) == 252

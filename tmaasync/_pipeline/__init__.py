@@ -1,0 +1,1 @@
+"""The parts of `tmaasync.pipeline`, all below it: none imports it."""

@@ -1,0 +1,1 @@
+"""The parts of `tmaasync.ragged`, all below it: none imports it."""

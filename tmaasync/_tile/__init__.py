@@ -1,0 +1,1 @@
+"""The parts of `tmaasync.tile`, all below it: none imports it."""

@@ -1,0 +1,196 @@
+"""Common part of tiles and ragged maps: kernel arguments that hold an array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tmaasync._arrays import ArrayView, current_address, fingerprint, require_current
+from tmaasync._elements import Element
+from tmaasync._tile.cut import Cut
+from tmaasync.tensormap import Im2colSpec, TensorMapSpec
+
+__all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
+
+
+class KernelArgument:
+    """Bytes for a kernel's parameter, their type there, and the array, which must not move."""
+
+    __slots__ = ()
+
+    _kind: ClassVar[str] = "tile"
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter."""
+        raise NotImplementedError
+
+    @property
+    def cuda_type(self) -> str:
+        """The type in CUDA C++; ``Kernel(types={"ATile": tile})`` gives it a name."""
+        raise NotImplementedError
+
+    @property
+    def _view(self) -> ArrayView:
+        """The array as it was when this was made for it."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> int:
+        """The parameter's first word; of a ragged map it lies below the array."""
+        return int.from_bytes(self.argument[:8], "little")
+
+    @property
+    def array(self) -> object:
+        """The array, which stays alive as long as this argument."""
+        return self._view.owner
+
+    @property
+    def byte_bounds(self) -> tuple[int, int]:
+        """The lowest address of the array, and the one after its highest."""
+        return self._view.byte_bounds
+
+    @property
+    def device(self) -> int | None:
+        """Ordinal of the CUDA device the array is on; None for host memory."""
+        return self._view.device
+
+    @property
+    def framework(self) -> str:
+        """Library of the array: numpy, cupy, torch, jax or other."""
+        return self._view.framework
+
+    @property
+    def is_current(self) -> bool:
+        """True if the array is still at its address of the time of the view."""
+        return current_address(self._view) == self._view.address
+
+    def check_alive(self, argument: str | None = None) -> None:
+        """Check that the array is still where it was.
+
+        Args:
+            argument: What to call this in the error.
+
+        Raises:
+            StaleTileError: It was freed, resized or moved since.
+        """
+        require_current(self._view, argument or self._kind)
+
+
+class CutSizes:
+    """The sizes of a tile, which follow from how it is cut into boxes."""
+
+    __slots__ = ()
+
+    @property
+    def _cut(self) -> Cut:
+        raise NotImplementedError
+
+    @property
+    def element(self) -> Element:
+        """The element type, as NumPy, the tensor map and the kernel name it."""
+        return self._cut.element
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Elements that one call brings to shared memory, outermost side first."""
+        return self._cut.tile_shape
+
+    @property
+    def box_shape(self) -> tuple[int, ...]:
+        """Elements that one instruction brings to shared memory, outermost side first."""
+        return self._cut.box_shape
+
+    @property
+    def boxes_per_tile(self) -> int:
+        """Instructions that one call issues."""
+        return self._cut.boxes
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load.
+
+        Elements out of bounds are included: TMA fills and credits them.
+        """
+        return self._cut.tile_bytes
+
+    @property
+    def smem_alignment(self) -> int:
+        """Alignment in bytes that the tile needs in shared memory."""
+        return self._cut.swizzle.alignment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapForm:
+    """Common part of tiles over arrays of one layout: everything but the address."""
+
+    cut: Cut
+    view: ArrayView  # of the first of these arrays, without its owner
+    descriptor: bytes
+
+
+class MapTile(KernelArgument, CutSizes):
+    """A tile with a tensor map: a form, and an array's address."""
+
+    __slots__ = ("_address", "_form", "_lease", "_owner")
+
+    _form: MapForm
+
+    def __init__(self, form: MapForm, address: int, owner: object, lease: object = None) -> None:
+        self._form = form
+        self._address = address
+        self._owner = owner
+        self._lease = lease
+
+    @property
+    def _cut(self) -> Cut:
+        return self._form.cut
+
+    @property
+    def _view(self) -> ArrayView:
+        return self._form.view._replace(address=self._address, owner=self._owner, lease=self._lease)
+
+    @property
+    def spec(self) -> TensorMapSpec | Im2colSpec:
+        """The fields of the tensor map."""
+        raise NotImplementedError
+
+    @property
+    def descriptor(self) -> bytes:
+        """The 128 bytes of the ``CUtensorMap``; the first eight are the array's address."""
+        return self._address.to_bytes(8, "little") + self._form.descriptor[8:]
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: the tensor map."""
+        return self.descriptor
+
+    # A launch asks for these of every tile: without making a view.
+
+    @property
+    def address(self) -> int:
+        """The array's address, as in the map."""
+        return self._address
+
+    @property
+    def array(self) -> object:
+        """The array, which stays alive as long as the tile."""
+        return self._owner
+
+    @property
+    def device(self) -> int | None:
+        """Ordinal of the CUDA device the array is on; None for host memory."""
+        return self._form.view.device
+
+    @property
+    def framework(self) -> str:
+        """Library of the array: numpy, cupy, torch, jax or other."""
+        return self._form.view.framework
+
+    @property
+    def is_current(self) -> bool:
+        """True if the array is still at the map's address."""
+        seen = fingerprint(self._owner)
+        if seen is not None:
+            return seen[0] == self._address
+        return super().is_current

@@ -1,0 +1,75 @@
+"""Tiles of plain contiguous memory, which need no tensor map."""
+
+from __future__ import annotations
+
+import math
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._hardware import BOX_START_ALIGNMENT, TMA_ALIGNMENT
+from tmaasync._tile.argument import KernelArgument
+from tmaasync._tile.cut import is_positive_integer
+from tmaasync.access import bulk_violations
+from tmaasync.errors import TensorMapError, Violation
+
+__all__ = ["BulkTile"]
+
+
+class BulkTile(KernelArgument):
+    """A tile of contiguous memory for 1-D bulk copies: no tensor map, any length.
+
+    Pass it to a kernel for a parameter of the type `cuda_type`.
+
+    Args:
+        array: A contiguous array of any rank that starts at a multiple of 16 bytes.
+        tile_bytes: Bytes of one tile, a multiple of 16.
+
+    Attributes:
+        size_bytes: What the tiles cover: the array's bytes, rounded down to a multiple of 16.
+
+    Raises:
+        ArgumentError: The array is not contiguous, or an address or size is no multiple of 16.
+    """
+
+    __slots__ = ("_view", "descriptor", "size_bytes", "tile_bytes")
+
+    _view: ArrayView
+
+    def __init__(self, array: object, tile_bytes: int) -> None:
+        """Check the array; nothing is encoded."""
+        view = _arrays.view(array)
+        TensorMapError.raise_for(_bulk_violations(view, tile_bytes))
+        whole = math.prod(view.shape) * view.element.itemsize
+        self._view = view
+        self.tile_bytes = tile_bytes
+        self.size_bytes = whole - whole % TMA_ALIGNMENT
+        self.descriptor = view.address.to_bytes(8, "little") + self.size_bytes.to_bytes(8, "little")
+
+    @property
+    def smem_alignment(self) -> int:
+        """Alignment in bytes that the tile needs in shared memory."""
+        return BOX_START_ALIGNMENT
+
+    @property
+    def argument(self) -> bytes:
+        """The bytes of the kernel parameter: address and size."""
+        return self.descriptor
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++."""
+        return f"tmaasync::BulkTile<unsigned char, {self.tile_bytes}>"
+
+
+def _bulk_violations(view: ArrayView, tile_bytes: int) -> list[Violation]:
+    found = list(bulk_violations(view))
+    if not is_positive_integer(tile_bytes) or tile_bytes % TMA_ALIGNMENT:
+        found.append(
+            Violation(
+                "tile_bytes",
+                repr(tile_bytes),
+                f"it must be a positive multiple of {TMA_ALIGNMENT}",
+                "Pass 16384 or 32768",
+            )
+        )
+    return found

@@ -1,0 +1,223 @@
+"""Cutting a tile into boxes, and the rules of every tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
+from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
+from tmaasync.errors import Violation
+from tmaasync.modes import Swizzle
+
+__all__ = [
+    "CUDA_SWIZZLE",
+    "Cut",
+    "argument_violations",
+    "covering_tile",
+    "cuda_sides",
+    "cut_violations",
+    "default_box",
+    "equal_part",
+    "is_positive_integer",
+    "layout_violations",
+    "per_side_violations",
+]
+
+
+CUDA_SWIZZLE = {
+    Swizzle.NONE: "kNone",
+    Swizzle.B32: "k32B",
+    Swizzle.B64: "k64B",
+    Swizzle.B128: "k128B",
+}
+
+
+def cuda_sides(template: str, sides: Sequence[int]) -> str:
+    """Return sides as a type of CUDA C++."""
+    return f"tmaasync::{template}<{', '.join(map(str, sides))}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A tile and the boxes it is cut into; sides count what lands in shared memory."""
+
+    element: Element
+    tile_shape: tuple[int, ...]
+    box_shape: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: Swizzle
+
+    @property
+    def boxes_per_side(self) -> tuple[int, ...]:
+        """Instructions along each side, outermost first."""
+        return tuple(
+            -(-side // box) for side, box in zip(self.tile_shape, self.box_shape, strict=True)
+        )
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one instruction moves and credits."""
+        return math.prod(self.box_shape) * self.element.itemsize
+
+    @property
+    def boxes(self) -> int:
+        """Instructions that one call issues."""
+        return math.prod(self.boxes_per_side)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes that one call moves and credits."""
+        return self.boxes * self.box_bytes
+
+    @property
+    def span_shape(self) -> tuple[int, ...]:
+        """The map's box, which counts what the element strides skip (cuda.h)."""
+        pairs = zip(self.box_shape, self.element_strides, strict=True)
+        return tuple(side * stride for side, stride in pairs)
+
+    def cuda_type(self) -> str:
+        """Return the tile's type in CUDA C++."""
+        arguments = [
+            self.element.cuda_type,
+            cuda_sides("Shape", self.tile_shape),
+            cuda_sides("Box", self.box_shape),
+            f"tmaasync::Swizzle::{CUDA_SWIZZLE[self.swizzle]}",
+        ]
+        if any(stride != 1 for stride in self.element_strides):
+            arguments.append(cuda_sides("Shape", self.element_strides))
+        return f"tmaasync::TMATensorTile<{', '.join(arguments)}>"
+
+
+def default_box(tile_shape: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, ...]:
+    """Return the box of a tile without ``box_shape``; `create_tma_tile` states the rule."""
+    last = tile_shape[-1]
+    if swizzle is not Swizzle.NONE:
+        last = min(last, swizzle.span_bytes // itemsize)
+    return (*(equal_part(side) for side in tile_shape[:-1]), equal_part(last))
+
+
+def covering_tile(view: ArrayView, tile_bytes: int) -> tuple[int, ...]:
+    """Return a tile of about ``tile_bytes`` in one box, filled from the innermost side outwards."""
+    granule = max(1, TMA_ALIGNMENT // view.element.itemsize)
+    left = tile_bytes // view.element.itemsize
+    sides: list[int] = []
+    for extent in reversed(view.shape):
+        side = min(extent, MAX_BOX_SIDE, left)
+        if not sides:
+            side = min(-(-side // granule) * granule, MAX_BOX_SIDE)
+        sides.append(side)
+        left = max(1, left // side)
+    return tuple(reversed(sides))
+
+
+def equal_part(side: int, limit: int = MAX_BOX_SIDE) -> int:
+    """Return the largest divisor of a side that a box may have."""
+    return next(part for part in range(min(side, limit), 0, -1) if side % part == 0)
+
+
+def argument_violations(
+    rank: int,
+    tile_shape: tuple[Any, ...],
+    box_shape: tuple[Any, ...] | None,
+    element_strides: tuple[Any, ...],
+) -> list[Violation]:
+    """Return what is wrong with the numbers per side, before a map is made of them."""
+    per_side = {"tile_shape": tile_shape, "element_strides": element_strides}
+    if box_shape is not None:
+        per_side["box_shape"] = box_shape
+    found = [
+        violation
+        for argument, values in per_side.items()
+        for violation in per_side_violations(rank, argument, values)
+    ]
+    if not found and element_strides[-1:] not in ((), (1,)):
+        found.append(
+            Violation(
+                f"element_strides[{rank - 1}]",
+                element_strides[-1],
+                "the hardware ignores the innermost element stride (measured on an H200)",
+                "Pass 1 there and pick the elements in the kernel",
+            )
+        )
+    return found
+
+
+def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> Iterator[Violation]:
+    """Yield where there is not one positive integer per dimension."""
+    if len(values) != rank:
+        yield Violation(
+            argument,
+            values,
+            f"the array has {rank} dimensions and needs one number for each",
+            f"Pass {rank} numbers, outermost first",
+        )
+    for dim, value in enumerate(values):
+        if not is_positive_integer(value):
+            yield Violation(
+                f"{argument}[{dim}]",
+                repr(value),
+                "it must be a positive integer",
+                "Pass an int of 1 or more",
+            )
+
+
+def is_positive_integer(value: object) -> bool:
+    """Tell whether a value is a count: an int of any library, 1 or more."""
+    return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() > 0
+
+
+def layout_violations(view: ArrayView) -> list[Violation]:
+    """Return violations that the spec cannot find, because it has no innermost stride."""
+    last, itemsize = view.strides_bytes[-1], view.element.itemsize
+    if last == itemsize or view.shape[-1] <= 1:
+        return []
+    return [
+        Violation(
+            f"array.strides[{view.ndim - 1}]",
+            last,
+            f"the last dimension must be contiguous, {itemsize} bytes apart",
+            "Transpose the array so that its contiguous dimension is the last, or copy it "
+            "(cupy.ascontiguousarray)",
+        )
+    ]
+
+
+def cut_violations(cut: Cut) -> list[Violation]:
+    """Return what shared memory does not allow, whatever the tensor map."""
+    found = []
+    if cut.tile_bytes > MAX_SHARED_BYTES:
+        found.append(
+            Violation(
+                "tile_shape",
+                cut.tile_shape,
+                f"it takes {cut.tile_bytes} bytes and a block has {MAX_SHARED_BYTES} bytes of "
+                "shared memory",
+                "Choose a smaller tile; a pipeline holds two to four of them",
+            )
+        )
+    row_bytes, span = cut.box_shape[-1] * cut.element.itemsize, cut.swizzle.span_bytes
+    if cut.swizzle is not Swizzle.NONE and row_bytes < span:
+        found.append(
+            Violation(
+                f"tile_shape[{len(cut.tile_shape) - 1}]",
+                cut.tile_shape[-1],
+                f"its rows are {row_bytes} bytes and {cut.swizzle} lays rows {span} bytes apart in "
+                "shared memory (measured on an H200), which would leave gaps",
+                f"Use {span // cut.element.itemsize} elements, or the swizzle of that width",
+            )
+        )
+    if cut.boxes > 1 and cut.box_bytes % BOX_START_ALIGNMENT:
+        found.append(
+            Violation(
+                "box_shape",
+                cut.box_shape,
+                f"a box of {cut.box_bytes} bytes would make the next one start off a multiple of "
+                f"{BOX_START_ALIGNMENT} bytes",
+                "Choose a tile that is one box, or a box of a multiple of 128 bytes",
+            )
+        )
+    return found

@@ -1,0 +1,113 @@
+"""The form of a tile: its tensor map over any array of one layout, checked and encoded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tmaasync import _driver
+from tmaasync._arrays import ArrayView
+from tmaasync._hardware import INTERLEAVED_ALIGNMENT, TMA_ALIGNMENT
+from tmaasync._tile.argument import MapForm
+from tmaasync._tile.cut import (
+    Cut,
+    argument_violations,
+    cut_violations,
+    default_box,
+    layout_violations,
+)
+from tmaasync.errors import TensorMapError, Violation
+from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
+from tmaasync.tensormap import TensorMapSpec
+
+__all__ = ["FORMS", "TileForm", "TileOptions", "cached_form", "rebind_violations"]
+
+_MAX_FORMS = 4096
+
+
+class TileOptions(NamedTuple):
+    """Cut and modes of a tile: the arguments of `create_tma_tile`."""
+
+    tile_shape: tuple[int, ...]
+    swizzle: Swizzle
+    box_shape: tuple[int, ...] | None
+    l2_promotion: L2Promotion
+    oob_fill: OOBFill
+    interleave: Interleave
+    element_strides: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TileForm(MapForm):
+    spec: TensorMapSpec
+    cuda_type: str
+    address_mask: int
+
+
+FORMS: dict[object, TileForm] = {}
+"""Every form made so far, by the array's layout, the tile options and the element type."""
+
+
+def cached_form(key: object, view: ArrayView, options: TileOptions) -> TileForm:
+    """Return the form under this key; make it if there is none."""
+    form = FORMS.get(key)
+    if form is None:
+        form = _new_form(view, options)
+        if len(FORMS) >= _MAX_FORMS:
+            FORMS.clear()
+        FORMS[key] = form
+    return form
+
+
+def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
+    """Check everything and encode: the costly part of `create_tma_tile`."""
+    if view.ndim == 0:
+        remedy = "Pass array.reshape(1)"
+        TensorMapError.raise_for(
+            [Violation("array", "0-dimensional", "a tile has 1 to 5 sides", remedy)]
+        )
+    strides = options.element_strides or (1,) * view.ndim
+    TensorMapError.raise_for(
+        argument_violations(view.ndim, options.tile_shape, options.box_shape, strides)
+    )
+    box = options.box_shape or default_box(
+        options.tile_shape, view.element.itemsize, options.swizzle
+    )
+    cut = Cut(view.element, options.tile_shape, box, strides, options.swizzle)
+    spec = TensorMapSpec(
+        address=view.address,
+        dtype=view.element.data_type,
+        shape=view.shape,
+        strides_bytes=view.strides_bytes[:-1],
+        box_shape=cut.span_shape,
+        element_strides=strides,
+        interleave=options.interleave,
+        swizzle=options.swizzle,
+        l2_promotion=options.l2_promotion,
+        oob_fill=options.oob_fill,
+    )
+    TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
+    descriptor = spec.encode() if view.device is None else _driver.encode(spec)
+    is_interleaved = options.interleave is Interleave.B32
+    mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
+    template = view._replace(owner=None, lease=None)
+    return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)
+
+
+def rebind_violations(old: ArrayView, new: ArrayView) -> list[Violation]:
+    """Return where an array differs from the one that a tile was made for."""
+    pairs = {
+        "array.shape": (old.shape, new.shape),
+        "array.strides": (old.strides_bytes, new.strides_bytes),
+        "array.device": (old.device, new.device),
+    }
+    return [
+        Violation(
+            argument,
+            now,
+            f"the tile was made for {before}",
+            "Make a tile of its own for this array with create_tma_tile",
+        )
+        for argument, (before, now) in pairs.items()
+        if before != now
+    ]

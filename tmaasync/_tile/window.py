@@ -1,0 +1,141 @@
+"""The window of a convolution filter: its taps, strides, dilations and corners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tmaasync._tile.cut import is_positive_integer, per_side_violations
+from tmaasync.errors import TensorMapError, Violation
+
+__all__ = ["Padding", "PerSide", "Window", "window_of"]
+
+PerSide = int | Sequence[int]
+Padding = int | Sequence[int | Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One number per spatial dimension, outermost first."""
+
+    taps: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    lower_corner: tuple[int, ...]
+    upper_corner: tuple[int, ...]
+
+    @property
+    def reaches(self) -> tuple[int, ...]:
+        """Pixels from the first tap to the last."""
+        return _reaches(self.taps, self.dilations)
+
+    def outputs(self, extents: Sequence[int]) -> tuple[int, ...]:
+        """Positions of the filter along each dimension."""
+        corners = zip(extents, self.lower_corner, self.upper_corner, self.strides, strict=True)
+        return tuple(-(-(extent + up - low) // stride) for extent, low, up, stride in corners)
+
+    def first_pixel(self, outputs: Sequence[int]) -> tuple[int, ...]:
+        """Return the pixel under the first tap of an output pixel; it may be outside the images."""
+        starts = zip(self.lower_corner, outputs, self.strides, strict=True)
+        return tuple(low + output * stride for low, output, stride in starts)
+
+
+def window_of(
+    spatial: int,
+    taps: tuple[int, ...],
+    stride: PerSide,
+    dilation: PerSide,
+    padding: Padding,
+    lower: Sequence[int] | None = None,
+    upper: Sequence[int] | None = None,
+) -> Window:
+    """Return the window of a filter over images with this number of spatial dimensions.
+
+    Arguments as in `create_tma_tile_im2col`; the corners, if given, replace the padding.
+
+    Raises:
+        TensorMapError: An argument has the wrong number of entries, or entries out of range.
+    """
+    strides, dilations = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
+    pairs = _padding_pairs(padding, spatial)
+    per_side = {"filter_shape": taps, "stride": strides, "dilation": dilations}
+    found = [
+        violation
+        for argument, values in per_side.items()
+        for violation in _spatial_violations(spatial, argument, values)
+    ]
+    TensorMapError.raise_for([*found, *_corner_violations(spatial, padding, pairs, lower, upper)])
+    if lower is not None and upper is not None:
+        return Window(taps, strides, dilations, tuple(lower), tuple(upper))
+    lower = tuple(-before for before, _ in pairs)
+    reaches = _reaches(taps, dilations)
+    upper = tuple(after - reach for (_, after), reach in zip(pairs, reaches, strict=True))
+    return Window(taps, strides, dilations, lower, upper)
+
+
+def _reaches(taps: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+    return tuple((tap - 1) * step for tap, step in zip(taps, dilations, strict=True))
+
+
+def _per_dimension(value: PerSide, spatial: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, Sequence) else (value,) * spatial
+
+
+def _padding_pairs(padding: Padding, spatial: int) -> tuple[tuple[int, int], ...]:
+    sides: Sequence[Any] = padding if isinstance(padding, Sequence) else (padding,) * spatial
+    pairs = (tuple(side) if isinstance(side, Sequence) else (side, side) for side in sides)
+    return tuple(pairs)
+
+
+# --- what a window must be --------------------------------------------------------------------
+
+
+def _spatial_violations(
+    spatial: int, argument: str, values: tuple[Any, ...]
+) -> Iterator[Violation]:
+    if len(values) != spatial:
+        yield Violation(
+            argument,
+            values,
+            f"the images have {spatial} spatial dimensions and need one number for each",
+            f"Pass {spatial} numbers, outermost first",
+        )
+        return
+    yield from per_side_violations(spatial, argument, values)
+
+
+def _corner_violations(
+    spatial: int,
+    padding: Padding,
+    pairs: Sequence[Sequence[int]],
+    lower: Sequence[int] | None,
+    upper: Sequence[int] | None,
+) -> Iterator[Violation]:
+    if (lower is None) != (upper is None):
+        yield Violation(
+            "lower_corner and upper_corner",
+            (lower, upper),
+            "the bounding box has both",
+            "Pass both, or padding",
+        )
+    if len(pairs) != spatial or not all(map(_is_pair, pairs)):
+        yield Violation(
+            "padding",
+            padding,
+            f"it is a number of pixels, 0 or more, for each of {spatial} spatial dimensions, or a "
+            "pair (before, after)",
+            "To crop, slice the array, or pass lower_corner and upper_corner",
+        )
+    for argument, corner in (("lower_corner", lower), ("upper_corner", upper)):
+        if corner is not None and len(corner) != spatial:
+            yield Violation(
+                argument,
+                corner,
+                f"the images have {spatial} spatial dimensions and need one number for each",
+                f"Pass {spatial} numbers, outermost first",
+            )
+
+
+def _is_pair(pair: Sequence[object]) -> bool:
+    return len(pair) == 2 and all(side == 0 or is_positive_integer(side) for side in pair)

@@ -1,0 +1,154 @@
+"""Back ends: the arrays decide whether their kernels run on a CUDA device or on the emulator."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tmaasync import _driver, emulate
+from tmaasync._driver import DeviceLimits
+from tmaasync._memory import DeviceMemory, HostMemory
+from tmaasync._streams import stream_of
+from tmaasync.kernel.builds import max_active_clusters
+
+__all__ = ["Backend", "BoundCall", "Launch", "backend_of"]
+
+BoundCall = Callable[[], None]
+"""Launches at fixed addresses, on a fixed stream."""
+
+
+class Launch(Protocol):
+    """A prepared launch, or several that are made one after the other."""
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch with the first arguments at these addresses."""
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        """Return what does that again and again."""
+
+
+class Backend(ABC):
+    """Limits, streams and memory of the place where arrays lie.
+
+    Attributes:
+        device: The ordinal of a CUDA device; None for host memory.
+    """
+
+    device: int | None
+
+    @property
+    @abstractmethod
+    def limits(self) -> DeviceLimits:
+        """Limits on a launch.
+
+        Raises:
+            BackendError: The device is older than sm_90.
+        """
+
+    @abstractmethod
+    def max_active_clusters(self, size: int) -> int:
+        """Return how many clusters of this many blocks run at once, one block per SM."""
+
+    @abstractmethod
+    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
+        """Return the handle of the caller's stream, or of the frameworks' current one."""
+
+    @abstractmethod
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Make the device current for a while."""
+
+    @abstractmethod
+    def upload(self, data: bytes) -> HostMemory | DeviceMemory:
+        """Return a copy of the data for kernels, at an address that is a multiple of 128.
+
+        It lives as long as the result, and is there for every stream when this returns.
+        """
+
+    @abstractmethod
+    def host_flag(self) -> npt.NDArray[np.int32]:
+        """Return one zero that kernels write and the host reads without waiting."""
+
+    @abstractmethod
+    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        """Copy between two addresses."""
+
+
+class EmulatorBackend(Backend):
+    """This machine's CPU: no streams, launches run one after the other."""
+
+    device = None
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return emulate.LIMITS
+
+    def max_active_clusters(self, size: int) -> int:
+        return emulate.max_active_clusters(size)
+
+    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
+        del frameworks, given
+        return 0
+
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def upload(self, data: bytes) -> HostMemory:
+        return HostMemory(data)
+
+    def host_flag(self) -> npt.NDArray[np.int32]:
+        return np.zeros(1, np.int32)
+
+    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        del stream
+        ctypes.memmove(target, source, size_bytes)
+
+
+class CudaBackend(Backend):
+    """A CUDA device, through the driver."""
+
+    device: int
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+
+    @property
+    def limits(self) -> DeviceLimits:
+        return _driver.require_device(self.device)
+
+    def max_active_clusters(self, size: int) -> int:
+        return max_active_clusters(self.device, size)
+
+    def stream(self, frameworks: Iterable[str], given: object = None) -> int:
+        return stream_of(frameworks, self.device, given)
+
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        return _driver.on_device(self.device)
+
+    def upload(self, data: bytes) -> DeviceMemory:
+        return DeviceMemory(self.device, data)
+
+    def host_flag(self) -> npt.NDArray[np.int32]:
+        import cupy
+
+        with cupy.cuda.Device(self.device):
+            memory = cupy.cuda.alloc_pinned_memory(np.dtype(np.int32).itemsize)
+        flag: npt.NDArray[np.int32] = np.frombuffer(memory, np.int32, 1)
+        flag[0] = 0
+        return flag
+
+    def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        with self.current():
+            _driver.copy_bytes(target, source, size_bytes, stream)
+
+
+@functools.cache
+def backend_of(device: int | None) -> Backend:
+    """Return the back end of arrays on this device; None for host memory."""
+    return EmulatorBackend() if device is None else CudaBackend(device)

@@ -1,0 +1,184 @@
+"""Arrays that operations make: results of the caller's kind, workspaces, staging copies."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays, _torch_internals
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
+from tmaasync.ops._layouts import Operand, padded_row_bytes
+
+__all__ = [
+    "Allocator",
+    "address_of",
+    "allocator",
+    "allocator_of_all",
+    "contiguous_copy",
+    "empty",
+    "empty_rows",
+    "in_order",
+    "rows_allocator",
+    "staged_operand",
+]
+
+Allocator = Callable[[], Any]
+"""Makes an uninitialised array; holds none."""
+
+
+def empty(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
+    """Return an uninitialised array of the framework and device of ``like``.
+
+    Frameworks other than CuPy and torch get a CuPy array, which they take through DLPack; in host
+    memory, a NumPy array.
+    """
+    if like.framework == "torch":
+        torch = sys.modules["torch"]
+        device = "cpu" if like.device is None else f"cuda:{like.device}"
+        return torch.empty(shape, dtype=getattr(torch, element.name), device=device)
+    if like.device is None:
+        return np.empty(shape, dtype=element.dtype)
+    import cupy
+
+    with cupy.cuda.Device(like.device):
+        return cupy.empty(shape, dtype=element.dtype)
+
+
+def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any:
+    """Return an `empty` array whose rows (the last dimension) are a multiple of 16 bytes apart."""
+    *outer, columns = shape
+    padded = padded_row_bytes(columns, element) // element.itemsize
+    whole = empty(like, (*outer, padded), element)
+    return whole if padded == columns else whole[..., :columns]
+
+
+def allocator(like: ArrayView, shape: tuple[int, ...], element: Element) -> Allocator:
+    """Return what makes arrays of `empty` again and again, at less cost."""
+    if like.framework == "torch" and like.device is not None:
+        dtype = getattr(sys.modules["torch"], element.name)
+        return _torch_internals.tensor_maker(shape, dtype, like.device)
+    return functools.partial(empty, _unowned(like), shape, element)
+
+
+def rows_allocator(like: ArrayView, rows: ArrayView) -> Allocator:
+    """Return what makes arrays of `empty_rows` again, for ``like``, with the layout of ``rows``."""
+    owner: Any = rows.owner
+    if rows.framework == "torch" and owner.is_contiguous():
+        return allocator(rows, rows.shape, rows.element)
+    return functools.partial(empty_rows, _unowned(like), rows.shape, rows.element)
+
+
+def _unowned(view: ArrayView) -> ArrayView:
+    return view._replace(owner=None, lease=None)
+
+
+def allocator_of_all(allocators: Iterator[Allocator]) -> Callable[[], tuple[Any, ...]] | None:
+    """Return what makes an array by each allocator; None where there is none."""
+    each = tuple(allocators)
+    if len(each) == 1:
+        (only,) = each
+        return lambda: (only(),)
+    if len(each) == 2:  # as of attention; written out it costs less
+        first, second = each
+        return lambda: (first(), second())
+    return (lambda: tuple(make() for make in each)) if each else None
+
+
+def address_of(array: Any) -> int:
+    """Return where an array of `empty` or of an allocator starts."""
+    of_torch = getattr(array, "data_ptr", None)
+    return _arrays.view(array).address if of_torch is None else int(of_torch())
+
+
+# --- in the order of a stream -----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
+    """Make a stream the framework's current one: what it allocates and computes is then in order.
+
+    Frameworks other than torch are served by CuPy.
+    """
+    if device is None:
+        yield
+    elif framework == "torch":
+        with _torch_stream(device, stream):
+            yield
+    else:
+        import cupy
+
+        with cupy.cuda.Device(device), _cupy_stream(cupy, stream):
+            yield
+
+
+def _torch_stream(device: int, stream: int) -> Any:
+    cuda = sys.modules["torch"].cuda
+    if stream == 0:
+        return cuda.stream(cuda.default_stream(device))
+    return cuda.stream(cuda.ExternalStream(stream, device=device))
+
+
+def _cupy_stream(cupy: Any, stream: int) -> Any:
+    if int(cupy.cuda.get_current_stream().ptr) == stream:
+        return contextlib.nullcontext()
+    if hasattr(cupy.cuda.Stream, "from_external"):  # new in CuPy 14
+        return cupy.cuda.Stream.from_external(_StreamHandle(stream))
+    return cupy.cuda.ExternalStream(stream)
+
+
+class _StreamHandle(NamedTuple):
+    """A handle that CuPy takes for a stream."""
+
+    value: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return version and handle."""
+        return 0, self.value
+
+
+def contiguous_copy(view: ArrayView) -> Any:
+    """Return a copy of the same shape, of a framework that `empty` serves."""
+    part = empty(view, view.shape, view.element)
+    part[...] = _readable(view)
+    return part
+
+
+def _readable(view: ArrayView) -> Any:
+    owner: Any = view.owner
+    if view.device is None or view.framework in {"cupy", "torch"}:
+        return owner
+    import cupy
+
+    return cupy.from_dlpack(owner) if hasattr(owner, "__dlpack__") else cupy.asarray(owner)
+
+
+def staged_operand(
+    operand: Operand, view: ArrayView, stream: int, *, transposes: bool = False
+) -> ArrayView:
+    """Return the staging copy that an operand is read from, made in the order of a stream.
+
+    Args:
+        operand: How the kernel reads the matrix.
+        view: The caller's array.
+        stream: The handle of the stream.
+        transposes: Whether ``operand`` was made for the transpose of the view.
+    """
+    owner: Any = view.owner
+    is_swapped = transposes != operand.transposed
+    *outer, rows, columns = operand.rows.shape
+    shape = (*outer, columns, rows) if is_swapped else operand.rows.shape
+    if view.ndim > len(shape):
+        # A batch that was merged, or one that is the same matrix again and again.
+        owner = owner.reshape(shape) if math.prod(view.shape) == math.prod(shape) else owner[0]
+    with in_order(view.framework, view.device, stream):
+        # Bytes that the caller said are of another type are copied as what they are.
+        part = empty_rows(view, operand.rows.shape, _arrays.view(owner).element)
+        part[...] = owner.swapaxes(-1, -2) if is_swapped else owner
+    return _arrays.view(part, dtype=view.element)

@@ -1,0 +1,470 @@
+"""ops.conv2d: conv2d.cu, an implicit GEMM whose patches TMA gathers (im2col)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element, element
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._tile.window import Padding, PerSide, Window, window_of
+from tmaasync.errors import ArgumentError, ArrayTypeError, TensorMapError, Violation
+from tmaasync.kernel import Launch
+from tmaasync.ops._allocation import (
+    allocator_of_all,
+    contiguous_copy,
+    empty_rows,
+    in_order,
+    rows_allocator,
+)
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._gemm.config import Occupancy
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config
+from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.tiles import (
+    Conv2dArguments,
+    Conv2dPointers,
+    conv2d_kernel,
+    conv2d_tiles,
+)
+from tmaasync.ops._layouts import (
+    Layout,
+    is_apart,
+    padded_row_bytes,
+    refuse_overlap,
+    with_merged_dims,
+)
+from tmaasync.ops._operation import Operation, overridden
+
+__all__ = ["Conv2d", "Views", "conv2d", "window_over"]
+
+_OPERANDS = ("bfloat16", "float16")
+_OUTPUTS = ("bfloat16", "float16", "float32")
+_CALLS = CallCache()
+
+
+def conv2d(  # noqa: PLR0913 - what a convolution has
+    images: Any,
+    filters: Any,
+    *,
+    bias: Any = None,
+    stride: PerSide = 1,
+    padding: Padding = 0,
+    dilation: PerSide = 1,
+    relu: bool = False,
+    out: Any = None,
+    dtype: object = None,
+    stream: object = None,
+) -> Any:
+    """Convolve images with filters: an implicit GEMM of patches and filters, in fp32.
+
+    ``out[n, p, q, k] = sum(images[n, p * stride + r * dilation - padding, ..., c] * filters[k, r,
+    s, c])`` over r, s and c, with zeros around the images; then the bias, then ReLU, then one
+    rounding. Like every framework's convolution it does not flip the filters. On the arrays' GPU,
+    or, in host memory, on the emulator.
+
+    Images or filters that TMA cannot read (the channels not contiguous, or strides or an address
+    off multiples of 16 bytes) are read from staging copies; an output that it cannot store is
+    written through one.
+
+    Args:
+        images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. Of torch's ``channels_last``
+            images pass ``images.permute(0, 2, 3, 1)``.
+        filters: [K, R, S, C], of the same type and device.
+        bias: [K], of the same type or float32.
+        stride: Pixels from one output to the next, 1 to 8: one number, or (down, across).
+        padding: Zeros around the images: one number, (top and bottom, left and right), or ((top,
+            bottom), (left, right)).
+        dilation: Pixels from one tap to the next: one number, or (down, across).
+        relu: Whether negative results become 0.
+        out: Where to: [N, P, Q, K]. By default a new array of the framework of ``images``; where K
+            elements are no multiple of 16 bytes its pixels are padded, so it is not contiguous.
+        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
+            ``images``.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output.
+
+    Raises:
+        ArgumentError: Shapes, window or ``out`` are not as described; every broken rule.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> images, filters = np.ones((1, 4, 4, 8), np.float16), np.ones((8, 3, 3, 8), np.float16)
+    >>> conv2d(images, filters, padding=1)[0, :, :, 0]
+    array([[32., 48., 48., 32.],
+           [48., 72., 72., 48.],
+           [48., 72., 72., 48.],
+           [32., 48., 48., 32.]], dtype=float16)
+    """
+    is_new = out is None
+    arrays: tuple[Any, ...]
+    if bias is None:
+        arrays = (images, filters) if is_new else (images, filters, out)
+    else:
+        arrays = (images, filters, bias) if is_new else (images, filters, bias, out)
+    steps = (_frozen(stride), _frozen(padding), _frozen(dilation))
+    option = (steps, relu, dtype, bias is None, is_new)
+    done = _CALLS.run(arrays, option, stream)
+    if done is not None:
+        return done[-1]
+    views = Views.of(images, filters, bias)
+    window = window_over(views, stride, padding, dilation)
+    shape = (
+        views.images.shape[0],
+        *window.outputs(views.images.shape[1:3]),
+        views.filters.shape[0],
+    )
+    if is_new:
+        out = empty_rows(views.images, shape, _output_type(views.images, dtype))
+    target = _arrays.view(out, argument="out")
+    _check_output(target, views, shape, None if dtype is None else element(dtype))
+    epilogue = Epilogue(
+        BiasSide.NONE if bias is None else BiasSide.COLUMNS,
+        Activation.RELU if relu else Activation.NONE,
+    )
+    layout = Layout.of(target)._replace(owns_padding=is_new)
+    operation = _CALLS.operation(
+        Conv2d, layout, window, epilogue, *map(Layout.of, views.named.values())
+    )
+    operation.run(views, target, stream)
+    if operation.is_bindable:
+        frameworks = (*views.frameworks, target.framework)
+        allocators = iter([rows_allocator(views.images, target)])
+        new_arrays = allocator_of_all(allocators) if is_new else None
+        _CALLS.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
+    return out
+
+
+def _frozen(value: Any) -> Any:
+    """Return the argument as a key."""
+    if type(value) is int:  # as a rule; to look for two other types costs four times as much
+        return value
+    return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
+
+
+def _output_type(images: ArrayView, dtype: object) -> Element:
+    held = images.element if dtype is None else element(dtype)
+    if held.name not in _OUTPUTS:
+        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
+    return held
+
+
+# --- what the arrays must be ------------------------------------------------------------------
+
+
+class Views(NamedTuple):
+    """The operands."""
+
+    images: ArrayView
+    filters: ArrayView
+    bias: ArrayView | None
+
+    @classmethod
+    def of(cls, images: Any, filters: Any, bias: Any) -> Views:
+        """Look at the operands and check that they fit each other."""
+        views = cls(
+            _arrays.view(images, argument="images"),
+            _arrays.view(filters, argument="filters"),
+            None if bias is None else _arrays.view(bias, argument="bias"),
+        )
+        ArgumentError.raise_for(_rank_violations(views))
+        _check_types(views)
+        ArgumentError.raise_for(_shape_violations(views))
+        return views
+
+    @property
+    def named(self) -> dict[str, ArrayView]:
+        """The views by the names of their arguments."""
+        views = {"images": self.images, "filters": self.filters}
+        return views if self.bias is None else {**views, "bias": self.bias}
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Frameworks of the arrays."""
+        return tuple(view.framework for view in self.named.values())
+
+
+def _rank_violations(views: Views) -> Iterator[Violation]:
+    wanted = {
+        "images": (4, "[N, H, W, C]", "Of NCHW images pass images.permute(0, 2, 3, 1)"),
+        "filters": (4, "[K, R, S, C]", "Of KCRS filters pass filters.permute(0, 2, 3, 1)"),
+        "bias": (1, "[K]", "Flatten it"),
+    }
+    for name, view in views.named.items():
+        rank, shape, remedy = wanted[name]
+        if view.ndim != rank:
+            yield Violation(f"{name}.shape", view.shape, f"it must be {shape}", remedy)
+
+
+def _check_types(views: Views) -> None:
+    images, filters, bias = views
+    for name, view in (("images", images), ("filters", filters)):
+        if view.element.name not in _OPERANDS:
+            raise ArrayTypeError(
+                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
+                "Convert it with astype."
+            )
+    if filters.element is not images.element:
+        raise ArrayTypeError(
+            f"filters holds {filters.element} and images {images.element}; the tensor cores take "
+            "one type. Convert one of them."
+        )
+    if bias is not None and bias.element.name not in {"float32", images.element.name}:
+        raise ArrayTypeError(
+            f"bias holds {bias.element}; it must hold float32 or {images.element}. Convert it."
+        )
+    _arrays.common_device(views.named)
+
+
+def _shape_violations(views: Views) -> Iterator[Violation]:
+    images, filters, bias = views
+    channels = images.shape[3]
+    if filters.shape[3] != channels:
+        yield Violation(
+            "filters.shape[3]",
+            filters.shape[3],
+            f"images have {channels} channels, and every filter sees all of them",
+            "Pass filters [K, R, S, C]; of a convolution in groups one group after the other",
+        )
+    if channels == 0 or channels % 8:
+        yield Violation(
+            "images.shape[3]",
+            channels,
+            "TMA reads channels in units of 16 bytes, 8 of them",
+            f"Pad images and filters with zeros to {max(8, -(-channels // 8) * 8)} channels",
+        )
+    for dim in (1, 2):
+        if images.shape[dim] == 0:
+            rule = "there are no pixels to convolve"
+            yield Violation(f"images.shape[{dim}]", 0, rule, "Pass images of a pixel or more")
+    if bias is not None and bias.shape != filters.shape[:1]:
+        rule = f"there are {filters.shape[0]} filters, and each has one"
+        yield Violation("bias.shape", bias.shape, rule, f"Pass {filters.shape[:1]}")
+
+
+def _check_output(
+    out: ArrayView, views: Views, shape: tuple[int, ...], wanted: Element | None
+) -> None:
+    """Check that the output is one for these operands.
+
+    Raises:
+        ArgumentError: It cannot be written, has another shape or device, or overlaps an operand.
+        ArrayTypeError: It has another type.
+    """
+    _arrays.require_writable(out, "out")
+    device = views.images.device
+    if out.shape != shape or out.device != device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the convolution has shape {shape} "
+            f"on device {device}. Pass such an array, or none to get one."
+        )
+    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
+            "Leave out dtype= or out=."
+        )
+    refuse_overlap("out", out, views.named, may_share_rows=True)
+
+
+# --- the window -------------------------------------------------------------------------------
+
+_MAX_STRIDE = 8
+_CORNERS = range(-128, 128)  # of an im2col map of rank 4
+_SIDES = ("height", "width")
+
+
+def window_over(views: Views, stride: PerSide, padding: Padding, dilation: PerSide) -> Window:
+    """Return what the filters see, checked in the words of a convolution.
+
+    Raises:
+        ArgumentError: Every rule that stride, padding, dilation or the filters' taps break.
+    """
+    taps = views.filters.shape[1:3]
+    try:
+        window = window_of(2, taps, stride, dilation, padding)
+    except TensorMapError as error:
+        raise ArgumentError.of(map(_renamed, error.violations)) from None
+    ArgumentError.raise_for(_window_violations(window, views.images.shape[1:3]))
+    return window
+
+
+def _renamed(violation: Violation) -> Violation:
+    for dim in (0, 1):
+        if violation.argument == f"filter_shape[{dim}]":
+            return replace(violation, argument=f"filters.shape[{dim + 1}]")
+    return violation
+
+
+def _window_violations(window: Window, extents: Sequence[int]) -> Iterator[Violation]:
+    outputs = window.outputs(extents)
+    for dim, side in enumerate(_SIDES):
+        stride, before = window.strides[dim], -window.lower_corner[dim]
+        reach = window.reaches[dim]
+        after = window.upper_corner[dim] + reach
+        if stride > _MAX_STRIDE:
+            rule = f"TMA walks images in steps of 1 to {_MAX_STRIDE} pixels"
+            remedy = "Use a divisor of it that is in range, and slice every n-th output"
+            yield Violation(f"stride[{dim}]", stride, rule, remedy)
+        if -before not in _CORNERS:
+            rule = f"TMA starts at most {-_CORNERS.start} pixels in front of the images"
+            yield Violation(f"padding[{dim}]", (before, after), rule, "Pad the images themselves")
+        if after - reach not in _CORNERS:
+            rule = (
+                f"filters reach {reach} pixels along the {side}, and TMA allows padding behind the "
+                f"images from {max(0, reach + _CORNERS.start)} to {reach + _CORNERS.stop - 1}"
+            )
+            remedy = "Pad the images themselves, or use a smaller filter or dilation"
+            yield Violation(f"padding[{dim}]", (before, after), rule, remedy)
+        if outputs[dim] < 1:
+            rule = (
+                f"with dilation {window.dilations[dim]} filters span {reach + 1} pixels, and the "
+                f"padded images have {extents[dim] + before + after}"
+            )
+            remedy = "Use a smaller filter, or more padding"
+            yield Violation(f"filters.shape[{dim + 1}]", window.taps[dim], rule, remedy)
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+_MAX_STRIDE_BYTES = 1 << 40
+_OUT = 2  # among the kernel's parameters
+
+
+class Conv2d(Operation):
+    """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
+
+    def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
+        """Keep what decides the kernel.
+
+        Args:
+            out: [N, P, Q, K].
+            window: The patches that the filters see.
+            epilogue: Bias and activation.
+            operands: Images, filters, and the bias if there is one.
+        """
+        super().__init__(out.device)
+        spans = [layout.span_bytes for layout in operands]
+        self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
+        self._window = window
+        self._epilogue = epilogue
+        self._owns_padding = out.owns_padding
+        self._needs_staging = False
+
+    @property
+    def is_bindable(self) -> bool:
+        """See `Operation`."""
+        return super().is_bindable and not self._needs_staging
+
+    def run(self, views: Views, out: ArrayView, stream: object) -> None:
+        """Convolve."""
+        if out.is_empty:
+            return
+        handle = self.ordered((*views.named.values(), out), stream)
+        rows = _rows_of(out, owns_padding=self._owns_padding)
+        if rows is not None and all(map(_is_reachable, views.named.values())):
+            self._start(views, rows, handle)
+            return
+        self._needs_staging = True
+        with in_order(out.framework, out.device, handle):
+            staged_views = Views(
+                _reached(views.images),
+                _reached(views.filters),
+                None if views.bias is None else _reached(views.bias),
+            )
+            if rows is not None:
+                self._start(staged_views, rows, handle)
+                return
+            staged = empty_rows(out, out.shape, out.element)
+            staged_rows = _rows_of(_arrays.view(staged), owns_padding=True)
+            if staged_rows is not None:
+                self._start(staged_views, staged_rows, handle)
+            owner: Any = out.owner
+            owner[...] = staged
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """See `Operation`; addresses are those of images, filters, a bias if any, and out."""
+        images, filters, *bias, out = addresses
+        pointers = (images, filters, out, *bias)
+        if self._launch is None or not is_apart(_OUT, pointers, self._spans):
+            return None
+        return self._launch, pointers
+
+    def _start(self, views: Views, out: ArrayView, stream: int) -> None:
+        """Launch on what TMA can reach; ``out`` is [pixels, K]."""
+        launch = self.prepared(lambda: self._prepare(views, out))
+        pointers = Conv2dPointers(
+            images=views.images.address,
+            filters=views.filters.address,
+            out=out.address,
+            bias=0 if views.bias is None else views.bias.address,
+        )
+        launch.launch_at(pointers if views.bias is not None else pointers[:-1], stream)
+
+    def _prepare(self, views: Views, out: ArrayView) -> Launch:
+        m, k = out.shape
+        occupancy = Occupancy.of(self.backend)
+        config = overridden(choose_conv2d_config(m, k, occupancy))
+        tiles = conv2d_tiles(views.images, views.filters, out, self._window, config)
+        bias = views.bias
+        bias_type = (views.images if bias is None else bias).element.cuda_type
+        types = [tile.cuda_type for tile in tiles]
+        kernel = conv2d_kernel(types, bias_type, self._epilogue, config)
+        clusters, active = config.clusters(m, k), occupancy.max_active_clusters(config.cluster)
+        launch = kernel.prepare(
+            min(clusters, active) * config.cluster,
+            config.threads,
+            Conv2dArguments(
+                *tiles, bias=0 if bias is None else bias, m=m, n=k, k=tiles.patches.matrix_shape[1]
+            ),
+            cluster=config.cluster if config.cluster > 1 else None,
+            pdl=config.starts_early(clusters, active),
+        )
+        launch.release()
+        return launch
+
+
+def _is_reachable(view: ArrayView) -> bool:
+    """Whether the kernel can read an operand without a staging copy."""
+    *outer, last = view.strides_bytes
+    is_dense = last == view.element.itemsize or view.shape[-1] == 1
+    is_aligned = view.address % TMA_ALIGNMENT == 0
+    return (
+        is_dense
+        and is_aligned
+        and all(0 <= stride < _MAX_STRIDE_BYTES and stride % TMA_ALIGNMENT == 0 for stride in outer)
+    )
+
+
+def _reached(view: ArrayView) -> ArrayView:
+    """Return the operand, or a staging copy that the kernel can read."""
+    return view if _is_reachable(view) else _arrays.view(contiguous_copy(view))
+
+
+def _rows_of(out: ArrayView, *, owns_padding: bool) -> ArrayView | None:
+    """Return the output as a matrix with a row per pixel, if TMA can store that.
+
+    It stores whole sectors of 16 bytes, so that rows that end within one need padding after them
+    that nobody else has.
+    """
+    columns, item_bytes = out.shape[3], out.element.itemsize
+    row_bytes = padded_row_bytes(columns, out.element)
+    (pixels,) = with_merged_dims(
+        out._replace(shape=out.shape[:3], strides_bytes=out.strides_bytes[:3])
+    )
+    if len(pixels.shape) > 1 or (columns > 1 and out.strides_bytes[3] != item_bytes):
+        return None
+    pitch = pixels.strides_bytes[0] if pixels.shape else row_bytes
+    ends_aligned = columns * item_bytes % TMA_ALIGNMENT == 0
+    if pitch < row_bytes or pitch % TMA_ALIGNMENT or out.address % TMA_ALIGNMENT:
+        return None
+    if not (ends_aligned or owns_padding):
+        return None
+    shape = (math.prod(out.shape[:3]), columns)
+    return out._replace(shape=shape, strides_bytes=(pitch, item_bytes))

@@ -1,0 +1,235 @@
+"""ops.copy: copy.cu, contiguous memory in bulk, strided arrays box by box."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._tile.cut import covering_tile
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
+from tmaasync.kernel import Backend, BoundCall, Kernel, Launch
+from tmaasync.ops._allocation import empty
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
+from tmaasync.ops._operation import Operation, shipped_kernel
+from tmaasync.tile import BulkTile, TMATensorTile, create_tma_tile
+
+__all__ = ["BULK_PIPELINE", "TILED_PIPELINE", "Copy", "CopyPipeline", "copy", "copy_kernel"]
+
+_CALLS = CallCache()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPipeline:
+    """How a block keeps copies in flight, and how many tiles it copies before it ends."""
+
+    tile_bytes: int
+    stages: int
+    loads_ahead: int
+    tiles_per_block: int
+
+
+# The fastest of some ninety settings on an H200, 1 GiB (benchmarks/bench_copy.py, 2026-11-20).
+BULK_PIPELINE = CopyPipeline(tile_bytes=32768, stages=4, loads_ahead=2, tiles_per_block=2)
+TILED_PIPELINE = CopyPipeline(tile_bytes=16384, stages=2, loads_ahead=1, tiles_per_block=1)
+
+
+def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
+    """Copy an array by TMA: on its GPU, or, in host memory, on the emulator.
+
+    Args:
+        source: An array of any rank. Contiguous memory is moved in bulk; otherwise the
+            array must be one that `create_tma_tile` accepts once mergeable dimensions are merged.
+        target: Where to; an array of the same shape and element type that does not overlap the
+            source. By default a new one of the source's framework.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The target.
+
+    Raises:
+        ArgumentError: Shapes or types differ, the arrays overlap, or the target is read-only.
+        TensorMapError: A strided array breaks TMA's rules, or rows of the target end within 16
+            bytes that belong to somebody else: TMA stores whole 16-byte sectors.
+    """
+    if target is not None and _CALLS.run((source, target), None, stream) is not None:
+        return target
+    view = _arrays.view(source, argument="source")
+    if target is None:
+        target = empty(view, view.shape, view.element)
+    target_view = _arrays.view(target, argument="target")
+    _arrays.require_writable(target_view, "target")
+    _check_apart(view, target_view)
+    operation = _CALLS.operation(Copy, Layout.of(view), Layout.of(target_view))
+    operation.run(view, target_view, stream)
+    if operation.is_bindable:
+        frameworks = (view.framework, target_view.framework)
+        _CALLS.remember((source, target), None, operation, frameworks, view.device)
+    return target
+
+
+def _check_apart(source: ArrayView, target: ArrayView) -> None:
+    if _arrays.may_overlap(source, target):
+        raise ArgumentError(
+            f"target overlaps source (at {target.address:#x} and {source.address:#x}); the order "
+            "of tiles is not defined. Copy through a third array."
+        )
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+_MUST_EQUAL = ("shape", "element", "device")
+
+
+class CopyArguments(NamedTuple):
+    """The parameters of copy.cu."""
+
+    read: TMATensorTile | BulkTile
+    write: TMATensorTile | BulkTile
+    tile_grid: bytes
+
+
+class Copy(Operation):
+    """A copy between arrays."""
+
+    def __init__(self, source: Layout, target: Layout) -> None:
+        """Decide how to copy.
+
+        Raises:
+            ArgumentError: The target is not like the source.
+        """
+        for what in _MUST_EQUAL:
+            expected, got = getattr(source, what), getattr(target, what)
+            if expected != got:
+                raise ArgumentError(
+                    f"target has {what} {got}; the source has {expected}. Pass a target like the "
+                    "source, or none to get one."
+                )
+        super().__init__(source.device)
+        self._size_bytes = math.prod(source.shape) * source.element.itemsize
+        self._in_bulk = source.is_packed and target.is_packed
+        self._tail_bytes = self._size_bytes % TMA_ALIGNMENT if self._in_bulk else 0
+        self._spans = (source.span_bytes, target.span_bytes)
+
+    def run(self, source: ArrayView, target: ArrayView, stream: object) -> None:
+        """Copy."""
+        if self._size_bytes == 0:
+            return
+        launch = self.prepared(lambda: self._prepare(source, target))
+        handle = self.ordered((source, target), stream)
+        launch.launch_at((source.address, target.address), handle)
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """See `Operation`; addresses are those of source and target."""
+        if self._launch is None or not is_apart(1, addresses, self._spans):
+            return None
+        return self._launch, addresses
+
+    def _prepare(self, source: ArrayView, target: ArrayView) -> Launch:
+        if not self._tail_bytes:
+            return self._prepare_kernel(source, target)
+        body_bytes = self._size_bytes - self._tail_bytes
+        launch = self._prepare_kernel(source, target) if body_bytes else None
+        return _LaunchWithTail(launch, self.backend, body_bytes, self._tail_bytes)
+
+    def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
+        make = _bulk_tiles if self._in_bulk else _tensor_tiles
+        pipeline, read, write, tiles = make(source, target)
+        grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
+        innermost_first = (*reversed(tiles), 1, 1, 1, 1)[:5]
+        tile_grid = np.array(innermost_first, np.int32).tobytes()
+        kernel = copy_kernel(read.cuda_type, pipeline)
+        launch = kernel.prepare(grid, 32, CopyArguments(read, write, tile_grid))
+        launch.release()
+        return launch
+
+
+class _LaunchWithTail:
+    """A launch, if there is anything for it, and a copy of the last bytes by the driver.
+
+    They are fewer than 16, which TMA cannot store without writing beyond them.
+    """
+
+    def __init__(
+        self, launch: Launch | None, backend: Backend, body_bytes: int, tail_bytes: int
+    ) -> None:
+        self._launch = launch
+        self._backend = backend
+        self._body_bytes = body_bytes
+        self._tail_bytes = tail_bytes
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """See `Launch`."""
+        if self._launch is not None:
+            self._launch.launch_at(addresses, stream)
+        self._copy_tail(addresses, stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        """See `Launch`."""
+        tail = functools.partial(self._copy_tail, tuple(addresses), stream)
+        if self._launch is None:
+            return tail
+        body = self._launch.bind(addresses, stream)
+
+        def call() -> None:
+            body()
+            tail()
+
+        return call
+
+    def _copy_tail(self, addresses: Sequence[int], stream: int) -> None:
+        source, target = (address + self._body_bytes for address in addresses)
+        self._backend.copy_bytes(target, source, self._tail_bytes, stream)
+
+
+# --- tiles and the kernel ---------------------------------------------------------------------
+
+_Tile = TMATensorTile | BulkTile
+_Prepared = tuple[CopyPipeline, _Tile, _Tile, tuple[int, ...]]
+
+
+def _bulk_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
+    read, write = (BulkTile(view, BULK_PIPELINE.tile_bytes) for view in (source, target))
+    return BULK_PIPELINE, read, write, (-(-read.size_bytes // BULK_PIPELINE.tile_bytes),)
+
+
+def _tensor_tiles(source: ArrayView, target: ArrayView) -> _Prepared:
+    read_view, write_view = with_merged_dims(source, target)
+    _check_sectors(write_view)
+    tile_shape = covering_tile(read_view, TILED_PIPELINE.tile_bytes)
+    read, write = (create_tma_tile(view, tile_shape) for view in (read_view, write_view))
+    return TILED_PIPELINE, read, write, read.tiles_per_side
+
+
+def _check_sectors(target: ArrayView) -> None:
+    row_bytes = target.shape[-1] * target.element.itemsize
+    over = -row_bytes % TMA_ALIGNMENT
+    if over:
+        raise TensorMapError(
+            (
+                Violation(
+                    f"target.shape[{len(target.shape) - 1}]",
+                    target.shape[-1],
+                    f"its rows are {row_bytes} bytes and TMA stores whole 16-byte sectors, so the "
+                    f"{over} bytes after each row would be overwritten",
+                    "Copy rows of a multiple of 16 bytes, or into a contiguous target",
+                ),
+            )
+        )
+
+
+def copy_kernel(cuda_type: str, pipeline: CopyPipeline) -> Kernel:
+    """Return the kernel for a type of tile."""
+    return shipped_kernel(
+        "copy.cu",
+        {"Tile": cuda_type},
+        {"STAGES": pipeline.stages, "LOADS_AHEAD": pipeline.loads_ahead},
+    )

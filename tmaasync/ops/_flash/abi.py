@@ -1,0 +1,255 @@
+"""What the host shares with the attention kernels: structs, and parameters in their order.
+
+A dtype per struct of the device, with its name and its fields; tests/test_flash_abi.py compares
+both. Structs are filled by name and passed as bytes. The NamedTuples hold the parameters of a
+kernel in the order of its signature; those of addresses hold the first ones, which a bound launch
+is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "DESCALE",
+    "ENTRY",
+    "KEY_SPLIT",
+    "PAGED_ENTRY",
+    "PAGED_SEQUENCE",
+    "PAGED_WORK_ITEM",
+    "PROBLEM",
+    "RAGGED_SEQUENCE",
+    "SCALE",
+    "SCALES",
+    "SCHEDULED_SPAN",
+    "SPLIT_SPAN",
+    "VALUE_SIZES",
+    "WORK_ITEM",
+    "WORK_LIST",
+    "AttentionAddresses",
+    "AttentionArguments",
+    "CombineAddresses",
+    "CombineArguments",
+    "PackedAttentionAddresses",
+    "PackedCombineAddresses",
+    "TransposeAddresses",
+    "TransposeArguments",
+    "WorkListAddresses",
+    "WorkListArguments",
+    "partial_output",
+    "record",
+]
+
+_ALIGNMENT = 16
+
+
+def _aligned(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
+    """Return the dtype of an ``alignas(16)`` struct: its size is a multiple of 16."""
+    size = np.dtype(fields, align=True).itemsize
+    padding = -size % _ALIGNMENT
+    return np.dtype([*fields, ("padding", f"V{padding}")] if padding else fields, align=True)
+
+
+_INTEGERS = (
+    *("batch", "heads", "heads_per_kv_head", "queries", "keys", "left", "right"),
+    "is_bottom_right",
+)
+PROBLEM = np.dtype(
+    [
+        *((name, "<i4") for name in _INTEGERS),
+        *((name, "<f4") for name in ("scale", "scale_log2")),
+        ("page_step", "<i4"),
+    ]
+)
+"""``Problem``: sizes, mask and scale. ``page_step`` is rows from one page of keys to the next."""
+
+# --- schedules of padded arrays -----------------------------------------------------------------
+
+KEY_SPLIT = np.dtype([(name, "<i4") for name in ("first", "end", "slot")])
+"""``KeySplit``: some of the blocks of a span's keys, and the workspace slot of its partial output;
+negative where the span is not split."""
+
+SCHEDULED_SPAN = np.dtype([("span", "<i4"), ("keys", KEY_SPLIT)])
+"""``ScheduledSpan``: what a cluster works on in one wave; ``span`` is negative where nothing."""
+
+SPLIT_SPAN = _aligned([(name, "<i4") for name in ("span", "first_slot", "splits")])
+"""``SplitSpan``: a span whose keys are split, the first of its slots, and how many."""
+
+# --- the work list of packed arrays -------------------------------------------------------------
+
+RAGGED_SEQUENCE = np.dtype([("start", "<i4"), ("length", "<i4")], align=True)
+"""``RaggedSequence``."""
+
+PAGED_SEQUENCE = np.dtype([("start", "<i4"), ("length", "<i4"), ("pages", "<u8")], align=True)
+"""``PagedSequence``: ``pages`` points at a row of the page table."""
+
+ENTRY = np.dtype(
+    [("index", "<i4"), ("queries", RAGGED_SEQUENCE), ("keys", RAGGED_SEQUENCE)], align=True
+)
+"""``EntryWith<RaggedSequence>``: an entry of a batch."""
+
+PAGED_ENTRY = np.dtype(
+    [("index", "<i4"), ("queries", RAGGED_SEQUENCE), ("keys", PAGED_SEQUENCE)], align=True
+)
+"""``EntryWith<PagedSequence>``: an entry of a batch whose keys are paged."""
+
+WORK_LIST = _aligned([(name, "<i4") for name in ("count", "heads_at_once", "tile_counter")])
+"""``WorkListWith`` up to its items."""
+
+_OF_ITEM = [(name, "<i4") for name in ("position", "section", "section_size")]
+WORK_ITEM = _aligned([("entry", ENTRY), *_OF_ITEM])
+"""``WorkItem<RaggedSequence>``: a tile of queries, without regard to heads."""
+
+PAGED_WORK_ITEM = _aligned([("entry", PAGED_ENTRY), *_OF_ITEM])
+"""``WorkItem<PagedSequence>``, where keys are paged."""
+
+# --- partial outputs ----------------------------------------------------------------------------
+
+_GROUP_ROWS = 64
+
+
+def partial_output(head_dim: int) -> np.dtype[Any]:
+    """Return the dtype of ``PartialOutput``: what a consumer leaves of one split of the keys."""
+    row = ("<f4", (_GROUP_ROWS,))
+    return np.dtype(
+        [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
+    )
+
+
+# --- operands of 8 bits -------------------------------------------------------------------------
+
+DESCALE = np.dtype([("scores", "<f4"), ("values", "<f4")])
+"""``Descale`` of a KV head of an entry: what its scores and its values are multiplied by."""
+
+SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
+"""``Scale`` of an operand: a number, and strides of an array of one more per KV head."""
+
+SCALES = np.dtype([(name, SCALE) for name in "qkv"])
+"""``Scales`` of q, k and v."""
+
+VALUE_SIZES = np.dtype([("keys", "<i4"), ("kv_heads", "<i4")])
+"""``ValueSizes``."""
+
+
+def record(dtype: npt.DTypeLike, **fields: Any) -> bytes:
+    """Return one struct, filled by name."""
+    filled = np.zeros((), dtype)
+    for name, value in fields.items():
+        filled[name] = value
+    return filled.tobytes()
+
+
+# --- attention.cu -------------------------------------------------------------------------------
+
+
+class AttentionAddresses(NamedTuple):
+    """``partials``: partial outputs; for FP8, descales, and the partial outputs after them."""
+
+    q: int
+    k: int
+    v: int
+    out: int
+    lse: int
+    partials: int
+
+
+class AttentionArguments(NamedTuple):
+    """``schedule``: the spans of each wave. Packed: the work list, and ``waves`` are splits."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    lse: Any
+    partials: int
+    schedule: Any
+    waves: int
+    problem: bytes
+
+
+class PackedAttentionAddresses(NamedTuple):
+    q: int
+    k: int
+    v: int
+    out: int
+    lse: int
+    partials: int
+    work_list: int
+
+
+# --- attention_combine.cu -------------------------------------------------------------------------
+
+
+class CombineAddresses(NamedTuple):
+    out: int
+    lse: int
+    partials: int
+
+
+class CombineArguments(NamedTuple):
+    """``schedule``: `SPLIT_SPAN`s. Packed: the work list, with ``splits_per_tile``."""
+
+    out: Any
+    lse: int
+    partials: int
+    schedule: Any
+    splits_per_tile: int
+    problem: bytes
+
+
+class PackedCombineAddresses(NamedTuple):
+    out: int
+    lse: int
+    partials: int
+    work_list: int
+
+
+# --- attention_values.cu ------------------------------------------------------------------------
+
+
+class TransposeAddresses(NamedTuple):
+    v: int
+    transposed: int
+    descales: int
+    scale_q: int
+    scale_k: int
+    scale_v: int
+
+
+class TransposeArguments(NamedTuple):
+    v: Any
+    transposed: Any
+    descales: int
+    scale_q: int
+    scale_k: int
+    scale_v: int
+    scales: bytes
+    sizes: bytes
+
+
+# --- attention_work.cu --------------------------------------------------------------------------
+
+
+class WorkListAddresses(NamedTuple):
+    cu_seqlens_q: int
+    cu_seqlens_k: int
+    work_list: int
+    page_table: int
+
+
+class WorkListArguments(NamedTuple):
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    work_list: Any
+    page_table: Any
+    broken_sequence: Any
+    max_queries: int
+    max_keys: int
+    section_keys: int
+    heads_at_once: int
+    table_step: int
+    pages: int
+    problem: bytes

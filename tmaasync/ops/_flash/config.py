@@ -1,0 +1,247 @@
+"""What attention.cu is compiled for: a variant of the scores, and a tile config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
+from tmaasync.modes import Swizzle
+from tmaasync.ops._flash.abi import PROBLEM, partial_output, record
+from tmaasync.ops._flash.scores import Scores
+
+__all__ = [
+    "GROUP_ROWS",
+    "MAX_CONSUMERS",
+    "Sizes",
+    "TileConfig",
+    "Variant",
+    "padded_dim",
+    "problem",
+    "widest",
+]
+
+GROUP_ROWS = 64
+"""Rows of queries of a consumer warpgroup: M of one wgmma."""
+
+MAX_CONSUMERS = 3
+"""Consumer warpgroups of a CTA."""
+
+_BARRIER_BYTES = 1024
+_OUTPUT_BYTES = 2
+_MAX_STAGES = 4
+
+
+class Sizes(NamedTuple):
+    """What decides how the work is cut."""
+
+    queries: int
+    keys: int
+    heads: int
+    heads_per_kv_head: int
+    batch: int
+    head_dim: int
+    element_bytes: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What the scores go through, as far as the kernel is compiled for it.
+
+    ``page_size`` is rows of a page of the KV cache; 0 where it is not paged.
+    """
+
+    is_packed: bool = False
+    has_left: bool = False
+    has_right: bool = False
+    has_softcap: bool = False
+    has_lse: bool = False
+    page_size: int = 0
+
+    @classmethod
+    def of(
+        cls, scores: Scores, *, has_lse: bool, is_packed: bool = False, page_size: int = 0
+    ) -> Variant:
+        """Return the variant for these scores."""
+        return cls(
+            is_packed=is_packed,
+            has_left=scores.left is not None,
+            has_right=scores.right is not None,
+            has_softcap=scores.softcap is not None,
+            has_lse=has_lse,
+            page_size=page_size,
+        )
+
+    @property
+    def skips_blocks(self) -> bool:
+        """Whether a mask, and not the keys' end alone, decides which blocks of keys are visited."""
+        return self.has_left or self.has_right
+
+    @property
+    def constants(self) -> dict[str, bool | int]:
+        return {
+            "IS_PACKED": self.is_packed,
+            "PAGE_SIZE": self.page_size,
+            "HAS_LEFT": self.has_left,
+            "HAS_RIGHT": self.has_right,
+            "HAS_SOFTCAP": self.has_softcap,
+            "HAS_LSE": self.has_lse,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TileConfig:
+    """CTA tiles of ``64 * consumers`` rows of queries, and blocks of ``block_n`` keys.
+
+    Attributes:
+        head_dim: Columns of the tiles: a multiple of 64 bytes of the operands.
+        consumers: Consumer warpgroups, 64 rows each; one producer warp(group) loads for them.
+        block_n: Keys of a block.
+        heads_per_tile: Heads of one KV head whose queries share a tile (GQA packing).
+        cluster: CTAs, a tile each, that share loads of keys and values by multicast: 1 or 2. Their
+            neighbouring tiles are a span.
+        stream_k: Padded arrays: whether the keys of the spans of the last wave are shared by all
+            clusters (stream-K), and a combine kernel adds up the partial outputs.
+        kv_splits: Packed arrays: into how many splits the keys of each tile are cut
+            (flash-decoding); 1 where a CTA works on all of them.
+        element_bytes: Of the operands. With 1 byte, values are transposed ahead.
+    """
+
+    head_dim: int
+    consumers: int
+    block_n: int
+    heads_per_tile: int = 1
+    cluster: int = 1
+    stream_k: bool = False
+    kv_splits: int = 1
+    element_bytes: int = 2
+
+    @property
+    def splits_keys(self) -> bool:
+        """Whether several CTAs may work on the keys of one tile."""
+        return self.stream_k or self.kv_splits > 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of queries of a tile, its heads together."""
+        return GROUP_ROWS * self.consumers
+
+    @property
+    def positions(self) -> int:
+        """Positions of a tile."""
+        return self.rows // self.heads_per_tile
+
+    @property
+    def span_positions(self) -> int:
+        """Positions of a span: the neighbouring tiles of a cluster."""
+        return self.cluster * self.positions
+
+    def spans(self, sizes: Sizes) -> int:
+        """Return how many spans cover the queries; where nothing is shared, how many tiles."""
+        heads = sizes.batch * sizes.heads // self.heads_per_tile
+        return heads * -(-sizes.queries // self.span_positions)
+
+    def waves(self, sizes: Sizes, sms: int) -> int:
+        """Return how many spans the busiest cluster works on, if all take the same time."""
+        return -(-self.spans(sizes) // (sms // self.cluster))
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: its consumer warpgroups, and the producer's."""
+        return WARPGROUP_THREADS * (1 + self.consumers)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of the partial output of a tile over one split of its keys, and its statistics."""
+        return self.consumers * partial_output(self.head_dim).itemsize
+
+    @property
+    def stages(self) -> int:
+        """Buffers in each of the pipelines of keys and of values."""
+        used = self.query_buffers * self._tile_bytes
+        used += 0 if self.output_is_over_queries else self._output_bytes
+        room = MAX_SHARED_BYTES - _BARRIER_BYTES - used
+        return min(_MAX_STAGES, room // self._block_bytes)
+
+    @property
+    def query_buffers(self) -> int:
+        """Two where that leaves two stages in each pipeline, so that tiles overlap."""
+        used = 2 * self._tile_bytes + self._output_bytes + 2 * self._block_bytes
+        return 2 if used + _BARRIER_BYTES <= MAX_SHARED_BYTES else 1
+
+    @property
+    def output_is_over_queries(self) -> bool:
+        """Whether a buffer of its own for the output would leave no memory for two stages."""
+        used = self._tile_bytes + self._output_bytes + 2 * self._block_bytes
+        return used + _BARRIER_BYTES > MAX_SHARED_BYTES
+
+    @property
+    def _block_bytes(self) -> int:
+        return 2 * self.block_n * self.head_dim * self.element_bytes
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.rows * self.head_dim * self.element_bytes
+
+    @property
+    def _output_bytes(self) -> int:
+        return self.rows * self.head_dim * _OUTPUT_BYTES
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """Swizzle of queries and keys."""
+        return widest(self.head_dim * self.element_bytes)
+
+    @property
+    def output_swizzle(self) -> Swizzle:
+        return widest(self.head_dim * _OUTPUT_BYTES)
+
+    @property
+    def constants(self) -> dict[str, bool | int]:
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_N": self.block_n,
+            "HEAD_DIM": self.head_dim,
+            "STAGES": self.stages,
+            "QUERY_BUFFERS": self.query_buffers,
+            "HEADS_PER_TILE": self.heads_per_tile,
+            "CLUSTER": self.cluster,
+            "SPLITS_KEYS": self.splits_keys,
+            "O_OVER_Q": self.output_is_over_queries,
+        }
+
+
+def problem(sizes: Sizes, scores: Scores, page_step: int = 0) -> bytes:
+    """Return the kernels' ``Problem``; ``page_step`` is rows from one page of keys to the next."""
+    scale, scale_log2 = scores.factors
+    return record(
+        PROBLEM,
+        batch=sizes.batch,
+        heads=sizes.heads,
+        heads_per_kv_head=sizes.heads_per_kv_head,
+        queries=sizes.queries,
+        keys=sizes.keys,
+        left=scores.left or 0,
+        right=scores.right or 0,
+        is_bottom_right=not scores.is_top_left,
+        scale=scale,
+        scale_log2=scale_log2,
+        page_step=page_step,
+    )
+
+
+def widest(row_bytes: int) -> Swizzle:
+    """Return the widest swizzle that rows of this length have: of 128 bytes, or of 64."""
+    return Swizzle.B128 if row_bytes % Swizzle.B128.span_bytes == 0 else Swizzle.B64
+
+
+def padded_dim(head_dim: int, element_bytes: int = 2) -> int:
+    """Return the columns of the tiles: whole lines of 64 bytes; TMA fills in zeros.
+
+    >>> [padded_dim(dim) for dim in (8, 64, 72, 96, 128, 200, 256)]
+    [32, 64, 96, 96, 128, 224, 256]
+    >>> [padded_dim(dim, 1) for dim in (16, 64, 80, 128, 208)]
+    [64, 64, 128, 128, 256]
+    """
+    line = Swizzle.B64.span_bytes // element_bytes
+    return -(-head_dim // line) * line

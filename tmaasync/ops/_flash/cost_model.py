@@ -1,0 +1,189 @@
+"""Which tile config is fastest: a heuristic over numbers measured on the chip."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tmaasync.ops._flash.config import (
+    GROUP_ROWS,
+    MAX_CONSUMERS,
+    Sizes,
+    TileConfig,
+    Variant,
+    padded_dim,
+)
+
+__all__ = [
+    "COEFFICIENTS",
+    "Coefficients",
+    "TileShape",
+    "choose_tile_config",
+    "coefficients",
+    "multicast_pays",
+    "rows_per_load",
+    "tile_shapes",
+]
+
+TileShape = tuple[int, int]
+"""Consumers, and keys of a block."""
+
+
+COEFFICIENTS = Path(__file__).with_name("h200.toml")
+"""Of the only chip that was measured; others are taken to be like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """The entries of ``h200.toml``, which has their units and sources."""
+
+    tile_throughput_16_bits: Mapping[tuple[int, int, int], float]
+    tile_throughput_8_bits: Mapping[tuple[int, int, int], float]
+    tile_overhead: Mapping[int, int]
+    masked_block_n: int
+    multicast_tiles: int
+    multicast_causal_tiles: int
+    multicast_waves: int
+    tile_blocks: int
+    combine_blocks: float
+    split_blocks: float
+    slower_with_full_waves: float
+    least_gain: float
+    section_bytes: int
+    softcap_consumers: int
+    softcap_block_elements: int
+
+
+@functools.cache
+def coefficients() -> Coefficients:
+    """Return the numbers of the cost model, read when the first is asked for."""
+    entries = tomllib.loads(COEFFICIENTS.read_text())["attention"]
+    return Coefficients(**{name: _value(entry) for name, entry in entries.items()})
+
+
+def _value(entry: Mapping[str, Any]) -> Any:
+    """Return a number, or a table by the columns before its last."""
+    value = entry["value"]
+    if "columns" not in entry:
+        return value
+    return {row[0] if len(row) == 2 else tuple(row[:-1]): row[-1] for row in value}
+
+
+def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict[TileShape, float]:
+    """Return the tile shapes that a variant may have, and their throughput.
+
+    With a paged KV cache only the shapes of fewest loads.
+    """
+    columns, known = padded_dim(head_dim, element_bytes), coefficients()
+    if element_bytes == 1:  # none spills, and none is packed
+        return _of_dim(known.tile_throughput_8_bits, columns)
+    found = {
+        (consumers, block_n): throughput
+        for (consumers, block_n), throughput in _of_dim(
+            known.tile_throughput_16_bits, columns
+        ).items()
+        if not ((variant.skips_blocks or variant.has_softcap) and block_n > known.masked_block_n)
+        and not (variant.has_softcap and consumers > known.softcap_consumers)
+        and not (variant.has_softcap and columns * block_n > known.softcap_block_elements)
+    }
+    if not variant.page_size:
+        return found
+    most_rows = max(rows_per_load(variant.page_size, block_n) for _, block_n in found)
+    return {
+        (consumers, block_n): throughput
+        for (consumers, block_n), throughput in found.items()
+        if rows_per_load(variant.page_size, block_n) == most_rows
+    }
+
+
+def _of_dim(table: Mapping[tuple[int, int, int], float], columns: int) -> dict[TileShape, float]:
+    most = min(head_dim for head_dim, *_ in table if columns <= head_dim)
+    return {
+        (consumers, block_n): throughput
+        for (head_dim, consumers, block_n), throughput in table.items()
+        if head_dim == most
+    }
+
+
+def rows_per_load(page_size: int, block_n: int) -> int:
+    """Return the rows of a block of keys that one load brings: those of one page, if paged.
+
+    >>> [rows_per_load(size, 128) for size in (0, 16, 64, 96, 128, 256)]
+    [128, 16, 64, 32, 128, 128]
+    """
+    return math.gcd(page_size, block_n)
+
+
+def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
+    """Return the tile config of least time: waves of tiles, times a tile's work over throughput.
+
+    Args:
+        sizes: Of the problem; of packed sequences, of a typical one.
+        sms: How many tiles are worked on at once.
+        variant: What the scores go through.
+    """
+    throughput = tile_shapes(sizes.head_dim, variant, sizes.element_bytes)
+
+    def cost(shape: TileShape) -> float:
+        config = _config_of(shape, sizes, variant)
+        overhead = coefficients().tile_overhead[config.query_buffers]
+        if variant.skips_blocks:
+            # Tiles of all lengths fill the waves; half of the keys are seen, and the diagonal.
+            waves: float = config.spans(sizes) / sms
+            keys = (sizes.keys + config.positions + config.block_n) // 2
+        else:
+            waves = config.waves(sizes, sms)
+            keys = -(-sizes.keys // config.block_n) * config.block_n
+        return waves * config.rows * (keys + overhead) / throughput[shape]
+
+    alone = _config_of(min(throughput, key=cost), sizes, variant)
+    return replace(alone, cluster=2) if multicast_pays(sizes, alone, variant, sms) else alone
+
+
+def _config_of(shape: TileShape, sizes: Sizes, variant: Variant) -> TileConfig:
+    columns = padded_dim(sizes.head_dim, sizes.element_bytes)
+    config = TileConfig(columns, *shape, element_bytes=sizes.element_bytes)
+    packs_heads = variant.skips_blocks or sizes.queries < config.rows
+    return replace(config, heads_per_tile=_heads_per_tile(sizes)) if packs_heads else config
+
+
+def multicast_pays(sizes: Sizes, alone: TileConfig, variant: Variant, sms: int) -> bool:
+    """Whether pairs of CTAs should share the loads of keys and values (TMA multicast).
+
+    Each then asks L2 for half as much. But the two wait for each other, so it takes some waves; and
+    both visit what either of them sees, so a head must have many tiles, and an odd number of them
+    may not cost a wave.
+
+    Args:
+        sizes: Of the problem.
+        alone: The tile config without sharing.
+        variant: What the scores go through.
+        sms: How many tiles are worked on at once.
+    """
+    if variant.is_packed or variant.has_left or alone.consumers == MAX_CONSUMERS:
+        # Three consumers load less for their work, and leave the producer few registers.
+        return False
+    if alone.element_bytes == 1:  # no faster at any length (bench_attention.py --float8)
+        return False
+    known = coefficients()
+    waves = alone.waves(sizes, sms)
+    tiles = -(-sizes.queries // alone.positions)
+    enough = known.multicast_tiles
+    if variant.has_right:
+        enough = known.multicast_causal_tiles
+    return (
+        tiles >= enough
+        and waves > known.multicast_waves
+        and replace(alone, cluster=2).waves(sizes, sms) <= waves
+    )
+
+
+def _heads_per_tile(sizes: Sizes) -> int:
+    """Return as many heads as share keys, in powers of two (GQA packing)."""
+    heads = sizes.heads_per_kv_head
+    return min(heads & -heads, GROUP_ROWS)

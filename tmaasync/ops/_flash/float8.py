@@ -1,0 +1,203 @@
+"""FP8 attention: scales of the operands, and V transposed ahead (wgmma takes it K-major alone)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import Launch
+from tmaasync.ops._allocation import Allocator, allocator
+from tmaasync.ops._flash.abi import DESCALE, SCALES, VALUE_SIZES, TransposeArguments, record
+from tmaasync.ops._flash.config import TileConfig
+from tmaasync.ops._flash.operands import Operands
+from tmaasync.ops._flash.scores import positive_violations
+from tmaasync.ops._flash.tiles import (
+    TRANSPOSE_THREADS,
+    TRANSPOSED_KEYS,
+    cuda_types,
+    transpose_kernel,
+    transpose_tiles,
+)
+from tmaasync.ops._layouts import Layout, padded_row_bytes
+
+__all__ = [
+    "UNSCALED",
+    "Float8Workspace",
+    "Scale",
+    "given_scales",
+    "prepared_transpose",
+    "scales_of",
+]
+
+_FLOAT32, _BYTE = element(np.float32), element(np.uint8)
+_OPERANDS = 3
+_OF_ALL = ((), (1,))  # shapes of a scale that is for all
+_NAMES = tuple(f"scales[{index}]" for index in range(_OPERANDS))
+
+
+class Scale(NamedTuple):
+    """The scale of an operand: a number, times an array's entries if there is one.
+
+    ``steps`` are the array's strides in elements, along the batch and along KV heads; None if there
+    is no array.
+    """
+
+    number: float = 1.0
+    steps: tuple[int, int] | None = None
+
+
+UNSCALED = (Scale(),) * _OPERANDS
+
+
+def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]]:
+    """Return the numbers among them, 1 where there is none and None for an array; and the arrays.
+
+    Raises:
+        ArgumentError: They are not three.
+    """
+    if scales is None:
+        return (1.0,) * _OPERANDS, ()
+    if not isinstance(scales, tuple | list) or len(scales) != _OPERANDS:
+        raise ArgumentError(
+            f"scales is {scales!r}; it must be those of q, k and v. Pass three: numbers, arrays of "
+            "float32, or None for 1."
+        )
+    numbers: list[Any] = []
+    arrays = []
+    for scale in scales:
+        if scale is None:
+            numbers.append(1.0)
+        elif isinstance(scale, Real) and not isinstance(scale, bool):
+            numbers.append(scale)
+        else:
+            numbers.append(None)
+            arrays.append(scale)
+    return tuple(numbers), tuple(arrays)
+
+
+def scales_of(
+    numbers: Sequence[float | None], arrays: Sequence[Any], operands: Operands
+) -> tuple[tuple[Scale, ...], tuple[ArrayView, ...]]:
+    """Check what `given_scales` found; return the scales, and views of the arrays.
+
+    Raises:
+        ArgumentError: Operands are not of 8 bits; a number is not above 0; an array has another
+            shape, type or device.
+    """
+    if not operands.are_float8:
+        raise ArgumentError(
+            f"scales are given, and q holds {operands.q.element}; those of float8_e4m3fn are "
+            "scaled. Leave them out, or multiply scale by those of q and k."
+        )
+    rest = iter(arrays)
+    seen = [
+        None if number is not None else _arrays.view(next(rest), argument=name)
+        for name, number in zip(_NAMES, numbers, strict=True)
+    ]
+    named = zip(_NAMES, numbers, strict=True)
+    of_numbers = [one for pair in named for one in positive_violations(*pair, "Pass None for 1")]
+    ArgumentError.raise_for([*of_numbers, *_array_violations(seen, operands)])
+    found = (
+        Scale(1.0 if number is None else float(number), None if view is None else _steps(view))
+        for number, view in zip(numbers, seen, strict=True)
+    )
+    return tuple(found), tuple(view for view in seen if view is not None)
+
+
+def _steps(view: ArrayView) -> tuple[int, int]:
+    """Return its strides in elements: 0 where one scale is for all."""
+    if view.shape in _OF_ALL:
+        return 0, 0
+    entry, head = (stride // _FLOAT32.itemsize for stride in view.strides_bytes)
+    return entry, head
+
+
+def _array_violations(seen: Sequence[ArrayView | None], operands: Operands) -> Iterator[Violation]:
+    batch, _, kv_heads, _ = operands.k.shape
+    shapes = (*_OF_ALL, (batch, kv_heads))
+    for name, view in zip(_NAMES, seen, strict=True):
+        if view is None:
+            continue
+        if view.shape not in shapes:
+            rule = f"one scale is for all, or {batch} x {kv_heads} for the entries' heads of keys"
+            yield Violation(f"{name}.shape", view.shape, rule, "Reshape it")
+        if view.element is not _FLOAT32:
+            remedy = "Convert it with astype"
+            yield Violation(name, f"of {view.element}", "scales are float32", remedy)
+        if view.device != operands.q.device:
+            rule = f"q lies on device {operands.q.device}"
+            yield Violation(name, f"on device {view.device}", rule, "Copy it there")
+
+
+class Float8Workspace(NamedTuple):
+    """Workspace of a call: V transposed, then `DESCALE` of every KV head, then partial outputs.
+
+    ``shape`` is that of V transposed: [batch, kv_heads, head_dim, keys], with keys rounded up to a
+    multiple of 16.
+    """
+
+    shape: tuple[int, int, int, int]
+
+    @classmethod
+    def of(cls, v: Layout) -> Float8Workspace:
+        """Return the workspace for values [batch, keys, kv_heads, head_dim]."""
+        batch, keys, kv_heads, head_dim = v.shape
+        return cls((batch, kv_heads, head_dim, padded_row_bytes(keys, v.element)))
+
+    @property
+    def descales_at(self) -> int:
+        """Offset of the descales in bytes."""
+        return math.prod(self.shape)
+
+    @property
+    def partials_at(self) -> int:
+        """Offset of the partial outputs in bytes, a multiple of 16, as in `workspace_after`."""
+        batch, kv_heads, *_ = self.shape
+        count = batch * kv_heads
+        return self.descales_at + (count + count % 2) * DESCALE.itemsize
+
+    def allocator(self, like: ArrayView, partial_bytes: int = 0) -> Allocator:
+        """Return what makes such memory, of the framework of ``like``."""
+        return allocator(like, (self.partials_at + partial_bytes,), _BYTE)
+
+    def transposed(self, memory: Any, v: ArrayView) -> ArrayView:
+        """Return a view of V transposed in memory of `allocator`."""
+        _, kv_heads, head_dim, keys = self.shape
+        strides = (kv_heads * head_dim * keys, head_dim * keys, keys, 1)
+        view = _arrays.view(memory)
+        return view._replace(shape=self.shape, strides_bytes=strides, element=v.element)
+
+
+def prepared_transpose(
+    v: ArrayView, transposed: ArrayView, scales: Sequence[Scale], config: TileConfig
+) -> Launch:
+    """Return a launch that transposes V and multiplies the scales of every KV head."""
+    tiles = transpose_tiles(v, transposed, config)
+    batch, keys, kv_heads, _ = v.shape
+    fields = {
+        name: (*(scale.steps or (0, 0)), scale.number)
+        for name, scale in zip("qkv", scales, strict=True)
+    }
+    arguments = TransposeArguments(
+        v=tiles[0],
+        transposed=tiles[1],
+        descales=0,
+        scale_q=0,
+        scale_k=0,
+        scale_v=0,
+        scales=record(SCALES, **fields),
+        sizes=record(VALUE_SIZES, keys=keys, kv_heads=kv_heads),
+    )
+    launch = transpose_kernel(cuda_types(tiles), config).prepare(
+        -(-keys // TRANSPOSED_KEYS) * kv_heads * batch, TRANSPOSE_THREADS, arguments, pdl=True
+    )
+    launch.release()
+    return launch

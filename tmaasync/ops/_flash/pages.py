@@ -1,0 +1,167 @@
+"""The paged KV cache, and the page table that says which pages a sequence has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._ragged.batch import on_host
+from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.ops._flash.operands import Operands, reachable
+
+__all__ = ["PageTable", "Pages", "check_pages", "rows_of_pages"]
+
+_INT32_BYTES = 4
+_SWIZZLE_ROWS = 8  # after which a swizzle repeats itself
+
+
+class Pages(NamedTuple):
+    """The layout of the pages in the arrays of keys and values, and of the page table."""
+
+    size: int
+    """Rows of a page."""
+
+    step: int
+    """Rows from one page to the next: more than ``size`` if something is between them."""
+
+    total: int
+    """How many pages the arrays have."""
+
+    table_step: int
+    """Entries of the table from one sequence to the next."""
+
+
+class PageTable(NamedTuple):
+    """The page table as the kernel takes it, checked but for its entries."""
+
+    view: ArrayView
+    pages: Pages
+
+    @classmethod
+    def of(cls, table: Any, operands: Operands, batch: int) -> PageTable:
+        """Check the caller's table for a batch of this size.
+
+        Raises:
+            ArgumentError: Shape, strides or device do not fit, or the pages of k and v do not lie
+                as the kernel needs them; every broken rule.
+            ArrayTypeError: Not an array, or one of another type than int32.
+        """
+        view = _arrays.view(table, argument="page_table")
+        if view.element.dtype != np.int32:
+            raise ArrayTypeError(
+                f"page_table holds {view.element}; pages are numbered in int32. Convert it with "
+                "astype."
+            )
+        ArgumentError.raise_for(
+            [*_table_violations(view, operands.q, batch), *_page_violations(operands)]
+        )
+        count, size = operands.k.shape[:2]
+        step = _page_step(reachable(operands.k))
+        return cls(view, Pages(size, step, count, view.strides_bytes[0] // _INT32_BYTES))
+
+    @property
+    def max_keys(self) -> int:
+        """Keys of a sequence that the table has entries for."""
+        return self.view.shape[1] * self.pages.size
+
+    def check_width(self, max_keys: int) -> None:
+        """Refuse a table that has no entries for sequences as long as that.
+
+        Raises:
+            ArgumentError: There are too few.
+        """
+        if max_keys > self.max_keys:
+            wanted = -(-max_keys // self.pages.size)
+            raise ArgumentError(
+                f"page_table.shape[1] is {self.view.shape[1]}; the longest sequence may have "
+                f"{max_keys} keys (max_seqlen_k), which are {wanted} pages of {self.pages.size}. "
+                f"Pass {wanted} entries per sequence, or a smaller max_seqlen_k."
+            )
+
+
+def check_pages(
+    table: PageTable, queries: npt.NDArray[np.int32], keys: npt.NDArray[np.int32]
+) -> None:
+    """Check the entries of the table, which waits for a device.
+
+    Args:
+        table: The table.
+        queries: The running sums of the queries, in host memory. A sequence without any uses no
+            pages.
+        keys: The running sums of the keys, in host memory.
+
+    Raises:
+        ArgumentError: A sequence uses a page that there is not.
+    """
+    entries = on_host(table.view.owner, "page_table")
+    used = np.where(np.diff(queries) > 0, -(-np.diff(keys) // table.pages.size), 0)
+    is_used = np.arange(entries.shape[1]) < used[:, None]
+    wrong = np.argwhere(is_used & ((entries < 0) | (entries >= table.pages.total)))
+    if wrong.size:
+        sequence, place = map(int, wrong[0])
+        more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
+        rule = f"k has {table.pages.total} pages, numbered from 0{more}"
+        remedy = "Pass the numbers of pages that it has"
+        argument = f"page_table[{sequence}, {place}]"
+        ArgumentError.raise_for([Violation(argument, int(entries[sequence, place]), rule, remedy)])
+
+
+def rows_of_pages(view: ArrayView) -> ArrayView:
+    """Return an array of pages as one of rows; between pages there may be rows of somebody else.
+
+    The array knows nothing of these, so the view must not be compared with it: it is leased.
+    """
+    view = reachable(view)
+    count, size, *row = view.shape
+    rows = (count - 1) * _page_step(view) + size
+    lease = (view.owner, view.lease)
+    return view._replace(shape=(rows, *row), strides_bytes=view.strides_bytes[1:], lease=lease)
+
+
+def _page_step(view: ArrayView) -> int:
+    """Return the rows from one page to the next, of an array as `reachable` gives it."""
+    count, size = view.shape[:2]
+    return size if count == 1 else view.strides_bytes[0] // view.strides_bytes[1]
+
+
+def _table_violations(view: ArrayView, q: ArrayView, batch: int) -> Iterator[Violation]:
+    if view.device != q.device:
+        place = "the host" if q.device is None else f"cuda:{q.device}"
+        own = "the host" if view.device is None else f"cuda:{view.device}"
+        rule = f"a kernel reads it, and the arrays lie on {place}"
+        yield Violation("page_table's device", own, rule, "Copy it there")
+    if view.ndim != 2 or view.shape[0] != batch:
+        rule = f"it must be [{batch}, pages_per_sequence], as cu_seqlens describes {batch}"
+        yield Violation("page_table.shape", view.shape, rule, "Pass a row for each sequence")
+    elif view.shape[1] > 1 and view.strides_bytes[1] != _INT32_BYTES:
+        rule = "the pages of a sequence must be contiguous"
+        yield Violation("page_table's last stride", view.strides_bytes[1], rule, "Copy it")
+    elif view.strides_bytes[0] % _INT32_BYTES:
+        rule = "rows must be whole entries apart"
+        yield Violation("page_table's first stride", view.strides_bytes[0], rule, "Copy it")
+
+
+def _page_violations(operands: Operands) -> Iterator[Violation]:
+    count, size = operands.k.shape[:2]
+    if size == 0 or size % _SWIZZLE_ROWS:
+        rule = f"a page has a multiple of {_SWIZZLE_ROWS} rows, after which TMA's swizzle repeats"
+        yield Violation("k.shape[1]", size, rule, "Use pages of 16, 32, 64, 128, ... rows")
+        return
+    if count == 0:
+        yield Violation("k.shape[0]", 0, "there is one page or more", "Pass an array with pages")
+        return
+    for name, view in operands.named[1:]:
+        page, row = reachable(view).strides_bytes[:2]
+        if count > 1 and (page % row or page < size * row):
+            rule = f"pages must lie whole rows of {row} bytes apart, {size} or more"
+            yield Violation(f"{name}'s stride 0", f"{page} bytes", rule, "Copy the array")
+    steps = [_page_step(reachable(view)) for view in (operands.k, operands.v)]
+    if steps[0] != steps[1]:
+        rule = f"pages of k are {steps[0]} rows apart, and one table serves both"
+        remedy = "Copy v so that it lies as k does"
+        yield Violation("v's pages", f"{steps[1]} rows apart", rule, remedy)

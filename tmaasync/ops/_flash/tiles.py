@@ -1,0 +1,174 @@
+"""Tiles, maps and kernels of attention, for a variant and a tile config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import Kernel
+from tmaasync.ops._flash.config import GROUP_ROWS, TileConfig, Variant, widest
+from tmaasync.ops._flash.cost_model import rows_per_load
+from tmaasync.ops._operation import shipped_kernel
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = [
+    "COMBINE_THREADS",
+    "TRANSPOSED_KEYS",
+    "TRANSPOSE_THREADS",
+    "WORK_LIST_THREADS",
+    "Maps",
+    "Tiles",
+    "attention_kernel",
+    "attention_tiles",
+    "combine_kernel",
+    "cuda_types",
+    "packed_maps",
+    "transpose_kernel",
+    "transpose_tiles",
+    "work_list_kernel",
+]
+
+COMBINE_THREADS = 1024
+"""Threads of a CTA of the combine kernel: a warp for every second row."""
+
+TRANSPOSE_THREADS = 128
+"""Threads of a CTA of the kernel that transposes values, which takes `TRANSPOSED_KEYS` keys."""
+
+TRANSPOSED_KEYS = 128
+
+WORK_LIST_THREADS = 1024
+
+_WARP_THREADS = 32
+
+Tiles = tuple[TMATensorTile, TMATensorTile, TMATensorTile, TMATensorTile]
+"""Of q, k, v and the output."""
+
+Maps = tuple[RaggedTensorMap, RaggedTensorMap, RaggedTensorMap, RaggedTensorMap]
+"""Of q, k, v and the output."""
+
+# --- tiles --------------------------------------------------------------------------------------
+
+
+def attention_tiles(
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, config: TileConfig
+) -> Tiles:
+    """Return the tiles that the kernel takes, over arrays of [batch, positions, heads, head_dim].
+
+    Values of one byte are given transposed: [batch, kv_heads, head_dim, positions].
+    """
+    rows, block = _sides(config)
+    queries = create_tma_tile(q, (1, *rows), swizzle=config.swizzle)
+    keys = _tile_of_keys(k, block, config)
+    if config.element_bytes == 1:
+        values = _tile_of_transposed(v, config)
+    else:
+        values = _tile_of_keys(v, block, config)
+    return queries, keys, values, create_tma_tile(o, (1, *rows), swizzle=config.output_swizzle)
+
+
+def _tile_of_keys(
+    view: ArrayView, block: tuple[int, int, int], config: TileConfig
+) -> TMATensorTile:
+    """Return a tile of boxes, of which each CTA of a cluster loads the same number."""
+    columns = config.swizzle.span_bytes // view.element.itemsize
+    is_shared_in_columns = config.head_dim // columns % config.cluster == 0
+    box = None if is_shared_in_columns else (1, block[0] // config.cluster, 1, columns)
+    return create_tma_tile(view, (1, *block), swizzle=config.swizzle, box_shape=box)
+
+
+def _tile_of_transposed(view: ArrayView, config: TileConfig) -> TMATensorTile:
+    """Return the same of values, whose rows are the columns of a head."""
+    swizzle = widest(config.block_n)
+    columns, keys = config.head_dim, config.block_n
+    box = (1, 1, columns // config.cluster, swizzle.span_bytes)
+    return create_tma_tile(view, (1, 1, columns, keys), swizzle=swizzle, box_shape=box)
+
+
+def transpose_tiles(
+    v: ArrayView, transposed: ArrayView, config: TileConfig
+) -> tuple[TMATensorTile, TMATensorTile]:
+    """Return what attention_values.cu takes: tiles of V (FP8), and of memory for V transposed."""
+    keys, columns = TRANSPOSED_KEYS, config.head_dim
+    return (
+        create_tma_tile(v, (1, keys, 1, columns), swizzle=config.swizzle),
+        create_tma_tile(transposed, (1, 1, columns, keys), swizzle=widest(keys)),
+    )
+
+
+def packed_maps(
+    q: ArrayView, k: ArrayView, v: ArrayView, o: ArrayView, config: TileConfig, page_size: int = 0
+) -> Maps:
+    """Return the maps that the kernel takes, over packed arrays of [rows, heads, head_dim].
+
+    If paged, the rows of k and v are those of all pages, and a sequence of the map is a page.
+    """
+    rows, block = _sides(config)
+    columns = config.swizzle.span_bytes // config.element_bytes
+    box = (rows_per_load(page_size, config.block_n), 1, columns)
+
+    def map_of(view: ArrayView, side: tuple[int, ...]) -> RaggedTensorMap:
+        return create_ragged_tensor_map(view, side, swizzle=config.swizzle)
+
+    def keys_of(view: ArrayView) -> RaggedTensorMap:
+        return create_ragged_tensor_map(
+            view, block, swizzle=config.swizzle, box_shape=box, max_length=page_size or None
+        )
+
+    return map_of(q, rows), keys_of(k), keys_of(v), map_of(o, rows)
+
+
+def _sides(config: TileConfig) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Return the sides of a warpgroup's queries, and of a block of keys."""
+    heads = config.heads_per_tile
+    rows = (GROUP_ROWS // heads, heads, config.head_dim)
+    return rows, (config.block_n, 1, config.head_dim)
+
+
+# --- kernels ------------------------------------------------------------------------------------
+
+
+def cuda_types(tiles: Sequence[TMATensorTile | RaggedTensorMap]) -> tuple[str, ...]:
+    return tuple(tile.cuda_type for tile in tiles)
+
+
+def attention_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
+    """Return the kernel for the types of four tiles or maps."""
+    constants = {**config.constants, **variant.constants}
+    return shipped_kernel("attention.cu", _named(types), constants)
+
+
+def combine_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
+    """Return the kernel that adds up what that one leaves of split keys (flash-decoding)."""
+    constants = {**config.constants, **variant.constants, "WARPS": COMBINE_THREADS // _WARP_THREADS}
+    return shipped_kernel("attention_combine.cu", _named(types), constants)
+
+
+def _named(types: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(("QTile", "KTile", "VTile", "OTile"), types, strict=True))
+
+
+def transpose_kernel(types: tuple[str, ...], config: TileConfig) -> Kernel:
+    """Return the kernel that transposes values of one byte, for two types of tile."""
+    named = dict(zip(("VTile", "TransposedTile"), types, strict=True))
+    return shipped_kernel("attention_values.cu", named, {"HEAD_DIM": config.head_dim})
+
+
+_OF_SCHEDULER = (
+    "CONSUMERS",
+    "BLOCK_N",
+    "HEADS_PER_TILE",
+    "CLUSTER",
+    "SPLITS_KEYS",
+    "HAS_LEFT",
+    "HAS_RIGHT",
+    "PAGE_SIZE",
+)
+
+
+def work_list_kernel(variant: Variant, config: TileConfig) -> Kernel:
+    """Return the kernel that cuts packed sequences into tiles for the one of this variant."""
+    constants = {**config.constants, **variant.constants}
+    return shipped_kernel(
+        "attention_work.cu", {}, {name: constants[name] for name in _OF_SCHEDULER}
+    )

@@ -1,0 +1,314 @@
+"""Tile configs of gemm.cu and its relatives: what is compiled for a GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tmaasync import emulate
+from tmaasync._elements import Element
+from tmaasync._hardware import MAX_SHARED_BYTES, WARPGROUP_THREADS
+from tmaasync.kernel import Backend
+from tmaasync.modes import Swizzle
+from tmaasync.ops._layouts import Layout
+
+__all__ = [
+    "BLOCK_K_BYTES",
+    "LINE_BYTES",
+    "SCALES_PER_LOAD",
+    "SCALE_BLOCK",
+    "SKINNY_LIMIT",
+    "Occupancy",
+    "Orientation",
+    "ScaledTileConfig",
+    "TileConfig",
+    "output_box",
+]
+
+BLOCK_K_BYTES = 128
+"""Bytes of K in a stage: 64 elements of 16 bits, 128 of 8, 32 of 32."""
+
+LINE_BYTES = 128
+"""A line of L2."""
+
+SKINNY_LIMIT = 64
+"""Up to so many rows of the output AB are swapped: wgmma's 64 rows are then all in use, and tiles
+are no wider than there is something to multiply."""
+
+SCALE_BLOCK = 128
+"""How many elements of K, and columns of B, share a scale of a block-scaled GEMM."""
+
+SCALES_PER_LOAD = 4
+"""16 bytes, the least that TMA loads."""
+
+_WGMMA_ROWS = 64  # what one instruction multiplies, and one store writes
+_BARRIER_BYTES = 1024
+_EPILOGUE_BUFFERS = 2
+_MIN_STAGES = 4  # for which a narrower store is taken
+_LARGEST_OUTPUT_BYTES = 4
+_ACCUMULATOR_BYTES = 4
+_MIN_SHARE_COLUMNS = 8  # that a CTA of split-K stores, where M is contiguous
+_MIN_STORE_BYTES = 32
+_SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}  # by the width of a store
+_SCALE_BYTES = 4
+_SCALED_ALIGNMENT = 128
+_SCALED_BARRIER_BYTES = 16  # of a stage: two
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How much runs at once on a device, one CTA per SM.
+
+    Attributes:
+        sms: Its SMs.
+        clusters_of: Returns how many clusters of so many CTAs, two or more.
+    """
+
+    sms: int
+    clusters_of: Callable[[int], int]
+
+    @classmethod
+    def of(cls, backend: Backend) -> Occupancy:
+        """Return that of arrays on this back end."""
+        return cls(backend.limits.sms, backend.max_active_clusters)
+
+    @classmethod
+    def estimated(cls, sms: int) -> Occupancy:
+        """Return that of a device that is not there, with GPCs like an H200's."""
+
+        def max_active_clusters(size: int) -> int:
+            full = emulate.LIMITS.sms // size
+            return sms // size * emulate.max_active_clusters(size) // full
+
+        return cls(sms, max_active_clusters)
+
+    def max_active_clusters(self, size: int) -> int:
+        """Return how many clusters of so many CTAs run at once."""
+        return self.sms if size == 1 else self.clusters_of(size)
+
+
+class Orientation(NamedTuple):
+    """Which of C and its transpose a kernel computes, and the layout of that in memory.
+
+    Attributes:
+        swap_ab: Whether it computes C^T = B^T A^T in place of C = A B.
+        m_major: Whether the rows (M) of what it computes are contiguous, not its columns (N).
+    """
+
+    swap_ab: bool
+    m_major: bool
+
+    @classmethod
+    def of(cls, out: Layout) -> Orientation:
+        """Return the orientation in which TMA can store C, and CTAs of few rows are not wasted."""
+        is_column_major = (
+            out.in_stored_rows() is None and out.transposed.in_stored_rows() is not None
+        )
+        rows = out.transposed if is_column_major else out
+        m_major = rows.shape[-2] <= SKINNY_LIMIT
+        return cls(is_column_major != m_major, m_major)
+
+    @property
+    def is_column_major(self) -> bool:
+        """Whether C lies in memory with its rows (M) contiguous."""
+        return self.swap_ab != self.m_major
+
+
+@dataclass(frozen=True, slots=True)
+class TileConfig:
+    """How the output is cut: CTA tiles of ``rows * consumers`` rows by ``block_n`` columns.
+
+    Attributes:
+        consumers: Warpgroups that multiply.
+        block_n: Columns of a CTA tile.
+        cluster: CTA tiles along M that multicast the columns of B they share.
+        group_m: Clusters along M before the next column of tiles (L2 swizzle, for reuse in L2).
+        rows: Of a consumer.
+        m_major: Whether M is contiguous in the output, not N.
+        max_stages: Of the pipeline of operands.
+        split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
+            through distributed shared memory; ``cluster`` such tiles are in a cluster.
+        ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
+            multiplies while the other stores (CUTLASS's ping-pong); else they are cooperative.
+        side_by_side: Whether the tiles of a cluster are along N and multicast the rows of A.
+    """
+
+    consumers: int
+    block_n: int
+    cluster: int = 1
+    group_m: int = 8
+    rows: int = _WGMMA_ROWS
+    m_major: bool = False
+    max_stages: int = 16
+    split_k: int = 1
+    ping_pong: bool = False
+    side_by_side: bool = False
+
+    @property
+    def block_m(self) -> int:
+        """Rows of a CTA tile."""
+        return self.rows if self.ping_pong else self.rows * self.consumers
+
+    @property
+    def cluster_rows(self) -> int:
+        """Rows of the tiles of a cluster."""
+        return self.block_m * self.b_multicast
+
+    @property
+    def a_multicast(self) -> int:
+        """CTAs that load a part of A each and multicast it; 1 where each has its own."""
+        return self.cluster if self.side_by_side else 1
+
+    @property
+    def b_multicast(self) -> int:
+        """CTAs that load a part of B each and multicast it; 1 where each has its own."""
+        return 1 if self.side_by_side else self.cluster
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster * self.split_k
+
+    @property
+    def stored_columns(self) -> int:
+        """Columns that one CTA stores: with split-K a share, if that is wide enough.
+
+        The kernel has the same rule, `count_output_slices`.
+        """
+        least = _MIN_SHARE_COLUMNS if self.m_major else _MIN_STORE_BYTES // 2
+        shares = self.split_k
+        while self.block_n % (shares * least) != 0:
+            shares -= 1
+        return self.block_n // shares
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: the consumer warpgroups, and the producer's."""
+        return WARPGROUP_THREADS * (1 + self.consumers)
+
+    @property
+    def store_bytes(self) -> int:
+        """Width of one store: the widest that leaves memory for enough stages, if there is one.
+
+        Where M is contiguous, whole lines.
+        """
+        if self.m_major:
+            return max(_SWIZZLES)
+        widths = [width for width in _SWIZZLES if self.stored_columns % (width // 2) == 0]
+        keeps_stages = (width for width in widths if self._stages(width) >= _MIN_STAGES)
+        return next(keeps_stages, widths[0])
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage."""
+        return (self.block_m + self.block_n) * BLOCK_K_BYTES
+
+    @property
+    def partials_bytes(self) -> int:
+        """Bytes of accumulators that a CTA of split-K gets from the others."""
+        return (self.split_k - 1) * self.block_m * self.stored_columns * _ACCUMULATOR_BYTES
+
+    @property
+    def holds_partials(self) -> bool:
+        """Whether the stages hold `partials_bytes`."""
+        return self.partials_bytes <= self.stages * self.stage_bytes
+
+    def holds_addend(self, itemsize: int) -> bool:
+        """Whether a stage holds as much of an addend as every consumer stores at once."""
+        row_bytes = self.block_n * itemsize if self.m_major else self.store_bytes
+        return self.consumers * _WGMMA_ROWS * row_bytes <= self.stage_bytes
+
+    def _epilogue_bytes(self, itemsize: int, store_bytes: int) -> int:
+        """Bytes of the buffers from which the output is stored."""
+        row_bytes = self.stored_columns * itemsize if self.m_major else store_bytes
+        return self.consumers * _EPILOGUE_BUFFERS * _WGMMA_ROWS * row_bytes
+
+    @property
+    def barriers_bytes(self) -> int:
+        """Bytes of the barriers besides the stages, and of their alignment."""
+        return _BARRIER_BYTES
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Shared memory of a CTA: operands, output elements of this size, barriers."""
+        operands = self.stages * self.stage_bytes
+        return operands + self._epilogue_bytes(itemsize, self.store_bytes) + self.barriers_bytes
+
+    @property
+    def stages(self) -> int:
+        """As many stages as shared memory holds, whatever the output's type."""
+        return self._stages(self.store_bytes)
+
+    def _stages(self, store_bytes: int) -> int:
+        stores = self._epilogue_bytes(_LARGEST_OUTPUT_BYTES, store_bytes)
+        room = MAX_SHARED_BYTES - self.barriers_bytes - stores
+        return min(self.max_stages, room // self.stage_bytes)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Constants of the kernels."""
+        return {
+            "CONSUMERS": self.consumers,
+            "ROWS": self.rows,
+            "BLOCK_N": self.block_n,
+            "STAGES": self.stages,
+            "CLUSTER": self.cluster,
+            "GROUP_M": self.group_m,
+            "SPLIT_K": self.split_k,
+            "PING_PONG": self.ping_pong,
+            "SIDE_BY_SIDE": self.side_by_side,
+            "C_IS_N_MAJOR": not self.m_major,
+        }
+
+    def starts_early(self, clusters: int, active_clusters: int) -> bool:
+        """Whether CTAs start before those of the launch ahead have ended (programmatic launch).
+
+        Worth 2 to 15 % on an H200, but for a single wave that memory bounds and that nearly fills
+        the chip: those lose up to 15 %.
+        """
+        is_bound_by_memory = self.m_major or self.block_m == _WGMMA_ROWS
+        return not is_bound_by_memory or not active_clusters // 2 < clusters <= active_clusters
+
+    def clusters(self, m: int, n: int) -> int:
+        """Return how many clusters cover the output."""
+        return -(-m // self.cluster_rows) * -(-n // (self.block_n * self.a_multicast))
+
+
+@dataclass(frozen=True)
+class ScaledTileConfig(TileConfig):
+    """A tile config of scaled_gemm.cu, whose stages hold scales too; a consumer has 64 rows.
+
+    Attributes:
+        column_scales: Whether every column of B has scales, not every 128 columns.
+    """
+
+    column_scales: bool = False
+
+    @property
+    def b_scales(self) -> int:
+        """Scales of B that a stage takes, at most."""
+        slices = max(1, self.block_n // SCALE_BLOCK)
+        return self.block_n if self.column_scales else slices * SCALES_PER_LOAD
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of operands, scales and barriers of a stage."""
+        operands = (self.block_m + self.block_n) * SCALE_BLOCK
+        scales = sum(
+            -(-count * _SCALE_BYTES // _SCALED_ALIGNMENT) * _SCALED_ALIGNMENT
+            for count in (self.block_m, self.b_scales)
+        )
+        return operands + scales + _SCALED_BARRIER_BYTES
+
+    @property
+    def barriers_bytes(self) -> int:
+        """The alignment alone: barriers are in `stage_bytes`, since no byte is to spare."""
+        return _SCALED_ALIGNMENT
+
+
+def output_box(element: Element, config: TileConfig) -> tuple[tuple[int, int], Swizzle]:
+    """Return what the kernels store at once of a matrix, and its swizzle in shared memory."""
+    if config.m_major:
+        return (config.stored_columns, _WGMMA_ROWS), Swizzle.B128
+    columns = config.store_bytes // element.itemsize
+    return (_WGMMA_ROWS, columns), _SWIZZLES[config.store_bytes]

@@ -1,0 +1,447 @@
+"""The tiles that the GEMM kernels take, their arguments in order, and the kernels' builds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync._compile import digest, file_digest, reached
+from tmaasync._sources import find_kernel, include_dir
+from tmaasync._tile.window import Window
+from tmaasync.kernel import Kernel
+from tmaasync.modes import L2Promotion, Swizzle
+from tmaasync.ops._gemm.config import (
+    BLOCK_K_BYTES,
+    LINE_BYTES,
+    SCALE_BLOCK,
+    SCALES_PER_LOAD,
+    ScaledTileConfig,
+    TileConfig,
+    output_box,
+)
+from tmaasync.ops._gemm.cost_model import choose_channels_per_box
+from tmaasync.ops._gemm.epilogue import Epilogue
+from tmaasync.ops._operation import shipped_kernel
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.tile import (
+    TMATensorTile,
+    TMATensorTileIm2col,
+    create_tma_tile,
+    create_tma_tile_im2col,
+)
+
+__all__ = [
+    "Conv2dArguments",
+    "Conv2dPointers",
+    "Conv2dTiles",
+    "GemmArguments",
+    "GemmEpilogueArguments",
+    "GemmPointers",
+    "GemmTiles",
+    "GroupedArguments",
+    "GroupedPointers",
+    "GroupedTiles",
+    "ScaledArguments",
+    "ScaledPointers",
+    "ScaledTiles",
+    "conv2d_kernel",
+    "conv2d_tiles",
+    "gemm_constants",
+    "gemm_kernel",
+    "gemm_tiles",
+    "grouped_kernel",
+    "grouped_tiles",
+    "kernel_digest",
+    "operand_tile",
+    "output_tile",
+    "scaled_gemm_constants",
+    "scaled_gemm_kernel",
+    "scaled_gemm_tiles",
+]
+
+_BLOCK_K = BLOCK_K_BYTES // 2
+
+
+def output_tile(out: ArrayView, config: TileConfig) -> TMATensorTile:
+    """Return the tile that the kernels store, of a matrix, or a batch, whose rows TMA can store."""
+    shape, swizzle = output_box(out.element, config)
+    return create_tma_tile(out, (*(1,) * (out.ndim - 2), *shape), swizzle=swizzle)
+
+
+def operand_tile(
+    view: ArrayView, side: int, *, k_major: bool, parts: int, is_read_once: bool = False
+) -> TMATensorTile:
+    """Return the tile of ``side`` of M or N by `BLOCK_K_BYTES`, of one matrix of a batch.
+
+    Args:
+        view: The matrix, or the batch.
+        side: Rows of M or columns of N of a CTA tile.
+        k_major: Whether K is contiguous.
+        parts: CTAs that multicast a part of it each: at least so many boxes.
+        is_read_once: Whether one CTA takes all that this operand gives it.
+    """
+    promotion = _l2_promotion(view, is_read_once=is_read_once)
+    depth = BLOCK_K_BYTES // view.element.itemsize
+    one = (1,) * (view.ndim - 2)
+    shape = (*one, side, depth) if k_major else (*one, depth, side)
+    box = (*one, side // parts, depth) if k_major else None
+    return create_tma_tile(view, shape, swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion)
+
+
+def _l2_promotion(view: ArrayView, *, is_read_once: bool) -> L2Promotion:
+    """Return what L2 fetches at least of an operand (benchmarks/bench_matmul.py on an H200).
+
+    What comes from memory once comes up to 6 % faster if it is no more than a line; what comes from
+    L2 again and again, up to 2 % faster if it is two. Where rows start off the lines, fetching more
+    than is asked for costs up to 7 %.
+    """
+    if view.strides_bytes[-2] % LINE_BYTES != 0:
+        return L2Promotion.NONE
+    return L2Promotion.B128 if is_read_once else L2Promotion.B256
+
+
+# --- gemm.cu and gemm_epilogue.cu -------------------------------------------------------------
+
+
+class GemmTiles(NamedTuple):
+    """The tiles of gemm.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    c: TMATensorTile
+
+
+class GemmPointers(NamedTuple):
+    """The parameters of gemm.cu that change from call to call."""
+
+    a: int
+    b: int
+    c: int
+
+
+class GemmArguments(NamedTuple):
+    """The parameters of gemm.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    c: TMATensorTile
+    m: int
+    n: int
+    k: int
+    batches: int
+
+
+class GemmEpilogueArguments(NamedTuple):
+    """The parameters of gemm_epilogue.cu; an array that is not given is 0."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    c: TMATensorTile
+    addend: TMATensorTile
+    bias: ArrayView | int
+    scale_a: ArrayView | int
+    scale_b: ArrayView | int
+    alpha: float
+    beta: float
+    m: int
+    n: int
+    k: int
+    batches: int
+
+
+def gemm_tiles(
+    a: ArrayView,
+    b: ArrayView,
+    c: ArrayView,
+    config: TileConfig,
+    a_transposed: bool,
+    b_transposed: bool,
+) -> GemmTiles:
+    """Return the tiles over matrices whose rows TMA can read."""
+    rows, columns = config.block_m, config.block_n
+    # b is [K, N]: K is contiguous where it was transposed.
+    m, n = a.shape[-1 if a_transposed else -2], b.shape[-2 if b_transposed else -1]
+    a_tile = operand_tile(
+        a, rows, k_major=not a_transposed, parts=config.a_multicast, is_read_once=n <= columns
+    )
+    b_tile = operand_tile(
+        b, columns, k_major=b_transposed, parts=config.b_multicast, is_read_once=m <= rows
+    )
+    return GemmTiles(a_tile, b_tile, output_tile(c, config))
+
+
+def gemm_kernel(
+    types: Sequence[str],
+    a_transposed: bool,
+    b_transposed: bool,
+    config: TileConfig,
+    epilogue: Epilogue | None = None,
+    bias: str = "float",
+) -> Kernel:
+    """Return the kernel for the types of its tiles; with an epilogue, gemm_epilogue.cu."""
+    named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
+    constants = gemm_constants(a_transposed, b_transposed, config)
+    if epilogue is None:
+        return shipped_kernel("gemm.cu", named, constants)
+    return shipped_kernel(
+        "gemm_epilogue.cu", {**named, "Bias": bias}, {**constants, **epilogue.gemm_constants}
+    )
+
+
+def gemm_constants(a_transposed: bool, b_transposed: bool, config: TileConfig) -> dict[str, int]:
+    """Return the constants of the kernel."""
+    return {
+        **config.constants,
+        "A_IS_K_MAJOR": not a_transposed,
+        "B_IS_K_MAJOR": b_transposed,
+    }
+
+
+@functools.cache
+def kernel_digest() -> str:
+    """Return a hash of gemm.cu and of every header of ours that it includes."""
+    source = find_kernel("gemm.cu")
+    headers = reached(source.read_text(), (include_dir(), source.parent))
+    return digest("".join(map(file_digest, (source, *headers))).encode())
+
+
+# --- grouped_gemm.cu --------------------------------------------------------------------------
+
+
+class GroupedTiles(NamedTuple):
+    """The tiles of grouped_gemm.cu; with AB swapped the kernel takes matrices first."""
+
+    rows: TMATensorTile
+    matrices: TMATensorTile
+    out: RaggedTensorMap
+
+
+class GroupedPointers(NamedTuple):
+    """The parameters of grouped_gemm.cu that change from call to call."""
+
+    a: int
+    b: int
+    c: int
+    offsets: int
+
+
+class GroupedArguments(NamedTuple):
+    """The parameters of grouped_gemm.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    c: RaggedTensorMap
+    offsets: Any
+    groups: int
+    rows: int
+    n: int
+    k: int
+
+
+def grouped_tiles(
+    a: ArrayView, b: ArrayView, c: ArrayView, config: TileConfig, b_transposed: bool
+) -> GroupedTiles:
+    """Return the tiles over arrays whose rows TMA can read.
+
+    Args:
+        a: [T, K].
+        b: [groups, K, N]; or, ``b_transposed``, [groups, N, K].
+        c: [T, N].
+        config: How the output is cut; if it is M-major, AB are swapped.
+        b_transposed: See ``b``.
+    """
+    if config.m_major:
+        rows = operand_tile(a, config.block_n, k_major=True, parts=1)
+        # A group has seldom more rows than a tile.
+        matrices = operand_tile(b, config.block_m, k_major=b_transposed, parts=1, is_read_once=True)
+    else:
+        rows = operand_tile(a, config.block_m, k_major=True, parts=1)
+        matrices = operand_tile(b, config.block_n, k_major=b_transposed, parts=config.cluster)
+    box, swizzle = output_box(c.element, config)
+    return GroupedTiles(rows, matrices, create_ragged_tensor_map(c, box, swizzle=swizzle))
+
+
+def grouped_kernel(types: Sequence[str], b_transposed: bool, config: TileConfig) -> Kernel:
+    """Return the kernel for the types of its tiles."""
+    rows, matrices, out = types
+    if config.m_major:
+        named = {"ATile": matrices, "BTile": rows, "CTile": out}
+        constants = gemm_constants(not b_transposed, True, config)
+    else:
+        named = {"ATile": rows, "BTile": matrices, "CTile": out}
+        constants = gemm_constants(False, b_transposed, config)
+    return shipped_kernel("grouped_gemm.cu", named, constants)
+
+
+# --- scaled_gemm.cu ---------------------------------------------------------------------------
+
+
+class ScaledTiles(NamedTuple):
+    """The tiles of scaled_gemm.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    a_scales: TMATensorTile
+    b_scales: TMATensorTile
+    c: TMATensorTile
+
+
+class ScaledPointers(NamedTuple):
+    """The parameters of scaled_gemm.cu that change from call to call."""
+
+    a: int
+    b: int
+    a_scales: int
+    b_scales: int
+    c: int
+
+
+class ScaledArguments(NamedTuple):
+    """The parameters of scaled_gemm.cu."""
+
+    a: TMATensorTile
+    b: TMATensorTile
+    a_scales: TMATensorTile
+    b_scales: TMATensorTile
+    c: TMATensorTile
+    m: int
+    n: int
+    k: int
+
+
+def scaled_gemm_tiles(
+    operands: Sequence[ArrayView],
+    c: ArrayView,
+    config: ScaledTileConfig,
+    *,
+    b_scales_transposed: bool,
+) -> ScaledTiles:
+    """Return the tiles over matrices whose rows TMA can read.
+
+    Args:
+        operands: [M, K], [N, K], the scales of A as [K / 128, M], and those of B as [K / 128, N],
+            [K / 128, N / 128] or, transposed, [N / 128, K / 128].
+        c: [M, N].
+        config: How the output is cut.
+        b_scales_transposed: Whether the scales of B are given transposed.
+    """
+    a, b, a_scales, b_scales = operands
+    rows, columns = config.block_m, config.block_n
+    return ScaledTiles(
+        _scaled_operand_tile(a, rows, 1, is_read_once=b.shape[0] <= columns),
+        _scaled_operand_tile(b, columns, config.cluster, is_read_once=a.shape[0] <= rows),
+        create_tma_tile(a_scales, (1, config.block_m)),
+        create_tma_tile(b_scales, _b_scale_shape(config, b_scales_transposed)),
+        output_tile(c, config),
+    )
+
+
+def _scaled_operand_tile(
+    view: ArrayView, side: int, parts: int, *, is_read_once: bool
+) -> TMATensorTile:
+    """Return the tile of ``side`` of M or N by 128 of K; a box for each CTA that multicasts."""
+    box, promotion = (side // parts, SCALE_BLOCK), _l2_promotion(view, is_read_once=is_read_once)
+    return create_tma_tile(
+        view, (side, SCALE_BLOCK), swizzle=Swizzle.B128, box_shape=box, l2_promotion=promotion
+    )
+
+
+def _b_scale_shape(config: ScaledTileConfig, transposed: bool) -> tuple[int, int]:
+    if config.column_scales:
+        return (1, config.block_n)
+    if transposed:
+        return (max(1, config.block_n // SCALE_BLOCK), SCALES_PER_LOAD)
+    return (1, SCALES_PER_LOAD)
+
+
+def scaled_gemm_kernel(
+    types: Sequence[str], b_scales_transposed: bool, config: ScaledTileConfig
+) -> Kernel:
+    """Return the kernel for the types of its tiles."""
+    names = ("ATile", "BTile", "AScaleTile", "BScaleTile", "CTile")
+    return shipped_kernel(
+        "scaled_gemm.cu",
+        dict(zip(names, types, strict=True)),
+        scaled_gemm_constants(b_scales_transposed, config),
+    )
+
+
+def scaled_gemm_constants(b_scales_transposed: bool, config: ScaledTileConfig) -> dict[str, int]:
+    """Return the constants of the kernel."""
+    return {
+        **config.constants,
+        "B_SCALE_COLUMNS": 1 if config.column_scales else SCALE_BLOCK,
+        "B_SCALES_ARE_K_MAJOR": b_scales_transposed,
+    }
+
+
+# --- conv2d.cu --------------------------------------------------------------------------------
+
+_BOX_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32}  # by the channels of a box
+
+
+class Conv2dTiles(NamedTuple):
+    """The tiles of conv2d.cu: an implicit GEMM of patches, filters and pixels."""
+
+    patches: TMATensorTileIm2col
+    filters: TMATensorTile
+    out: TMATensorTile
+
+
+class Conv2dPointers(NamedTuple):
+    """The parameters of conv2d.cu that change from call to call."""
+
+    images: int
+    filters: int
+    out: int
+    bias: int
+
+
+class Conv2dArguments(NamedTuple):
+    """The parameters of conv2d.cu; a bias that is not given is 0."""
+
+    patches: TMATensorTileIm2col
+    filters: TMATensorTile
+    out: TMATensorTile
+    bias: ArrayView | int
+    m: int
+    n: int
+    k: int
+
+
+def conv2d_tiles(
+    images: ArrayView, filters: ArrayView, out: ArrayView, window: Window, config: TileConfig
+) -> Conv2dTiles:
+    """Return the tiles over arrays that TMA can reach; ``out`` is [pixels, K]."""
+    channels = choose_channels_per_box(images.shape[3])
+    swizzle = _BOX_SWIZZLES[channels]
+    patches = create_tma_tile_im2col(
+        images,
+        (config.block_m, _BLOCK_K),
+        filter_shape=window.taps,
+        stride=window.strides,
+        dilation=window.dilations,
+        lower_corner=window.lower_corner,
+        upper_corner=window.upper_corner,
+        swizzle=swizzle,
+        box_shape=(config.block_m, channels),
+    )
+    taps = create_tma_tile(
+        filters,
+        (config.block_n, 1, 1, _BLOCK_K),
+        swizzle=swizzle,
+        # One box for each CTA of a cluster, which multicasts it.
+        box_shape=(config.block_n // config.cluster, 1, 1, channels),
+    )
+    return Conv2dTiles(patches, taps, output_tile(out, config))
+
+
+def conv2d_kernel(
+    types: Sequence[str], bias: str, epilogue: Epilogue, config: TileConfig
+) -> Kernel:
+    """Return the kernel for the types of its tiles, a type of bias and an epilogue."""
+    named = dict(zip(("ATile", "BTile", "CTile"), types, strict=True))
+    constants = {**config.constants, **epilogue.constants}
+    return shipped_kernel("conv2d.cu", {**named, "Bias": bias}, constants)

@@ -1,0 +1,188 @@
+"""Tile configs that were measured to be the fastest, kept in a file for each GPU."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tmaasync._compile import cache_dir, write_whole
+from tmaasync.ops._gemm.config import TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, is_legal
+from tmaasync.ops._gemm.tiles import kernel_digest
+
+__all__ = ["CHOSEN", "Winner", "clear", "forget", "keep", "kept", "tuned_config"]
+
+_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The fastest tile config, and the time of the cost model's choice in the same rounds."""
+
+    problem: Problem
+    config: TileConfig
+    microseconds: float
+    default_microseconds: float
+
+    @property
+    def gain(self) -> float:
+        """Speed-up over the cost model's choice."""
+        return self.default_microseconds / self.microseconds
+
+
+def tuned_config(gpu: str, problem: Problem) -> TileConfig | None:
+    """Return the tile config that was measured on this GPU; None if none was."""
+    return _configs(gpu).get(problem)
+
+
+@functools.cache
+def _configs(gpu: str) -> dict[Problem, TileConfig]:
+    """Read the file once per process; warn once if it cannot be used."""
+    try:
+        return {winner.problem: winner.config for winner in _read(_path(gpu), gpu)}
+    except ValueError as error:
+        warnings.warn(
+            f"{_path(gpu)} is ignored: {error}. Run tmaasync tune again, or tmaasync tune --clear.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {}
+
+
+def forget() -> None:
+    """Have the files read again."""
+    _configs.cache_clear()
+
+
+def keep(gpu: str, winners: Iterable[Winner]) -> Path:
+    """Add winners to the file of a GPU, in place of earlier ones of the same problems."""
+    path = _path(gpu)
+    try:
+        known = {winner.problem: winner for winner in _read(path, gpu)}
+    except ValueError:
+        known = {}
+    known |= {winner.problem: winner for winner in winners}
+    whole = {
+        "format": _FORMAT,
+        "gpu": gpu,
+        "kernel": kernel_digest(),
+        "problems": [_as_json(winner) for _, winner in sorted(known.items())],
+    }
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_whole(path, json.dumps(whole, indent=1).encode())
+    forget()
+    return path
+
+
+def kept() -> tuple[dict[str, list[Winner]], dict[str, str]]:
+    """Return the winners of every GPU by its name, and why other files are ignored."""
+    winners: dict[str, list[Winner]] = {}
+    ignored: dict[str, str] = {}
+    for path in _files():
+        try:
+            gpu = str(_document(path).get("gpu"))
+            winners[gpu] = _read(path, gpu)
+        except ValueError as error:
+            ignored[path.name] = str(error)
+    return winners, ignored
+
+
+def clear() -> int:
+    """Remove the winners of every GPU; return how many files there were."""
+    files = _files()
+    for path in files:
+        path.unlink(missing_ok=True)
+    forget()
+    return len(files)
+
+
+# --- the files --------------------------------------------------------------------------------
+
+
+def _path(gpu: str) -> Path:
+    return _folder() / f"{re.sub(r'[^a-z0-9]+', '_', gpu.lower())}.json"
+
+
+def _folder() -> Path:
+    return cache_dir() / "tuned"
+
+
+def _files() -> list[Path]:
+    return sorted(_folder().glob("*.json"))
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """Return the whole file; empty where there is none.
+
+    Raises:
+        ValueError: It is no JSON, or cannot be read.
+    """
+    try:
+        whole = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"it cannot be read ({error})") from error
+    if not isinstance(whole, dict):
+        raise ValueError("it is not what tmaasync tune writes")
+    return whole
+
+
+def _read(path: Path, gpu: str) -> list[Winner]:
+    """Return the winners in a file.
+
+    Raises:
+        ValueError: The file is broken, or of another GPU, kernel or format.
+    """
+    whole = _document(path)
+    if not whole:
+        return []
+    for what, expected in (("format", _FORMAT), ("gpu", gpu), ("kernel", kernel_digest())):
+        if whole.get(what) != expected:
+            raise ValueError(f"it is of another {what}")
+    try:
+        return [_from_json(item) for item in whole["problems"]]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ValueError(f"a problem in it is broken ({error!r})") from error
+
+
+CHOSEN = (
+    "consumers",
+    "rows",
+    "block_n",
+    "cluster",
+    "group_m",
+    "split_k",
+    "ping_pong",
+    "side_by_side",
+)
+_TYPES = {name: type(getattr(TileConfig(1, 8), name)) for name in CHOSEN}
+
+
+def _as_json(winner: Winner) -> dict[str, Any]:
+    return {
+        "problem": winner.problem._asdict(),
+        "config": {name: getattr(winner.config, name) for name in CHOSEN},
+        "microseconds": winner.microseconds,
+        "default_microseconds": winner.default_microseconds,
+    }
+
+
+def _from_json(item: Mapping[str, Any]) -> Winner:
+    problem = Problem(**item["problem"])
+    if [type(value) for value in problem] != [int, int, int, int, str, str, str, bool, bool]:
+        raise TypeError(f"{problem} has fields of other types")
+    chosen = item["config"]
+    if {name: type(value) for name, value in chosen.items()} != _TYPES:
+        raise TypeError(f"{chosen} is no tile config")
+    config = TileConfig(**chosen, m_major=problem.m_major)
+    if not is_legal(config, problem):
+        raise ValueError(f"{config} is not for {problem}")
+    times = float(item["microseconds"]), float(item["default_microseconds"])
+    return Winner(problem, config, *times)

@@ -1,0 +1,349 @@
+"""ops.grouped_matmul: grouped_gemm.cu, as of a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element, element
+from tmaasync._ragged.batch import on_host
+from tmaasync.errors import ArgumentError, ArrayTypeError, Violation
+from tmaasync.kernel import Launch
+from tmaasync.ops._allocation import (
+    allocator_of_all,
+    empty_rows,
+    in_order,
+    rows_allocator,
+    staged_operand,
+)
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, choose_grouped_config
+from tmaasync.ops._gemm.tiles import (
+    GroupedArguments,
+    GroupedPointers,
+    grouped_kernel,
+    grouped_tiles,
+)
+from tmaasync.ops._layouts import Layout, Operand, is_apart, refuse_overlap
+from tmaasync.ops._operation import Operation, overridden
+
+__all__ = ["GroupedMatmul", "Offsets", "grouped_matmul"]
+
+_OPERANDS = ("bfloat16", "float16")
+_OUTPUTS = ("bfloat16", "float16", "float32")
+_CALLS = CallCache()
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    offsets: Any,
+    *,
+    out: Any = None,
+    dtype: object = None,
+    stream: object = None,
+) -> Any:
+    """Multiply groups of rows by a matrix each: ``out[rows of g] = a[rows of g] @ b[g]``, in fp32.
+
+    A grouped GEMM, as in a mixture of experts. Groups have any number of rows, none included, and
+    follow each other; nothing is padded. Group g has the rows from ``offsets[g - 1]``, or 0, up to
+    ``offsets[g]``. Rows after the last group are not written: in a new output they are
+    uninitialised.
+
+    Rows of ``a`` that TMA cannot read (K not contiguous, no multiple of 16 bytes apart, or not
+    starting at one) are read from a staging copy, and so are matrices of ``b`` of which neither
+    side is contiguous. An output that TMA cannot store (the same, or rows that do not end at a
+    multiple of 16 bytes) is written through one.
+
+    Args:
+        a: [T, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
+        b: [G, K, N], of the same type and device, with K or N contiguous: for matrices stored as
+            [G, N, K] pass ``b.swapaxes(1, 2)``.
+        offsets: [G], integers that do not decrease, the last at most T. On the device of ``a`` they
+            are used as they are, without waiting for them: a group that ends before it starts has
+            no rows, and none has rows after T; a debug build traps. In host memory they are
+            checked.
+        out: Where to; [T, N]. By default a new array of the framework of ``a``; where N elements
+            are no multiple of 16 bytes its rows are padded, so it is not contiguous.
+        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
+            ``a``.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output.
+
+    Raises:
+        ArgumentError: The shapes do not fit, offsets describe no such groups, or ``out`` is not as
+            described.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+    """
+    is_new = out is None
+    option = (dtype, is_new)
+    arrays = (a, b, offsets) if is_new else (a, b, offsets, out)
+    done = _CALLS.run(arrays, option, stream)
+    if done is not None:
+        return done[3]
+    rows, matrices = _arrays.view(a, argument="a"), _arrays.view(b, argument="b")
+    _check_operands(rows, matrices)
+    ends = Offsets.of(offsets, matrices.shape[0], rows.shape[0], rows.device)
+    if is_new:
+        out = _new_output(rows, matrices, dtype)
+    target = _arrays.view(out, argument="out")
+    _check_output(target, rows, matrices, dtype)
+    if target.is_empty or matrices.is_empty:
+        return out
+    layout = Layout.of(target)._replace(owns_padding=is_new)
+    operation = _CALLS.operation(GroupedMatmul, Layout.of(rows), Layout.of(matrices), layout)
+    frameworks = operation.run(rows, matrices, target, ends, stream)
+    if operation.is_bindable and ends.is_in_place:
+        new_arrays = allocator_of_all(iter([rows_allocator(rows, target)])) if is_new else None
+        _CALLS.remember(arrays, option, operation, frameworks, rows.device, new_arrays=new_arrays)
+    return out
+
+
+# --- what the arrays must be ------------------------------------------------------------------
+
+
+def _check_operands(a: ArrayView, b: ArrayView) -> None:
+    for name, view, axes in (("a", a, "[T, K]"), ("b", b, "[G, K, N]")):
+        if view.ndim != axes.count(",") + 1:
+            raise ArgumentError(
+                f"{name} has shape {view.shape}; it must be {axes}: the groups' rows one after the "
+                "other in a, one matrix for each in b. Reshape it."
+            )
+        if view.element.name not in _OPERANDS:
+            raise ArrayTypeError(
+                f"{name} holds {view.element}; the kernel multiplies {' and '.join(_OPERANDS)}. "
+                "Convert it with astype."
+            )
+    if a.element is not b.element or a.device != b.device:
+        raise ArgumentError(
+            f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
+            "Convert or move one of them."
+        )
+    if a.shape[1] != b.shape[1] or a.shape[1] == 0:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N], and "
+            "K at least 1. For matrices stored as [G, N, K] pass b with its last two axes swapped."
+        )
+
+
+def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
+    """Return an uninitialised output whose rows TMA can store."""
+    held = a.element if dtype is None else element(dtype)
+    if held.name not in _OUTPUTS:
+        raise ArrayTypeError(f"dtype is {held}; the output can be {', '.join(_OUTPUTS)}. Pass one.")
+    return empty_rows(a, (a.shape[0], b.shape[2]), held)
+
+
+def _check_output(out: ArrayView, a: ArrayView, b: ArrayView, dtype: object) -> None:
+    _arrays.require_writable(out, "out")
+    shape = (a.shape[0], b.shape[2])
+    if out.shape != shape or out.device != a.device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
+            f"device {a.device}. Pass such an array, or none to get one."
+        )
+    wanted: Element | None = None if dtype is None else element(dtype)
+    if out.element.name not in _OUTPUTS or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(_OUTPUTS)}. "
+            "Leave out dtype= or out=."
+        )
+    refuse_overlap("out", out, {"a": a, "b": b})
+
+
+class Offsets(NamedTuple):
+    """Where groups end: the running sums of their rows, checked on the host or as on the device."""
+
+    values: Any
+    is_on_device: bool
+
+    @classmethod
+    def of(cls, values: Any, groups: int, total_rows: int, device: int | None) -> Offsets:
+        """Look at what the caller gave, for so many groups of arrays with so many rows.
+
+        Raises:
+            ArgumentError: They describe no such groups.
+        """
+        view = (
+            None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
+        )
+        if view is not None and view.device is not None:
+            _check_layout(view.shape, view.element, groups)
+            _check_device(view, device)
+            return cls(values, True)
+        ends = on_host(values, "offsets")
+        _check_layout(ends.shape, ends.dtype, groups)
+        _check_order(ends, total_rows)
+        return cls(np.ascontiguousarray(ends, np.int32), False)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the kernel can read the caller's array."""
+        if not self.is_on_device:
+            return False
+        view = _arrays.view(self.values)
+        return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
+
+    def on(self, device: int | None, stream: int) -> Any:
+        """Return 32-bit integers on the operands' device, in the order of the stream."""
+        if device is None or self.is_in_place:
+            return self.values
+        import cupy
+
+        with in_order("cupy", device, stream):
+            if not self.is_on_device:
+                return cupy.asarray(self.values)
+            return cupy.ascontiguousarray(cupy.from_dlpack(self.values).astype(cupy.int32))
+
+
+def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int) -> None:
+    kind = np.dtype(getattr(dtype, "dtype", dtype)).kind
+    if shape != (groups,) or (kind not in "iu" and groups > 0):
+        raise ArgumentError(
+            f"offsets has shape {shape} of {dtype}; b has {groups} matrices, so it must have shape "
+            f"({groups},), of integers: where each group of rows ends. Of running sums that start "
+            "with 0, leave the 0 out."
+        )
+
+
+def _check_device(view: ArrayView, device: int | None) -> None:
+    if view.device != device:
+        place = "the host" if device is None else f"cuda:{device}"
+        raise ArgumentError(
+            f"offsets lies on cuda:{view.device}; a lies on {place}. Move offsets there, or to "
+            "host memory."
+        )
+
+
+def _check_order(ends: np.ndarray[Any, Any], total_rows: int) -> None:
+    found = []
+    starts = np.concatenate([[0], ends.astype(np.int64)])
+    (falling,) = np.nonzero(np.diff(starts) < 0)
+    if falling.size:
+        group = int(falling[0])
+        rule = f"group {group} starts at row {starts[group]}, and no group ends before it starts"
+        remedy = "Pass numpy.cumsum of the groups' rows"
+        found.append(Violation(f"offsets[{group}]", ends[group], rule, remedy))
+    if starts[-1] > total_rows:
+        rule = f"a has {total_rows} rows"
+        found.append(Violation("offsets[-1]", starts[-1], rule, "Pass where groups of a end"))
+    ArgumentError.raise_for(found)
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+_OUT = 2  # among a, b, out
+
+
+class GroupedMatmul(Operation):
+    """A grouped GEMM; the offsets' values are not part of it."""
+
+    def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
+        """Decide how the kernel reads and writes arrays of these layouts."""
+        super().__init__(out.device)
+        # Groups start at any row, and TMA's coordinates at 16 bytes: K has to be contiguous.
+        self._a = Operand.of_rows(a)
+        self._b = Operand.of(b)
+        self._rows = out.in_stored_rows() or out.padded()
+        self._is_staged = out.in_stored_rows() is None
+        self._spans = tuple(layout.span_bytes for layout in (a, b, out))
+        self._swap_ab = False
+        self._below_bytes = 0
+
+    @property
+    def is_bindable(self) -> bool:
+        """See `Operation`."""
+        needs_staging = self._a.is_staged or self._b.is_staged or self._is_staged
+        return super().is_bindable and not needs_staging
+
+    def run(
+        self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: Offsets, stream: object
+    ) -> tuple[str, ...]:
+        """Multiply; return the arrays' frameworks."""
+        views = [a, b, out]
+        if offsets.is_on_device:
+            views.append(_arrays.view(offsets.values))
+        handle = self.ordered(views, stream)
+        frameworks = tuple(view.framework for view in views)
+        if self._a.is_staged:
+            a = staged_operand(self._a, a, handle)
+        if self._b.is_staged:
+            b = staged_operand(self._b, b, handle)
+        ends = _arrays.view(offsets.on(out.device, handle))
+        if not self._is_staged:
+            self._start(a, b, out, ends, handle)
+            return frameworks
+        owner: Any = out.owner
+        with in_order(out.framework, out.device, handle):
+            staged = empty_rows(out, out.shape, out.element)
+            staged[...] = owner  # rows of no group stay as they are
+            self._start(a, b, _arrays.view(staged), ends, handle)
+            owner[...] = staged
+        return frameworks
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """See `Operation`; addresses are those of a, b, offsets and out."""
+        a, b, offsets, out = addresses
+        if self._launch is None or not is_apart(_OUT, (a, b, out), self._spans):
+            return None
+        return self._launch, self._pointers(a, b, out, offsets)
+
+    def _start(
+        self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: ArrayView, stream: int
+    ) -> None:
+        """Launch on what TMA can reach."""
+        launch = self.prepared(lambda: self._prepare(a, b, out, offsets))
+        pointers = self._pointers(a.address, b.address, out.address, offsets.address)
+        launch.launch_at(pointers, stream)
+
+    def _pointers(self, a: int, b: int, out: int, offsets: int) -> GroupedPointers:
+        if self._swap_ab:
+            a, b = b, a
+        return GroupedPointers(a, b, out - self._below_bytes, offsets)
+
+    def _prepare(self, a: ArrayView, b: ArrayView, out: ArrayView, offsets: ArrayView) -> Launch:
+        (rows, k), (groups, *_), n = a.shape, b.shape, out.shape[1]
+        occupancy = Occupancy.of(self.backend)
+        pitches = (self._a.rows.strides_bytes[0], self._b.rows.strides_bytes[1])
+        b_transposed = self._b.transposed
+        problem = Problem(
+            *(rows, n, k, groups),
+            operands=a.element.name,
+            output=out.element.name,
+            layout="nt" if b_transposed else "nn",
+            m_major=False,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+        )
+        config = overridden(choose_grouped_config(problem, occupancy))
+        views = (self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out))
+        tiles = grouped_tiles(*views, config, b_transposed)
+        kernel = grouped_kernel([tile.cuda_type for tile in tiles], b_transposed, config)
+        self._swap_ab = config.m_major
+        self._below_bytes = out.address - tiles.out.spec.address
+        left, right = tiles[1::-1] if self._swap_ab else tiles[:2]
+        clusters = _max_clusters(rows, groups, n, config)
+        active = occupancy.max_active_clusters(config.cluster)
+        launch = kernel.prepare(
+            min(clusters, active) * config.cluster,
+            config.threads,
+            GroupedArguments(left, right, tiles.out, offsets, groups=groups, rows=rows, n=n, k=k),
+            cluster=config.cluster if config.cluster > 1 else None,
+            pdl=config.starts_early(clusters, active),
+        )
+        launch.release()
+        return launch
+
+
+def _max_clusters(rows: int, groups: int, n: int, config: TileConfig) -> int:
+    """Return how many clusters cover groups that each have one row more than whole tiles."""
+    if config.m_major:
+        return (rows // config.block_n + groups) * -(-n // config.block_m)
+    return (rows // config.block_m + groups) * -(-n // config.block_n)

@@ -1,0 +1,234 @@
+"""Layouts: what an array looks like to an operation, all but its owner and its exact address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tmaasync._arrays import ArrayView, is_contiguous, may_overlap
+from tmaasync._elements import Element
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync.errors import ArgumentError
+
+__all__ = [
+    "Layout",
+    "Operand",
+    "is_apart",
+    "padded_row_bytes",
+    "refuse_overlap",
+    "with_merged_dims",
+]
+
+
+class Layout(NamedTuple):
+    """Shape and strides (outermost first), element type and device of an array.
+
+    As a matrix its last two dimensions are rows and columns; a batch has a third in front.
+
+    Attributes:
+        is_aligned: Whether it starts at a multiple of 16 bytes.
+        owns_padding: Whether nobody else has the bytes after its rows, up to a multiple of 16.
+    """
+
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element: Element
+    device: int | None
+    is_aligned: bool = True
+    owns_padding: bool = False
+
+    @classmethod
+    def of(cls, view: ArrayView) -> Layout:
+        """Return the layout of an array."""
+        return cls(*view[1:5], view.address % TMA_ALIGNMENT == 0)
+
+    def over(self, view: ArrayView) -> ArrayView:
+        """Return the view with this shape and these strides."""
+        return view._replace(shape=self.shape, strides_bytes=self.strides_bytes)
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to the end of the last, for strides of 0 or more."""
+        pairs = zip(self.shape, self.strides_bytes, strict=True)
+        return sum((size - 1) * stride for size, stride in pairs) + self.element.itemsize
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the elements are contiguous from a multiple of 16 bytes on."""
+        return self.is_aligned and is_contiguous(self)
+
+    @property
+    def transposed(self) -> Layout:
+        """The same memory with rows and columns exchanged."""
+        (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        return self._replace(
+            shape=(*outer, columns, rows), strides_bytes=(*steps, item_bytes, row_bytes)
+        )
+
+    @property
+    def without_batch(self) -> Layout:
+        """One matrix, where a batch holds one or repeats one; else the layout itself."""
+        if len(self.shape) == 3 and (self.shape[0] == 1 or self.strides_bytes[0] == 0):
+            return self._replace(shape=self.shape[1:], strides_bytes=self.strides_bytes[1:])
+        return self
+
+    def merged_batch(self) -> Layout | None:
+        """Return all rows of a batch as one matrix, if each matrix starts where the last ends."""
+        (batch, rows, columns), (step, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        if step != rows * row_bytes:
+            return None
+        shape, strides = (batch * rows, columns), (row_bytes, item_bytes)
+        return self._replace(shape=shape, strides_bytes=strides)
+
+    def in_rows(self) -> Layout | None:
+        """Return the matrix as rows that TMA can load, if it can; one row may have any stride."""
+        (*outer, rows, columns), (*steps, row_bytes, item_bytes) = self.shape, self.strides_bytes
+        if rows == 1:
+            row_bytes = padded_row_bytes(columns, self.element)
+        if columns == 1:
+            item_bytes = self.element.itemsize
+        is_dense = item_bytes == self.element.itemsize and self.is_aligned
+        if not is_dense or row_bytes <= 0 or row_bytes % TMA_ALIGNMENT:
+            return None
+        # A batch of one may have any stride too.
+        steps = [
+            rows * row_bytes if size == 1 else step for size, step in zip(outer, steps, strict=True)
+        ]
+        if any(step <= 0 or step % TMA_ALIGNMENT for step in steps):
+            return None
+        return self._replace(strides_bytes=(*steps, row_bytes, item_bytes))
+
+    def in_stored_rows(self) -> Layout | None:
+        """Return the matrix as rows that TMA can store: it writes whole 16-byte sectors."""
+        ends_aligned = self.shape[-1] * self.element.itemsize % TMA_ALIGNMENT == 0
+        return self.in_rows() if ends_aligned or self.owns_padding else None
+
+    def padded(self) -> Layout:
+        """Return the layout of a staging copy whose rows are a multiple of 16 bytes apart."""
+        row_bytes = padded_row_bytes(self.shape[-1], self.element)
+        strides = (self.shape[-2] * row_bytes, row_bytes, self.element.itemsize)
+        return self._replace(strides_bytes=strides[-len(self.shape) :], is_aligned=True)
+
+
+def padded_row_bytes(columns: int, element: Element) -> int:
+    """Return how far apart rows of so many columns are where TMA can reach them."""
+    return -(-columns * element.itemsize // TMA_ALIGNMENT) * TMA_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How a kernel reads a matrix: as it is, transposed, or from a staging copy.
+
+    Attributes:
+        rows: The matrix, or its transpose, or the staging copy, as rows that TMA can load.
+        transposed: Whether ``rows`` are those of the transpose.
+        is_staged: Whether ``rows`` are those of a staging copy.
+    """
+
+    rows: Layout
+    transposed: bool = False
+    is_staged: bool = False
+
+    @classmethod
+    def of(cls, matrix: Layout) -> Operand:
+        """Return the first of the three that TMA can do."""
+        for transposed in (False, True):
+            rows = (matrix.transposed if transposed else matrix).in_rows()
+            if rows is not None:
+                return cls(rows, transposed)
+        return cls(matrix.padded(), is_staged=True)
+
+    @classmethod
+    def of_rows(cls, matrix: Layout) -> Operand:
+        """Return the first that TMA can do, for a kernel that reads no transpose."""
+        rows = matrix.in_rows()
+        return cls(matrix.padded(), is_staged=True) if rows is None else cls(rows)
+
+    @classmethod
+    def of_k_rows(cls, matrix: Layout, *, k_is_last: bool) -> Operand:
+        """Return the first that TMA can do, for a kernel that reads rows along K."""
+        if k_is_last:
+            return cls.of_rows(matrix)
+        return replace(cls.of_rows(matrix.transposed), transposed=True)
+
+
+def with_merged_dims(*views: ArrayView) -> tuple[ArrayView, ...]:
+    """Return the views without dimensions of one element, neighbours merged where all allow it."""
+    shape: list[int] = []
+    strides: list[list[int]] = [[] for _ in views]
+    for dim, extent in enumerate(views[0].shape):
+        if extent == 1:
+            continue
+        steps = [view.strides_bytes[dim] for view in views]
+        if shape and all(s[-1] == step * extent for s, step in zip(strides, steps, strict=True)):
+            shape[-1] *= extent
+            for s, step in zip(strides, steps, strict=True):
+                s[-1] = step
+        else:
+            shape.append(extent)
+            for s, step in zip(strides, steps, strict=True):
+                s.append(step)
+    return tuple(
+        view._replace(shape=tuple(shape), strides_bytes=tuple(s))
+        for view, s in zip(views, strides, strict=True)
+    )
+
+
+def is_apart(index: int, addresses: Sequence[int], spans: Sequence[int]) -> bool:
+    """Whether one of the arrays, which is not empty, overlaps none of the others.
+
+    Args:
+        index: Which array.
+        addresses: Where the arrays start; those without a span do not count.
+        spans: Bytes of each array.
+    """
+    start = addresses[index]
+    end = start + spans[index]
+    met = 0  # itself, too
+    for address, span in zip(addresses, spans, strict=False):
+        if address < end and start < address + span:
+            met += 1
+    return met == 1
+
+
+def refuse_overlap(
+    name: str, out: ArrayView, given: Mapping[str, ArrayView], *, may_share_rows: bool = False
+) -> None:
+    """Check that no input shares memory with an output.
+
+    Args:
+        name: The argument of the output.
+        out: The output.
+        given: The inputs by the names of their arguments.
+        may_share_rows: Whether disjoint columns of the same rows are allowed.
+
+    Raises:
+        ArgumentError: One does.
+    """
+    for other, view in given.items():
+        if not may_overlap(out, view) or (may_share_rows and _lie_side_by_side(out, view)):
+            continue
+        raise ArgumentError(
+            f"{name} overlaps {other} (at {out.address:#x} and {view.address:#x}); the order of "
+            "tiles is not defined. Pass an array of its own."
+        )
+
+
+def _lie_side_by_side(out: ArrayView, view: ArrayView) -> bool:
+    """Whether both are parts of equally long rows, and of disjoint columns."""
+    return any(pitch > 0 and _fit_in_rows(out, view, pitch) for pitch in out.strides_bytes)
+
+
+def _fit_in_rows(out: ArrayView, view: ArrayView, pitch: int) -> bool:
+    gap = (view.address - out.address) % pitch
+    return _bytes_of_row(out, pitch) <= gap and gap + _bytes_of_row(view, pitch) <= pitch
+
+
+def _bytes_of_row(view: ArrayView, pitch: int) -> int:
+    """Return what an array takes of each row; more than the pitch, where it has no such rows."""
+    pairs = zip(view.shape, view.strides_bytes, strict=True)
+    inner = [(size, stride) for size, stride in pairs if stride % pitch]
+    if any(stride < 0 for _, stride in inner):
+        return pitch + 1
+    return sum((size - 1) * stride for size, stride in inner) + view.element.itemsize

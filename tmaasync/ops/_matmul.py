@@ -1,0 +1,611 @@
+"""ops.matmul: gemm.cu and gemm_epilogue.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.kernel import Launch, backend_of
+from tmaasync.ops._allocation import (
+    allocator_of_all,
+    contiguous_copy,
+    empty_rows,
+    in_order,
+    rows_allocator,
+    staged_operand,
+)
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
+from tmaasync.ops._gemm.cost_model import Problem, default_config
+from tmaasync.ops._gemm.epilogue import (
+    NO_EPILOGUE,
+    BiasSide,
+    EpilogueArguments,
+    activation_of,
+    epilogue_numbers,
+    layouts_of,
+)
+from tmaasync.ops._gemm.tiles import (
+    GemmArguments,
+    GemmEpilogueArguments,
+    GemmPointers,
+    gemm_kernel,
+    gemm_tiles,
+    output_tile,
+)
+from tmaasync.ops._gemm.tuned import tuned_config
+from tmaasync.ops._gemm.types import Reading, outputs_of, require_pair, takes_any_layout
+from tmaasync.ops._layouts import Layout, Operand, refuse_overlap
+from tmaasync.ops._operation import Operation, overridden
+
+__all__ = ["Matmul", "check_operands", "matmul"]
+
+_AS_THEY_ARE = Reading()
+_NO_FACTORS = (1.0, 0.0)
+_CALLS = CallCache()
+# Apart from the plain ones: a cache guesses by the second array, and weights may serve in both.
+_EPILOGUE_CALLS = CallCache()
+
+
+def matmul(  # noqa: PLR0913 - operands, epilogue and types
+    a: Any,
+    b: Any,
+    *,
+    alpha: float = 1.0,
+    c: Any = None,
+    beta: float = 1.0,
+    bias: Any = None,
+    activation: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out: Any = None,
+    dtype: object = None,
+    precision: str | None = None,
+    a_dtype: object = None,
+    b_dtype: object = None,
+    stream: object = None,
+) -> Any:
+    """Multiply two matrices, or batches of them (``a @ b``), with an epilogue.
+
+    ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
+    and rounded once.
+
+    Operands are two of one type of bfloat16, float16 and float32 (as tf32), or any two of
+    float8_e4m3fn and float8_e5m2, or any two of int8 and uint8. The tensor cores accumulate in
+    fp32; float8 with about 14 bits of fraction, which is torch's ``use_fast_accum=True``; integers
+    in int32, which cannot overflow while K is at most 131,071 (two uint8: 33,025).
+
+    Operands of 16 bits may have either side contiguous, so ``matmul(a, b.T)`` multiplies by a
+    matrix stored as [N, K]. For all other types wgmma reads K contiguous: [M, K] and [N, K].
+    Operands with another layout, or that TMA cannot read (rows that are no multiple of 16 bytes
+    apart, or do not start at one), are read from staging copies. An output that TMA cannot store
+    (the same, or rows that do not end at a multiple of 16 bytes) is written through one.
+
+    Args:
+        a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. More
+            dimensions have to be reshaped into these.
+        b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, goes
+            with every matrix of a batch on the other side.
+        alpha: A factor of ``a @ b``.
+        c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
+            staging copy if TMA cannot read it, or if its columns are contiguous where those of
+            ``out`` are not.
+        beta: A factor of ``c``; with 0 ``c`` is not read.
+        bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
+        activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
+            approximation by tanh; ``"silu"``.
+        scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
+            the kernel reads, so that the host does not wait for it.
+        scale_b: The same for ``b``.
+        out: Where to; [M, N], or [B, M, N] if either operand is a batch. By default a new array of
+            the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
+            padded, so it is not contiguous. It overlaps nothing that is read, but may be ``c``.
+        dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default that of
+            ``out``, else of ``a``; for float8 bfloat16.
+        precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
+            fraction; without it they are refused.
+        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
+            hold, such as float8 in a CuPy array of uint8.
+        b_dtype: The same for ``b``.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output.
+
+    Raises:
+        ArgumentError: The shapes or types do not fit, ``out`` is not as described, or a factor is
+            not finite.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+    """
+    has_factors = not (type(alpha) is type(beta) is float and alpha == beta == 1)
+    if has_factors or not (
+        c is bias is activation is scale_a is scale_b is a_dtype is b_dtype is precision is None
+    ):
+        factors, c, scale_a, scale_b = epilogue_numbers(alpha, beta, c, scale_a, scale_b)
+        epilogue: EpilogueArguments[Any] = EpilogueArguments(
+            factors[0] != 1, activation_of(activation), c, bias, scale_a, scale_b
+        )
+        reading = Reading.given(a_dtype, b_dtype, precision)
+        arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
+        done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
+        if done is None:
+            return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
+        return done[-1]
+    arrays = (a, b) if out is None else (a, b, out)
+    done = _CALLS.run(arrays, (dtype, out is None), stream)
+    if done is None:
+        return _multiply(a, b, out, dtype, NO_EPILOGUE, _NO_FACTORS, _AS_THEY_ARE, stream)
+    return done[2]
+
+
+def _call_key(
+    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
+) -> tuple[tuple[Any, ...], tuple[object, ...]]:
+    """Return the arrays, the output last, and the option of a call with an epilogue."""
+    arrays = (a, b, *epilogue.arrays)
+    option = (dtype, out is None, epilogue.form, reading)
+    return arrays if out is None else (*arrays, out), option
+
+
+def _multiply(  # noqa: PLR0913 - all that is given
+    a: Any,
+    b: Any,
+    out: Any,
+    dtype: object,
+    epilogue: EpilogueArguments[Any],
+    factors: tuple[float, float],
+    reading: Reading,
+    stream: object,
+) -> Any:
+    """Multiply arrays unlike those of any call before."""
+    left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"))
+    right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
+    if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
+        # There is nothing to add up, which zeros do too.
+        a = _zeros(left, (*left.shape[:-1], 8), stream)
+        b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
+        reading = Reading(left.element, right.element)
+        return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
+    views = epilogue.views()
+    is_new = out is None
+    if is_new:
+        out = _new_output(left, right, dtype)
+    target = _arrays.view(out, argument="out")
+    _arrays.require_writable(target, "out")
+    wanted = None if dtype is None else element(dtype)
+    layout = Layout.of(target)._replace(owns_padding=is_new)
+    operation = _CALLS.operation(
+        Matmul,
+        Layout.of(left),
+        Layout.of(right),
+        layout,
+        dtype=wanted,
+        epilogue=layouts_of(views),
+    )
+    _check_addresses(target, left, right, views)
+    operation.run(left, right, target, stream, views, factors)
+    if operation.is_bindable:
+        frameworks = [view.framework for view in (left, right, target, *views.arrays)]
+        new_arrays = allocator_of_all(iter([rows_allocator(left, target)])) if is_new else None
+        given = None if is_new else out
+        cache = _EPILOGUE_CALLS
+        arrays, option = _call_key(a, b, given, dtype, epilogue, reading)
+        if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
+            cache, option = _CALLS, (dtype, is_new)
+        cache.remember(arrays, option, operation, frameworks, target.device, new_arrays=new_arrays)
+    return out
+
+
+def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
+    """Return zero bits in elements as wide, in the order of the stream."""
+    handle = backend_of(like.device).stream((like.framework,), stream)
+    with in_order(like.framework, like.device, handle):
+        array = empty_rows(like, shape, element(f"int{8 * like.element.itemsize}"))
+        array[...] = 0
+        return array
+
+
+# --- what the arrays must be ------------------------------------------------------------------
+
+
+def _new_output(a: ArrayView, b: ArrayView, dtype: object) -> Any:
+    """Return an uninitialised output whose rows TMA can store."""
+    check_operands(Layout.of(a), Layout.of(b))
+    outputs = outputs_of(a.element)
+    held = element(outputs[0] if dtype is None else dtype)
+    if held.name not in outputs:
+        raise ArrayTypeError(
+            f"dtype is {held}; a product of {a.element} can be {', '.join(outputs)}. Pass one."
+        )
+    return empty_rows(a, _output_shape(Layout.of(a), Layout.of(b)), held)
+
+
+def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
+    """Return [M, N]; or, if either operand is a batch, [B, M, N]."""
+    batches = [matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3]
+    # A batch of one goes with any other, one of none too.
+    batch = next((size for size in batches if size != 1), 1)
+    return (*(batch for _ in batches[:1]), a.shape[-2], b.shape[-1])
+
+
+def check_operands(a: Layout, b: Layout) -> None:
+    """Check that two matrices, or batches of them, can be multiplied.
+
+    Raises:
+        ArgumentError: They cannot.
+        ArrayTypeError: One has a type that the tensor cores do not multiply.
+    """
+    for name, matrix in (("a", a), ("b", b)):
+        if len(matrix.shape) not in {2, 3}:
+            raise ArgumentError(
+                f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
+                "Reshape it, so that all others make up one batch."
+            )
+    require_pair(a.element, b.element)
+    if a.device != b.device:
+        raise ArgumentError(
+            f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[-1]} rows. "
+            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch."
+        )
+    batches = {matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3} - {1}
+    if len(batches) > 1:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
+            "matrices, or one matrix for all."
+        )
+
+
+def _check_output(out: Layout, a: Layout, b: Layout, wanted: Element | None) -> None:
+    shape = _output_shape(a, b)
+    if out.shape != shape or out.device != a.device:
+        raise ArgumentError(
+            f"out has shape {out.shape} on device {out.device}; the product has shape {shape} on "
+            f"device {a.device}. Pass such an array, or none to get one."
+        )
+    outputs = outputs_of(a.element)
+    if out.element.name not in outputs or wanted not in {None, out.element}:
+        raise ArrayTypeError(
+            f"out holds {out.element}; it must hold {wanted or ' or '.join(outputs)}. "
+            "Leave out dtype= or out=."
+        )
+
+
+def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout) -> None:
+    if out.element.name == "int32":
+        raise ArgumentError(
+            f"a holds {a.element}, whose products are stored as they are summed, in int32. "
+            "Leave out alpha, c, bias, activation and the scales."
+        )
+    addend, bias = epilogue.c, epilogue.bias
+    if addend is not None and (addend.shape != out.shape or addend.device != out.device):
+        raise ArgumentError(
+            f"c has shape {addend.shape} on device {addend.device}; the product has shape "
+            f"{out.shape} on device {out.device}. Pass such an array."
+        )
+    if addend is not None and addend.element is not out.element:
+        raise ArrayTypeError(
+            f"c holds {addend.element}; it must hold {out.element} as the output does. Convert it, "
+            "or pass dtype=."
+        )
+    if bias is not None and (bias.shape != out.shape[-1:] or bias.device != out.device):
+        raise ArgumentError(
+            f"bias has shape {bias.shape} on device {bias.device}; the product has shape "
+            f"{out.shape} on device {out.device}, so bias must be {out.shape[-1:]} there: one "
+            "number for each column."
+        )
+    types = {"float32", out.element.name, *({a.element.name} & set(outputs_of(a.element)))}
+    if bias is not None and bias.element.name not in types:
+        raise ArrayTypeError(
+            f"bias holds {bias.element}; it must hold {' or '.join(sorted(types))}. Convert it."
+        )
+
+
+def _check_addresses(
+    out: ArrayView, a: ArrayView, b: ArrayView, epilogue: EpilogueArguments[ArrayView]
+) -> None:
+    """Check that one device has all, and that the output overlaps no input but the addend."""
+    _arrays.common_device({"out": out, **epilogue.named})
+    given = {"a": a, "b": b, **epilogue.named}
+    c = epilogue.c
+    if c is not None and c.address == out.address and c.strides_bytes == out.strides_bytes:
+        del given["c"]
+    refuse_overlap("out", out, given, may_share_rows=True)
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+_ADDEND = 2  # among the arrays of a call, if there is one: a, b, those of the epilogue, out
+
+
+class Matmul(Operation):
+    """A GEMM and its epilogue."""
+
+    def __init__(
+        self,
+        a: Layout,
+        b: Layout,
+        out: Layout,
+        *,
+        dtype: Element | None = None,
+        epilogue: EpilogueArguments[Layout] = NO_EPILOGUE,
+    ) -> None:
+        """Check the layouts, and decide how the kernel reads and writes them.
+
+        Args:
+            a: [M, K] or [B, M, K].
+            b: [K, N] or [B, K, N].
+            out: [M, N] or [B, M, N].
+            dtype: What the caller wants the output to hold.
+            epilogue: Layouts of its arrays.
+
+        Raises:
+            ArgumentError: They do not fit each other.
+            ArrayTypeError: A type does not.
+        """
+        check_operands(a, b)
+        _check_output(out, a, b, dtype)
+        if epilogue.form != NO_EPILOGUE.form:
+            _check_epilogue(epilogue, a, out)
+        super().__init__(out.device)
+        a, b, out, epilogue = _with_fewer_dimensions(a, b, out, epilogue)
+        self._arguments = epilogue
+        self._read_spans = [layout.span_bytes for layout in (a, b, *epilogue.arrays)]
+        self._out_span = out.span_bytes
+        c = epilogue.c
+        self._may_add_in_place = c is not None and c.strides_bytes == out.strides_bytes
+
+        self._orientation = orientation = Orientation.of(out)
+        is_column_major = orientation.is_column_major
+        m, n = out.shape[-2:]
+        if orientation.swap_ab:
+            a, b, m, n = b.transposed, a.transposed, n, m
+        self._a, self._b = _operand(a, k_is_last=True), _operand(b, k_is_last=False)
+        rows = out.transposed if is_column_major else out
+        self._rows = rows.in_stored_rows() or rows.padded()
+        self._is_staged = rows.in_stored_rows() is None
+        # The kernel reads the addend as it stores the output.
+        self._addend = None
+        if c is not None:
+            self._addend = Operand.of_rows(c.transposed if is_column_major else c)
+        self._copies_bias = epilogue.bias is not None and not epilogue.bias.is_packed
+        self._epilogue = epilogue.compiled_for(
+            BiasSide.ROWS if orientation.swap_ab else BiasSide.COLUMNS
+        )
+        pitches = (self._a.rows.strides_bytes[-2], self._b.rows.strides_bytes[-2])
+        self.problem = Problem(
+            m,
+            n,
+            a.shape[-1],
+            batches=out.shape[0] if len(out.shape) == 3 else 1,
+            operands="/".join(dict.fromkeys((a.element.name, b.element.name))),
+            output=out.element.name,
+            layout=("t" if self._a.transposed else "n") + ("t" if self._b.transposed else "n"),
+            m_major=orientation.m_major,
+            on_lines=all(pitch % LINE_BYTES == 0 for pitch in pitches),
+        )
+
+    @property
+    def is_bindable(self) -> bool:
+        """See `Operation`."""
+        return super().is_bindable and not self._needs_staging
+
+    @property
+    def staged_operands(self) -> tuple[str, ...]:
+        """Those of a and b that TMA cannot read where they are."""
+        a, b = (self._b, self._a) if self._orientation.swap_ab else (self._a, self._b)
+        return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
+
+    @property
+    def _needs_staging(self) -> bool:
+        operands = (self._a, self._b, *([] if self._addend is None else [self._addend]))
+        has_staged = any(operand.is_staged for operand in operands)
+        return has_staged or self._is_staged or self._copies_bias
+
+    def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
+        """See `Operation`; addresses are those of a, b, the epilogue's arrays and out."""
+        if self._launch is None or self.overlaps(addresses):
+            return None
+        a, b, *given, out = addresses
+        if self._orientation.swap_ab:
+            a, b = b, a
+        return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
+
+    def overlaps(self, addresses: Sequence[int]) -> bool:
+        """Whether the output overlaps what is read, unless it is the addend itself.
+
+        Args:
+            addresses: As for `bind`.
+        """
+        *starts, out = addresses
+        end = out + self._out_span
+        for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):
+            is_out = start == out and index == _ADDEND and self._may_add_in_place
+            if start < end and out < start + span and not is_out:
+                return True
+        return False
+
+    def run(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        stream: object,
+        epilogue: EpilogueArguments[ArrayView] = NO_EPILOGUE,
+        factors: tuple[float, ...] = _NO_FACTORS,
+    ) -> None:
+        """Multiply."""
+        if out.is_empty:
+            return
+        handle = self.ordered((a, b, out, *epilogue.arrays), stream)
+        if self._orientation.swap_ab:
+            a, b = b, a
+        if not self._needs_staging:
+            self._start(a, b, out, epilogue, factors, handle)
+            return
+        self._run_staged(a, b, out, epilogue, factors, handle)
+
+    def _run_staged(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        epilogue: EpilogueArguments[ArrayView],
+        factors: tuple[float, ...],
+        stream: int,
+    ) -> None:
+        """Launch on staging copies of what TMA cannot reach; a and b are the kernel's."""
+        swap_ab = self._orientation.swap_ab
+        if self._a.is_staged:
+            a = staged_operand(self._a, a, stream, transposes=swap_ab)
+        if self._b.is_staged:
+            b = staged_operand(self._b, b, stream, transposes=swap_ab)
+        if epilogue.c is not None and self._addend is not None and self._addend.is_staged:
+            transposes = self._orientation.is_column_major
+            c = staged_operand(self._addend, epilogue.c, stream, transposes=transposes)
+            epilogue = epilogue._replace(c=c)
+        with in_order(out.framework, out.device, stream):
+            if epilogue.bias is not None and self._copies_bias:
+                bias = _arrays.view(contiguous_copy(epilogue.bias))
+                epilogue = epilogue._replace(bias=bias)
+            if not self._is_staged:
+                self._start(a, b, out, epilogue, factors, stream)
+                return
+            staged = empty_rows(out, self._rows.shape, out.element)
+            self._start(a, b, _arrays.view(staged), epilogue, factors, stream)
+            owner: Any = out.owner
+            owner[...] = staged.reshape(out.shape)
+
+    def _start(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        epilogue: EpilogueArguments[ArrayView],
+        factors: tuple[float, ...],
+        stream: int,
+    ) -> None:
+        """Launch on what TMA can reach; a and b are the kernel's."""
+        launch = self.prepared(lambda: self._prepare(a, b, out, epilogue))
+        given = [view.address for view in epilogue.arrays]
+        pointers = self._pointers(a.address, b.address, out.address, given, factors)
+        launch.launch_at(pointers, stream)
+
+    def _pointers(
+        self, a: int, b: int, out: int, given: Sequence[int], factors: tuple[float, ...]
+    ) -> Sequence[int]:
+        """Return the kernel's first parameters; a and b are the kernel's."""
+        pointers = GemmPointers(a, b, out)
+        if self._epilogue is None:
+            return pointers
+        return *pointers, *self._arguments.pointers(out, given, *factors)
+
+    def config_on(self, gpu: str | None, occupancy: Occupancy) -> TileConfig:
+        """Return the tile config that it gets on a GPU of this name; None is the emulator.
+
+        A tuned tile config is that of the plain GEMM: it may leave no room for an epilogue.
+        """
+        tuned = None if gpu is None else tuned_config(gpu, self.problem)
+        if tuned is not None and self._fits(tuned):
+            return overridden(tuned)
+        depth = 0 if self._epilogue is None else self._epilogue.depth
+        return overridden(default_config(self.problem, occupancy, self._fits, depth))
+
+    def _fits(self, config: TileConfig) -> bool:
+        """Whether the kernel has room for the epilogue."""
+        epilogue = self._epilogue
+        return epilogue is None or epilogue.fits(config, self._rows.element.itemsize)
+
+    def _prepare(
+        self,
+        a: ArrayView,
+        b: ArrayView,
+        out: ArrayView,
+        epilogue: EpilogueArguments[ArrayView],
+    ) -> Launch:
+        m, n, k, batches, *_ = self.problem
+        backend = self.backend
+        occupancy = Occupancy.of(backend)
+        config = self.config_on(None if backend.device is None else backend.limits.name, occupancy)
+        transposed = (self._a.transposed, self._b.transposed)
+        tiles = gemm_tiles(
+            *(self._a.rows.over(a), self._b.rows.over(b), self._rows.over(out)),
+            *(config, *transposed),
+        )
+        types = [tile.cuda_type for tile in tiles]
+        arguments: GemmArguments | GemmEpilogueArguments
+        if self._epilogue is None:
+            kernel = gemm_kernel(types, *transposed, config)
+            arguments = GemmArguments(*tiles, m=m, n=n, k=k, batches=batches)
+        else:
+            bias = epilogue.bias
+            bias_type = "float" if bias is None else bias.element.cuda_type
+            kernel = gemm_kernel(types, *transposed, config, self._epilogue, bias_type)
+            addend = tiles.c
+            if epilogue.c is not None and self._addend is not None:
+                addend = output_tile(self._addend.rows.over(epilogue.c), config)
+            arguments = GemmEpilogueArguments(
+                *tiles,
+                addend=addend,
+                bias=0 if bias is None else bias,
+                scale_a=0 if epilogue.scale_a is None else epilogue.scale_a,
+                scale_b=0 if epilogue.scale_b is None else epilogue.scale_b,
+                alpha=1.0,
+                beta=0.0,
+                m=m,
+                n=n,
+                k=k,
+                batches=batches,
+            )
+        clusters = batches * config.clusters(m, n)
+        active = occupancy.max_active_clusters(config.cluster_size)
+        # With split-K nothing can be loaded for another tile while partial sums are in the stages.
+        resident = clusters if config.split_k > 1 else min(clusters, active)
+        launch = kernel.prepare(
+            resident * config.cluster_size,
+            config.threads,
+            arguments,
+            cluster=config.cluster_size if config.cluster_size > 1 else None,
+            pdl=config.starts_early(clusters, active),
+        )
+        launch.release()
+        return launch
+
+
+def _with_fewer_dimensions(
+    a: Layout, b: Layout, out: Layout, epilogue: EpilogueArguments[Layout]
+) -> tuple[Layout, Layout, Layout, EpilogueArguments[Layout]]:
+    """Return the same without a batch, or as one matrix, where that is possible."""
+    a, b = a.without_batch, b.without_batch
+    addend = epilogue.c
+    if out.shape[0] == 1:
+        out, addend = out.without_batch, None if addend is None else addend.without_batch
+    if len(a.shape) == 3 and len(b.shape) == 2:
+        # Every row is multiplied by the same matrix.
+        rows, target = a.merged_batch(), out.merged_batch()
+        merged = None if addend is None else addend.merged_batch()
+        if _need_no_staging(rows, target) and (addend is None) == (merged is None):
+            a, out, addend = rows or a, target or out, merged
+    return a, b, out, epilogue._replace(c=addend)
+
+
+def _need_no_staging(rows: Layout | None, target: Layout | None) -> bool:
+    """Whether there are both, used as they are: staging copies are made of the caller's arrays."""
+    if rows is None or target is None:
+        return False
+    return rows.in_rows() is not None and target.in_stored_rows() is not None
+
+
+def _operand(matrix: Layout, *, k_is_last: bool) -> Operand:
+    """Return how the tensor cores read it: in any layout, or in rows along K."""
+    if takes_any_layout(matrix.element):
+        return Operand.of(matrix)
+    return Operand.of_k_rows(matrix, k_is_last=k_is_last)

@@ -1,0 +1,151 @@
+"""Operations: what a call costs once for the layouts of its arrays, and what it costs each time."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tmaasync._arrays import ArrayView
+from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
+from tmaasync.ops._call_cache import Binding, forget
+
+__all__ = ["LaunchSequence", "Operation", "overridden", "shipped_kernel", "tile_configs"]
+
+
+class Operation:
+    """Work on arrays of given layouts: all but their addresses and the stream.
+
+    A subclass is made from `Layout`s (through `CallCache.operation`). Its ``run`` takes views of
+    arrays, makes staging copies where TMA cannot reach one, and launches; the first time it chooses
+    a tile config, encodes tiles and prepares the kernel. Its `bind` serves later calls on arrays
+    with the same layouts, which look at nothing but addresses.
+    """
+
+    def __init__(self, device: int | None) -> None:
+        """Nothing is compiled or encoded before the first ``run``."""
+        self.backend = backend_of(device)
+        self._lock = threading.Lock()
+        self._launch: Launch | None = None
+
+    @property
+    def is_bindable(self) -> bool:
+        """Whether a call is launches on the arrays as they are, and was made before."""
+        return self._launch is not None
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """Return the launch, and its addresses, on arrays like those of the last ``run``.
+
+        Args:
+            addresses: Of the arrays in the order of the call's cache key, new ones last.
+            numbers: What the launch takes besides.
+
+        Returns:
+            None if the output overlaps an input.
+        """
+        raise NotImplementedError
+
+    def prepared(self, prepare: Callable[[], Launch]) -> Launch:
+        """Return the launch, prepared if this is the first call."""
+        with self._lock:
+            if self._launch is None:
+                self._launch = prepare()
+            return self._launch
+
+    def ordered(self, views: Iterable[ArrayView], stream: object) -> int:
+        """Return the stream's handle, after the work that makes the arrays is ordered before it."""
+        each = tuple(views)
+        handle = self.backend.stream([view.framework for view in each], stream)
+        wait_for_producers(each, handle)
+        return handle
+
+
+# --- several launches -------------------------------------------------------------------------
+
+
+class LaunchSequence:
+    """Launches made one after the other in a stream; to the caller they are one launch.
+
+    Each step is a launch and a function that takes its addresses out of those of the call.
+    """
+
+    def __init__(self, *steps: tuple[Launch, Callable[[Any], Sequence[int]]]) -> None:
+        self._steps = steps
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        for launch, own in self._steps:
+            launch.launch_at(own(addresses), stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        calls = tuple(launch.bind(own(addresses), stream) for launch, own in self._steps)
+
+        def call() -> None:
+            for each in calls:
+                each()
+
+        return calls[0] if len(calls) == 1 else call
+
+
+# --- kernels ----------------------------------------------------------------------------------
+
+
+def shipped_kernel(
+    source: str,
+    types: Mapping[str, str],
+    constants: Mapping[str, bool | int],
+    name: str | None = None,
+) -> Kernel:
+    """Return the one `Kernel` of a shipped source for these types and constants.
+
+    Args:
+        source: The file.
+        types: What the source calls the types of tiles.
+        constants: Its macros.
+        name: Of the function, where the source has several.
+    """
+    return _kernel(source, name, tuple(types.items()), tuple(constants.items()))
+
+
+@functools.cache
+def _kernel(
+    source: str,
+    name: str | None,
+    types: tuple[tuple[str, str], ...],
+    constants: tuple[tuple[str, bool | int], ...],
+) -> Kernel:
+    return Kernel(source, name, types=dict(types), constants=dict(constants))
+
+
+# --- tile configs that are not the cost model's -----------------------------------------------
+
+_Config = TypeVar("_Config")
+_OVERRIDE: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
+    "tmaasync tile config", default=None
+)
+
+
+@contextlib.contextmanager
+def tile_configs(choose: Callable[[Any], Any]) -> Iterator[None]:
+    """Have operations inside the ``with`` use ``choose(tile config of the cost model)``.
+
+    For tests and sweeps. Calls made before are forgotten, and so are those made inside, at its end.
+    """
+    forget()
+    token = _OVERRIDE.set(choose)
+    try:
+        yield
+    finally:
+        _OVERRIDE.reset(token)
+        forget()
+
+
+def overridden(config: _Config) -> _Config:
+    """Return the tile config to use in place of the cost model's choice, as a rule that itself."""
+    choose = _OVERRIDE.get()
+    if choose is None:
+        return config
+    chosen: _Config = choose(config)
+    return chosen

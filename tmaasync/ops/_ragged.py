@@ -1,0 +1,582 @@
+"""ops.ragged_store and ops.ragged_load: ragged.cu, between packed sequences and padded batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._ragged.batch import MAX_ROWS, on_host
+from tmaasync.errors import ArgumentError, TensorMapError, Violation
+from tmaasync.kernel import BoundCall, Kernel, Launch
+from tmaasync.ops._allocation import address_of, empty
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
+from tmaasync.ops._layouts import Layout, is_apart, with_merged_dims
+from tmaasync.ops._operation import Operation, overridden, shipped_kernel
+from tmaasync.ops._sequence_lengths import Limits, Sums
+from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
+from tmaasync.tile import TMATensorTile, create_tma_tile
+
+__all__ = [
+    "RAGGED_PIPELINE",
+    "RaggedCopy",
+    "ragged_kernel",
+    "ragged_load",
+    "ragged_store",
+    "ragged_tiles",
+]
+
+_CALLS = CallCache()
+
+
+def ragged_store(
+    padded: Any,
+    lengths: Any = None,
+    out: Any = None,
+    *,
+    cu_seqlens: Any = None,
+    check: bool = False,
+    stream: object = None,
+) -> Any:
+    """Pack the sequences of a padded batch one after the other, without their padding.
+
+    On the arrays' GPU, or, in host memory, on the emulator.
+
+    Args:
+        padded: An array of shape (batch, max_length, last), with up to two more dimensions (heads,
+            groups) before the last. The contiguous part of a row takes a multiple of 16 bytes.
+        lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
+            padded array's device.
+        out: Where to: an array of shape (total_rows, ...) whose rows are those of the padded one.
+            Rows after the last sequence are left alone. By default a new one of just the rows
+            needed, for which the lengths have to be in host memory.
+        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
+        check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
+            longer than ``max_length`` are cut and those beyond the end of ``out`` dropped; with
+            ``TMAASYNC_DEBUG=1`` the kernel traps.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ArgumentError: The lengths describe no such batch, or shapes, types or devices differ.
+        TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
+
+    >>> import numpy as np
+    >>> padded = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    >>> ragged_store(padded, [1, 2])[:, 0]
+    array([ 0., 12., 16.], dtype=float32)
+    """
+    if out is not None and not check:
+        call = _Call.of("ragged_store", out, padded, lengths, cu_seqlens, None)
+        if call is not None and call.was_made_again(stream):
+            return out
+    view = _arrays.view(padded, argument="padded")
+    _check_rank("padded", view, 3)
+    batch, max_length, *row = view.shape
+    target = None if out is None else _arrays.view(out, argument="out")
+    limits = Limits(max_length, target.shape[0] if target is not None else None)
+    sums = Sums.of(lengths, cu_seqlens, view.device, limits, check=check)
+    if sums.batch != batch:
+        raise ArgumentError(
+            f"{sums.name} describes {sums.batch} sequences; padded has {batch}. Pass one per "
+            "sequence."
+        )
+    if target is None:
+        out = empty(view, (sums.known("total", "out", "rows"), *row), view.element)
+        target = _arrays.view(out, argument="out")
+    _check_output(target, view, (target.shape[0], *row))
+    if not target.is_empty and not view.is_empty:
+        _run("ragged_store", target, view, sums, None, stream)
+    return out
+
+
+def ragged_load(
+    packed: Any,
+    lengths: Any = None,
+    out: Any = None,
+    *,
+    cu_seqlens: Any = None,
+    max_length: int | None = None,
+    check: bool = False,
+    stream: object = None,
+) -> Any:
+    """Unpack sequences into a padded batch, with zeros after each of them.
+
+    On the arrays' GPU, or, in host memory, on the emulator.
+
+    Args:
+        packed: An array of shape (total_rows, last), with up to two more dimensions (heads, groups)
+            before the last. The contiguous part of a row takes a multiple of 16 bytes. Rows after
+            the last sequence are not looked at.
+        lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
+            packed array's device.
+        out: Where to: an array of shape (batch, max_length, ...) whose rows are those of the packed
+            one. By default a new one.
+        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
+        max_length: Rows of the padded array. By default those of ``out``, else of the longest
+            sequence, for which the lengths have to be in host memory.
+        check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
+            longer than ``max_length`` are cut, and those beyond the end of ``packed`` read as
+            zeros; with ``TMAASYNC_DEBUG=1`` the kernel traps.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ArgumentError: The lengths describe no such batch, or shapes, types or devices differ.
+        TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
+
+    >>> import numpy as np
+    >>> packed = np.ones((3, 4), np.float32)
+    >>> ragged_load(packed, [1, 2])[:, :, 0]
+    array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    if out is not None and not check:
+        call = _Call.of("ragged_load", packed, out, lengths, cu_seqlens, max_length)
+        if call is not None and call.was_made_again(stream):
+            return out
+    asked = max_length
+    view = _arrays.view(packed, argument="packed")
+    _check_rank("packed", view, 2)
+    rows, *row = view.shape
+    target = None if out is None else _arrays.view(out, argument="out")
+    if target is not None and max_length is None:
+        _check_rank("out", target, 3)
+        max_length = target.shape[1]
+    _check_max_length(max_length)
+    limits = Limits(max_length, rows)
+    sums = Sums.of(lengths, cu_seqlens, view.device, limits, check=check)
+    if max_length is None:
+        max_length = sums.known("longest", "max_length", "the longest sequence")
+    shape = (sums.batch, max_length, *row)
+    if target is None:
+        out = empty(view, shape, view.element)
+        target = _arrays.view(out, argument="out")
+    _check_output(target, view, shape)
+    if view.is_empty:
+        owner: Any = target.owner
+        owner[...] = 0
+    elif not target.is_empty:
+        _run("ragged_load", view, target, sums, asked, stream)
+    return out
+
+
+def _run(
+    entry: str,
+    packed: ArrayView,
+    padded: ArrayView,
+    sums: Sums,
+    max_length: object,
+    stream: object,
+) -> None:
+    """Pack or unpack, and remember it; ``max_length`` is the caller's."""
+    operation = _CALLS.operation(RaggedCopy, entry, Layout.of(packed), Layout.of(padded))
+    frameworks = operation.run(packed, padded, sums, stream)
+    if sums.is_on_device and not sums.is_direct:
+        return
+    call = _Call(
+        (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else [])),
+        (entry, max_length),
+    )
+    _CALLS.remember(call.arrays, call.option, operation, frameworks, packed.device)
+
+
+class _Call(NamedTuple):
+    """A call as the cache finds it: running sums on the device, or anything in host memory."""
+
+    arrays: tuple[Any, ...]
+    option: tuple[object, ...]
+    numbers: tuple[Hashable, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        entry: str,
+        packed: object,
+        padded: object,
+        lengths: object,
+        cu_seqlens: object,
+        max_length: object,
+    ) -> _Call | None:
+        """Return None if no call like it is remembered; what is wrong is for the first call."""
+        is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
+        if not is_plain or (lengths is None) == (cu_seqlens is None):
+            return None
+        name, values = ("lengths", lengths) if cu_seqlens is None else ("cu_seqlens", cu_seqlens)
+        if type(values) in _HOST_TYPES:
+            array = on_host(values, name)
+            if array.dtype.kind not in "iu":
+                return None
+            numbers = (name, array.dtype, array.shape, array.tobytes())
+            return cls((packed, padded), (entry, max_length), numbers)
+        if name == "lengths":
+            return None
+        return cls((packed, padded, values), (entry, max_length))
+
+    def was_made_again(self, stream: object) -> bool:
+        """Make the call like an earlier one; return whether there was one.
+
+        Raises:
+            ArgumentError: Lengths in host memory are no batch for these arrays.
+        """
+        if len(self.arrays) > 2 and stream is not None:
+            # On a stream of the caller's choice CuPy orders the sums after the work that made them.
+            return False
+        return _CALLS.run(self.arrays, self.option, stream, self.numbers) is not None
+
+
+_HOST_TYPES = (list, tuple, np.ndarray)
+
+
+# --- what the arrays must be ------------------------------------------------------------------
+
+
+def _check_rank(name: str, view: ArrayView, least: int) -> None:
+    if view.ndim < least:
+        leading = "(batch, max_length" if least == 3 else "(total_rows"
+        rule = f"it must have the shape {leading}, ..., last): a row is at least one dimension"
+        remedy = f"Reshape {name}, last dimension 16 bytes or more"
+        raise ArgumentError.of([Violation(f"{name}.shape", view.shape, rule, remedy)])
+
+
+def _check_max_length(max_length: object) -> None:
+    if max_length is None:
+        return
+    is_integer = hasattr(max_length, "__index__") and not isinstance(max_length, bool)
+    if not is_integer or not 0 <= max_length <= MAX_ROWS:  # type: ignore[operator]
+        rule = "it must be an integer of 0 or more, and fit 32 bits"
+        remedy = "Pass the rows of the longest sequence"
+        raise ArgumentError.of([Violation("max_length", repr(max_length), rule, remedy)])
+
+
+def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> None:
+    _arrays.require_writable(out, "out")
+    expected = {"shape": shape, "element": given.element, "device": given.device}
+    for what, wanted in expected.items():
+        if getattr(out, what) != wanted:
+            raise ArgumentError(
+                f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass such an array, or "
+                "none to get one."
+            )
+    if _arrays.may_overlap(out, given):
+        raise ArgumentError(
+            f"out overlaps the other array (at {out.address:#x} and {given.address:#x}); the order "
+            "of tiles is not defined. Pass an array of its own."
+        )
+
+
+# --- the operation ----------------------------------------------------------------------------
+
+
+class RaggedArguments(NamedTuple):
+    """The parameters of ragged.cu."""
+
+    packed: RaggedTensorMap
+    padded: TMATensorTile
+    cu_seqlens: ArrayView
+    batch: int
+    total_rows: int
+    columns: bytes
+
+
+class RaggedPointers(NamedTuple):
+    """The parameters of ragged.cu that change from call to call."""
+
+    packed: int
+    padded: int
+    cu_seqlens: int
+
+
+class RaggedCopy(Operation):
+    """Packing, or unpacking, between arrays; the lengths' values are not part of it."""
+
+    def __init__(self, entry: str, packed: Layout, padded: Layout) -> None:
+        """Keep what decides the kernel; ``entry`` is its function."""
+        super().__init__(packed.device)
+        self._entry = entry
+        self._batch, max_length = padded.shape[:2]
+        self._spans = (packed.span_bytes, padded.span_bytes)
+        self._limits = Limits(max_length, packed.shape[0])
+        self._below_bytes = 0
+        self._checked: tuple[object, Sums] | None = None
+        self._uploaded: tuple[bytes, int, Any] | None = None
+
+    def run(
+        self, packed: ArrayView, padded: ArrayView, sums: Sums, stream: object
+    ) -> tuple[str, ...]:
+        """Pack or unpack; return the arrays' frameworks."""
+        views = [packed, padded]
+        if sums.is_on_device:
+            views.append(_arrays.view(sums.values))
+        handle = self.ordered(views, stream)
+        # Alive until the launch is in the stream; who has the memory next comes after it there.
+        array = self.on_device(sums, handle)
+        cu_seqlens = _arrays.view(array)
+        launch = self.prepared(lambda: self._prepare(packed, padded, cu_seqlens))
+        pointers = self._pointers((packed.address, padded.address, cu_seqlens.address))
+        launch.launch_at(pointers, handle)
+        return tuple(view.framework for view in views)
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """See `Operation`.
+
+        Args:
+            addresses: Of the packed and the padded array, and of running sums on the device.
+            numbers: Argument, type, shape and bytes of lengths in host memory.
+        """
+        if self._launch is None or not is_apart(0, addresses, self._spans):
+            return None
+        if not numbers:
+            return self._launch, self._pointers(addresses)
+        sums = self._checked_sums(*numbers)
+        if sums.batch != self._batch:
+            return None
+        return _LaunchWithUpload(self, self._launch, sums), self._pointers((*addresses, 0))
+
+    def _pointers(self, addresses: Sequence[int]) -> RaggedPointers:
+        packed, padded, cu_seqlens = addresses
+        return RaggedPointers(packed - self._below_bytes, padded, cu_seqlens)
+
+    def _checked_sums(self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes) -> Sums:
+        """Return lengths in host memory, checked where they differ from the last ones.
+
+        Raises:
+            ArgumentError: They are no batch for these arrays.
+        """
+        key = (name, dtype, shape, data)
+        last = self._checked
+        if last is not None and last[0] == key:
+            return last[1]
+        values = np.frombuffer(data, dtype).reshape(shape)
+        lengths, cu_seqlens = (values, None) if name == "lengths" else (None, values)
+        device = self.backend.device
+        sums = Sums.of(lengths, cu_seqlens, device, self._limits, check=False)
+        self._checked = (key, sums)
+        return sums
+
+    def on_device(self, sums: Sums, stream: int) -> Any:
+        """Return the running sums where the arrays are, uploaded unless they are the last ones."""
+        if sums.is_on_device or self.backend.device is None:
+            return sums.on(self.backend.device, stream)
+        data = sums.values.tobytes()
+        last = self._uploaded
+        if last is not None and last[:2] == (data, stream):
+            return last[2]
+        array = sums.on(self.backend.device, stream)
+        self._uploaded = (data, stream, array)
+        return array
+
+    def _prepare(self, packed: ArrayView, padded: ArrayView, cu_seqlens: ArrayView) -> Launch:
+        names = ("out", "padded") if self._entry == "ragged_store" else ("packed", "out")
+        pipeline = overridden(RAGGED_PIPELINE)
+        packed_map, padded_tile = ragged_tiles(packed, padded, pipeline, names)
+        self._below_bytes = packed.address - packed_map.spec.address
+        columns = padded_tile.tiles_per_side[2:]
+        batch, max_length = padded.shape[:2]
+        block_rows = packed_map.tile_shape[0] * pipeline.tiles_per_block
+        total_rows = packed.shape[0]
+        blocks = total_rows // block_rows + batch
+        if self._entry == "ragged_load":
+            blocks += batch * -(-max_length // (packed_map.tile_shape[0] * PADDING_TILES))
+        innermost_first = (*reversed(columns), 1, 1)[:MAX_ROW_DIMS]
+        types = packed_map.cuda_type, padded_tile.cuda_type
+        kernel = ragged_kernel(self._entry, *types, pipeline)
+        arguments = RaggedArguments(
+            packed_map,
+            padded_tile,
+            cu_seqlens,
+            batch=batch,
+            total_rows=total_rows,
+            columns=np.array(innermost_first, np.uint32).tobytes(),
+        )
+        launch = kernel.prepare(blocks * math.prod(columns), 32, arguments)
+        launch.release()
+        return launch
+
+
+class _LaunchWithUpload:
+    """A launch with running sums that are uploaded in the order of its stream."""
+
+    def __init__(self, operation: RaggedCopy, launch: Launch, sums: Sums) -> None:
+        self._operation = operation
+        self._launch = launch
+        self._sums = sums
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """See `Launch`."""
+        array = self._operation.on_device(self._sums, stream)
+        self._launch.launch_at((*addresses[:-1], address_of(array)), stream)
+
+    def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
+        """See `Launch`; the call keeps the running sums alive."""
+        array = self._operation.on_device(self._sums, stream)
+        call = self._launch.bind((*addresses[:-1], address_of(array)), stream)
+        return functools.partial(_call_with, call, array)
+
+
+def _call_with(call: BoundCall, kept: object) -> None:
+    del kept
+    call()
+
+
+# --- tiles and the kernel ---------------------------------------------------------------------
+
+# The fastest for strided arrays on an H200, which these are (benchmarks/bench_ragged.py --sweep).
+RAGGED_PIPELINE = TILED_PIPELINE
+
+# One tile of zeros is stored so often by a block that writes padding. Fewer would write faster, but
+# where there is no padding the blocks that find none to write cost more.
+PADDING_TILES = 8
+
+_WORD = element(np.uint64)  # rows move as words, whatever they hold; zeros are zeros in any type
+_MAX_BOX_SIDE = 256
+_MIN_FOLDED_SIDE = 64
+MAX_ROW_DIMS = 3
+
+
+def ragged_tiles(
+    packed: ArrayView,
+    padded: ArrayView,
+    pipeline: CopyPipeline,
+    names: tuple[str, str] = ("packed", "padded"),
+) -> tuple[RaggedTensorMap, TMATensorTile]:
+    """Return the map and the tile that the kernel takes.
+
+    Args:
+        packed: (total_rows, ...).
+        padded: (batch, max_length, ...), with the same rows.
+        pipeline: Whose tiles they are.
+        names: What to call the two in an error.
+    """
+    packed, padded = _in_words(packed, padded, names)
+    left = pipeline.tile_bytes // _WORD.itemsize
+    # In steps of two, so that a new max_length does not need a new kernel.
+    rows = 1 << (padded.shape[1] - 1).bit_length()
+    sides: list[int] = []
+    for extent in reversed((rows, *padded.shape[2:])):
+        sides.append(min(extent, _MAX_BOX_SIDE, left))
+        left = max(1, left // sides[-1])
+    tile_shape = tuple(reversed(sides))
+    with _named(names[0]):
+        packed_map = create_ragged_tensor_map(packed, tile_shape, max_length=padded.shape[1])
+    with _named(names[1]):
+        padded_tile = create_tma_tile(padded, (1, *tile_shape))
+    return packed_map, padded_tile
+
+
+def _in_words(
+    packed: ArrayView, padded: ArrayView, names: tuple[str, str]
+) -> tuple[ArrayView, ArrayView]:
+    """Return the arrays with rows of words, in as few dimensions as they have in memory."""
+    rows = with_merged_dims(_without(packed, 1), _without(padded, 2))
+    found = [
+        one for name, view in zip(names, rows, strict=True) for one in _row_violations(name, view)
+    ]
+    if found:
+        raise TensorMapError(tuple(found))
+    rows = tuple(map(_folded, map(_words, rows)))
+    return _with_rows(packed, 1, rows[0]), _with_rows(padded, 2, rows[1])
+
+
+def _without(view: ArrayView, dims: int) -> ArrayView:
+    """Return one row; a single element keeps its dimension."""
+    shape, strides = view.shape[dims:], view.strides_bytes[dims:]
+    return view._replace(shape=shape, strides_bytes=strides)
+
+
+def _with_rows(view: ArrayView, dims: int, row: ArrayView) -> ArrayView:
+    return row._replace(
+        shape=view.shape[:dims] + row.shape,
+        strides_bytes=view.strides_bytes[:dims] + row.strides_bytes,
+    )
+
+
+def _row_violations(name: str, row: ArrayView) -> Iterator[Violation]:
+    size = row.element.itemsize
+    extent, stride = (row.shape[-1], row.strides_bytes[-1]) if row.shape else (1, size)
+    if stride != size:
+        rule = f"the last dimension must be contiguous, {size} bytes apart"
+        yield Violation(f"{name}'s last stride", stride, rule, "Copy the array to have it so")
+    elif extent * size % TMA_ALIGNMENT:
+        rule = "TMA moves rows in sectors of 16 bytes"
+        remedy = "Pad the last dimension to a multiple of 16 bytes"
+        yield Violation(f"{name}'s rows", f"{extent * size} bytes long", rule, remedy)
+    if len(row.shape) > MAX_ROW_DIMS:
+        rule = "a row has at most three dimensions that do not lie in one piece"
+        yield Violation(f"{name}'s rows", f"{row.shape}", rule, "Copy the array to merge some")
+
+
+def _words(row: ArrayView) -> ArrayView:
+    count = row.shape[-1] * row.element.itemsize // _WORD.itemsize
+    return row._replace(
+        shape=(*row.shape[:-1], count),
+        strides_bytes=(*row.strides_bytes[:-1], _WORD.itemsize),
+        element=_WORD,
+    )
+
+
+def _folded(row: ArrayView) -> ArrayView:
+    """Return long rows in two dimensions, so that one box holds whole rows."""
+    *outer, count = row.shape
+    if count <= _MAX_BOX_SIDE or len(outer) == MAX_ROW_DIMS - 1:
+        return row
+    per_sector = TMA_ALIGNMENT // _WORD.itemsize
+    sides = range(_MAX_BOX_SIDE, _MIN_FOLDED_SIDE - 1, -per_sector)
+    side = next((side for side in sides if count % side == 0), None)
+    if side is None:
+        return row
+    return row._replace(
+        shape=(*outer, count // side, side),
+        strides_bytes=(*row.strides_bytes[:-1], side * _WORD.itemsize, _WORD.itemsize),
+    )
+
+
+_OF_ARRAY = re.compile(r"^array(?:\.|'s )")
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Call the array by its argument's name in errors."""
+    try:
+        yield
+    except TensorMapError as error:
+        raise TensorMapError(
+            tuple(
+                replace(one, argument=f"{name}'s {_OF_ARRAY.sub('', one.argument)}")
+                for one in error.violations
+            )
+        ) from None
+
+
+# --- the kernel -------------------------------------------------------------------------------
+
+
+@functools.cache
+def ragged_kernel(entry: str, packed_type: str, padded_type: str, pipeline: CopyPipeline) -> Kernel:
+    """Return the kernel of a direction for types of map and tile."""
+    return shipped_kernel(
+        "ragged.cu",
+        {"Packed": packed_type, "Padded": padded_type},
+        {
+            "STAGES": pipeline.stages,
+            "LOADS_AHEAD": pipeline.loads_ahead,
+            "TILES": pipeline.tiles_per_block,
+            "PADDING_TILES": PADDING_TILES,
+        },
+        entry,
+    )

@@ -1,0 +1,622 @@
+"""ops.varlen_attention."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import element
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames
+from tmaasync.errors import ArgumentError, Violation
+from tmaasync.kernel import Launch
+from tmaasync.ops._allocation import (
+    Allocator,
+    address_of,
+    allocator,
+    allocator_of_all,
+    empty,
+    in_order,
+)
+from tmaasync.ops._call_cache import Binding, CallCache
+from tmaasync.ops._flash.abi import AttentionArguments, CombineArguments, WorkListArguments
+from tmaasync.ops._flash.config import Sizes, TileConfig, Variant, problem
+from tmaasync.ops._flash.cost_model import choose_tile_config
+from tmaasync.ops._flash.operands import Operands, check_output, reachable
+from tmaasync.ops._flash.pages import Pages, PageTable, check_pages, rows_of_pages
+from tmaasync.ops._flash.schedule import section
+from tmaasync.ops._flash.scores import Scores
+from tmaasync.ops._flash.split_kv import packed_kv_splits, prepared_combine
+from tmaasync.ops._flash.tiles import (
+    WORK_LIST_THREADS,
+    Maps,
+    attention_kernel,
+    cuda_types,
+    packed_maps,
+    work_list_kernel,
+)
+from tmaasync.ops._flash.work_list import (
+    Batch,
+    BrokenSequences,
+    PackedAddresses,
+    PackedLaunch,
+    work_list_bytes,
+)
+from tmaasync.ops._layouts import Layout, is_apart
+from tmaasync.ops._operation import LaunchSequence, Operation, overridden
+from tmaasync.ops._sequence_lengths import Limits, Sums
+
+__all__ = ["varlen_attention"]
+
+_AXES = "[rows, heads, head_dim]"
+_PAGE_AXES = "[pages, page_size, heads, head_dim]"
+_FLOAT32, _INT32 = element(np.float32), element(np.int32)
+_INTEGERS = (int, type(None))
+_OUT = 3  # after q, k and v
+_CuSeqlens = tuple[ArrayView, ArrayView]
+"""Of q and of k, int32 on the arrays' device."""
+_CALLS = CallCache()
+
+
+def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    page_table: Any = None,
+    return_lse: bool = False,
+    out: Any = None,
+    check: bool = False,
+    stream: object = None,
+) -> Any:
+    """Compute `attention` within each sequence of packed arrays.
+
+    TMA itself stops at the end of each sequence: loads fill in zeros for the rows after it, and
+    stores leave them alone. Rows after the last sequence are not touched.
+
+    Args:
+        q: [rows, heads, head_dim], bfloat16 or float16, as in `attention`.
+        k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,
+            head_dim], ``page_size`` a multiple of 8. There may be whole rows between pages.
+        v: As k.
+        cu_seqlens_q: Running sums of the sequences' lengths in q: 0 first, the total last; integers
+            in host memory or on the device. In host memory they are checked, and the work list that
+            follows from them is kept for the next call with the same ones.
+        cu_seqlens_k: The same for k, or for the keys in its pages; by default ``cu_seqlens_q``.
+        max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a
+            device.
+        max_seqlen_k: The same for k; by default ``max_seqlen_q``, where ``cu_seqlens_k`` is left
+            out.
+        causal: As in `attention`, for each sequence.
+        scale: As in `attention`.
+        window: As in `attention`.
+        softcap: As in `attention`.
+        page_table: The pages of each sequence's keys, [sequences, pages_per_sequence], int32 on the
+            arrays' device: key i of sequence s is row ``i % page_size`` of page
+            ``page_table[s, i // page_size]``. Pages may be shared. Rows of a page after
+            a sequence's last key do not matter, nor do entries after its last page.
+        return_lse: As in `attention`.
+        out: An array like q to write to. By default a new contiguous one, whose rows after the last
+            sequence are uninitialised.
+        check: Whether to check running sums on a device too, and the entries of ``page_table``,
+            which waits for them. Unchecked, a sequence that its array cannot have is left out, and
+            a later call reports it.
+        stream: By default the current stream of the arrays' framework.
+
+    Returns:
+        The output, [rows, heads, head_dim]; with ``return_lse`` a pair of it and the log-sum-exp,
+        float32 [heads, rows].
+
+    Raises:
+        ArgumentError: An argument is not as described; every broken rule. Also where running sums
+            on a device or pages, unchecked, were wrong in an earlier call.
+        ArrayTypeError: A type that the kernel does not have.
+        BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
+
+    >>> import numpy as np
+    >>> q = np.zeros((5, 1, 8), np.float16)
+    >>> v = np.arange(40, dtype=np.float16).reshape(5, 1, 8)
+    >>> varlen_attention(q, q, v, [0, 2, 5])[:, 0, 0]
+    array([ 4.,  4., 24., 24., 24.], dtype=float16)
+    """
+    has_own_keys = cu_seqlens_k is not None and cu_seqlens_k is not cu_seqlens_q
+    # k comes second: guesses go by it. The running sums may be in host memory.
+    arrays: tuple[Any, ...] = (cu_seqlens_q, k, q, v)
+    if has_own_keys:
+        arrays += (cu_seqlens_k,)
+    if page_table is not None:
+        arrays += (page_table,)
+    if out is not None:
+        arrays += (out,)
+    lengths = (max_seqlen_q, max_seqlen_k)
+    options = (causal, scale, window, softcap, return_lse, *lengths)
+    form = (has_own_keys, page_table is None, out is None)
+    # An equal key has to mean an equal call; and checks are made anew each time.
+    is_key = not check and type(max_seqlen_q) in _INTEGERS and type(max_seqlen_k) in _INTEGERS
+    if is_key:
+        done = _CALLS.run(arrays, (form, options), stream)
+        if done is not None:
+            new = iter(done[len(arrays) :])
+            result = next(new) if out is None else out
+            return (result, next(new)) if return_lse else result
+    given = _Given(q, k, v, cu_seqlens_q, cu_seqlens_k, page_table, out)
+    key = (form, options) if is_key else None
+    return _attend(_Call(arrays, key, given, _Options(*options, check)), stream)
+
+
+class _Given(NamedTuple):
+    """The arrays of a call, as the caller gave them."""
+
+    q: Any
+    k: Any
+    v: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+    page_table: Any
+    out: Any
+
+
+class _Options(NamedTuple):
+    causal: bool | str
+    scale: float | None
+    window: tuple[int | None, int | None] | None
+    softcap: float | None
+    return_lse: bool
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    check: bool
+
+
+class _Call(NamedTuple):
+    """A call, and what calls like it are found by: its arrays, and the key of all else.
+
+    The arrays are running sums, k, q, v, then running sums of the keys if they are others, the page
+    table and the output, if given. The key is None for calls that are not to be found again.
+    """
+
+    arrays: tuple[Any, ...]
+    key: tuple[Any, ...] | None
+    given: _Given
+    options: _Options
+
+
+def _attend(call: _Call, stream: object) -> Any:
+    """Attend where no call like it was made before, and have it found by its key."""
+    given, options = call.given, call.options
+    is_paged = given.page_table is not None
+    operands = Operands.of(*given[:3], _AXES, _PAGE_AXES if is_paged else _AXES)
+    scores = Scores.of(operands.q.shape[-1], *options[:4])
+    sums, batch = _sequences(call, operands)
+    table = PageTable.of(given.page_table, operands, batch.size) if is_paged else None
+    if table is not None:
+        table.check_width(batch.max_keys)
+        if options.check:
+            check_pages(table, *(side.values for side in sums))
+    out = given.out
+    if out is None:
+        out = empty(operands.q, operands.q.shape, operands.q.element)
+    target = _arrays.view(out, argument="out")
+    check_output("out", target, operands)
+    lse = empty(operands.q, _lse_shape(operands.q), _FLOAT32) if options.return_lse else None
+    if not operands.q.is_empty:
+        operation = _CALLS.operation(
+            VarlenAttention,
+            operands.layouts,
+            Layout.of(reachable(target)),
+            batch,
+            scores,
+            None if table is None else table.pages,
+            has_lse=lse is not None,
+        )
+        lse_view = None if lse is None else _arrays.view(lse)
+        operation.run(
+            operands, target, lse_view, sums, stream, None if table is None else table.view
+        )
+        if all(side.is_direct for side in sums) and not operands.k.is_empty:
+            _remember(call, operation, operands.q)
+    return out if lse is None else (out, lse)
+
+
+def _remember(call: _Call, operation: VarlenAttention, q: ArrayView) -> None:
+    if call.key is None:
+        return
+    (has_own_keys, *_), _ = call.key
+    _CALLS.remember(
+        call.arrays,
+        call.key,
+        _Form(operation, has_own_keys),
+        [_arrays.view(array).framework for array in call.arrays],
+        q.device,
+        new_arrays=allocator_of_all(_new_arrays(call, operation, q)),
+        has_workspace=True,
+    )
+
+
+def _new_arrays(call: _Call, operation: VarlenAttention, q: ArrayView) -> Iterator[Allocator]:
+    """Yield what makes the arrays that the caller does not give."""
+    if call.given.out is None:
+        yield allocator(q, q.shape, q.element)
+    if call.options.return_lse:
+        yield allocator(q, _lse_shape(q), _FLOAT32)
+    yield from operation.workspaces(q)
+
+
+def _lse_shape(q: ArrayView) -> tuple[int, ...]:
+    rows, heads, _ = q.shape
+    return heads, rows
+
+
+# --- the sequences ------------------------------------------------------------------------------
+
+
+def _sequences(call: _Call, operands: Operands) -> tuple[tuple[Sums, Sums], Batch]:
+    """Return the running sums of q and k, and how many sequences they describe, how long.
+
+    Raises:
+        ArgumentError: They are no batch for these arrays.
+    """
+    given, options = call.given, call.options
+    max_q, max_k, cu_seqlens_k = options.max_seqlen_q, options.max_seqlen_k, given.cu_seqlens_k
+    if cu_seqlens_k is None:
+        cu_seqlens_k = given.cu_seqlens_q
+        max_k = max_q if max_k is None else max_k
+    # Sequences may share pages, so that the running sums of paged keys have no limit.
+    rows_k = operands.k.shape[0] if given.page_table is None else None
+    limits = (_limits("q", max_q, operands.q.shape[0]), _limits("k", max_k, rows_k))
+    device, check = operands.q.device, options.check
+    sums_q = _sums("q", given.cu_seqlens_q, limits[0], device, check=check)
+    sums_k = _sums("k", cu_seqlens_k, limits[1], device, check=check)
+    ArgumentError.raise_for(_batch_violations(sums_q, sums_k))
+    longest = _longest("q", sums_q, max_q), _longest("k", sums_k, max_k)
+    return (sums_q, sums_k), Batch(sums_q.batch, *longest)
+
+
+def _limits(side: str, max_length: Any, rows: int | None) -> Limits:
+    """Return what the arrays and the caller allow."""
+    if max_length is not None:
+        ArgumentError.raise_for(_length_violations(side, max_length))
+    return Limits(max_length, rows)
+
+
+def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: bool) -> Sums:
+    """Return the running sums of one side, checked as far as they can be without waiting.
+
+    Raises:
+        ArgumentError: They are no batch for these rows; in the caller's words.
+    """
+    names = BatchNames(
+        cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
+    )
+    return Sums.of(None, values, device, limits, check=check, names=names)
+
+
+def _longest(side: str, sums: Sums, max_length: int | None) -> int:
+    """Return the rows of the longest sequence, or as many as the caller allows."""
+    if max_length is not None:
+        return max_length
+    if sums.longest is None:
+        raise ArgumentError(
+            f"max_seqlen_{side} is None; cu_seqlens_{side} lies on a device, where the longest "
+            f"sequence cannot be known without waiting. Pass max_seqlen_{side}=, check=True, or "
+            f"cu_seqlens_{side} in host memory."
+        )
+    return sums.longest
+
+
+def _length_violations(side: str, value: object) -> Iterator[Violation]:
+    is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_integer or not 0 <= value <= MAX_ROWS:  # type: ignore[operator]
+        rule = "it must be an integer of 0 or more, and fit 32 bits"
+        remedy = "Pass the rows of the longest sequence"
+        yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
+
+
+def _batch_violations(sums_q: Sums, sums_k: Sums) -> Iterator[Violation]:
+    if sums_q.batch < 1:
+        yield Violation("cu_seqlens_q", "of no sequence", "there is one or more", "Skip the call")
+    if sums_k.batch != sums_q.batch:
+        rule = f"cu_seqlens_q describes {sums_q.batch}"
+        remedy = "Pass a sequence of keys, which may be empty, for each of queries"
+        yield Violation("cu_seqlens_k", f"of {sums_k.batch} sequences", rule, remedy)
+
+
+# --- the operation ------------------------------------------------------------------------------
+
+
+class _Form(NamedTuple):
+    """An operation on calls of one form: with running sums of their own for the keys, or without.
+
+    The same running sums are not passed twice: torch's guard refuses one tensor in two places.
+    """
+
+    operation: VarlenAttention
+    has_own_keys: bool
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """Return the launches on arrays at these addresses: of a `_Call`, then of new ones."""
+        del numbers
+        cu_seqlens_q, k, q, v, *more = addresses
+        rest = iter(more)
+        cu_seqlens_k = next(rest) if self.has_own_keys else cu_seqlens_q
+        page_table = next(rest) if self.operation.is_paged else 0
+        out = next(rest)
+        lse = next(rest) if self.operation.has_lse else 0
+        sums = (cu_seqlens_q, cu_seqlens_k)
+        return self.operation.bind((q, k, v, out, lse, *sums, page_table, *rest))
+
+
+class _KeptList(NamedTuple):
+    """A work list, what it was made of (the stream, and running sums in host memory), and by."""
+
+    content: object
+    array: Any
+    launch: PackedLaunch
+
+
+class VarlenAttention(Operation):
+    """Attention over packed arrays of given layouts, and a batch of given size.
+
+    A call is two launches, or three where keys are split: `PackedLaunch`. The work list is kept
+    where running sums in host memory stay the same; not if keys are paged, whose pages are checked
+    while it is made.
+    """
+
+    def __init__(
+        self,
+        operands: Sequence[Layout],
+        out: Layout,
+        batch: Batch,
+        scores: Scores,
+        pages: Pages | None = None,
+        *,
+        has_lse: bool,
+    ) -> None:
+        super().__init__(out.device)
+        self.is_paged = pages is not None
+        self.has_lse = has_lse
+        self._batch = batch
+        self._q, self._k, _ = operands
+        self._spans = tuple(layout.span_bytes for layout in (*operands, out))
+        self._scores = scores
+        self._pages = pages
+        self._below_bytes: tuple[int, ...] = (0, 0, 0, 0)
+        self._broken = BrokenSequences(self.backend, is_paged=self.is_paged)
+        self._kept: _KeptList | None = None
+
+    def run(
+        self,
+        operands: Operands,
+        out: ArrayView,
+        lse: ArrayView | None,
+        sums: tuple[Sums, Sums],
+        stream: object,
+        page_table: ArrayView | None = None,
+    ) -> None:
+        """Attend.
+
+        Raises:
+            ArgumentError: Running sums on a device were no batch, or pages were not there: of an
+                earlier call like this, or, on the emulator, of this one.
+        """
+        given = [*operands, out, *(_arrays.view(one.values) for one in sums if one.is_on_device)]
+        handle = self.ordered(given if page_table is None else [*given, page_table], stream)
+        if operands.k.is_empty:  # no map can be made of nothing; no key of these is ever loaded
+            instead = operands.q._replace(shape=(1, *operands.k.shape[1:]))
+            operands = Operands(operands.q, instead, instead)
+        arrays = (*operands, out)
+        new_list, *new_partials = self.workspaces(operands.q)
+        with self.backend.current(), in_order(out.framework, out.device, handle):
+            # Given back at once: in the order of the stream it is in use until the launches end.
+            partials = [make() for make in new_partials]
+            content, kept = self._content(sums, handle), self._kept
+            if content is not None and kept is not None and kept.content == content:
+                addresses = self._addresses(arrays, lse, None, None, (kept.array, *partials))
+                kept.launch.attend_at(addresses, handle)
+                return
+            work_list = new_list()
+            sums_q, sums_k = (
+                _arrays.view(one.values if one.is_direct else one.on(out.device, handle))
+                for one in sums
+            )
+            cu_seqlens = (sums_q, sums_k)
+            launch = self.prepared(
+                lambda: self._prepare(arrays, lse, cu_seqlens, page_table, work_list)
+            )
+            memory = (work_list, *partials)
+            addresses = self._addresses(arrays, lse, cu_seqlens, page_table, memory)
+            launch.launch_at(addresses, handle)
+            if isinstance(launch, PackedLaunch):
+                self._kept = _KeptList(content, work_list, launch)
+
+    def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
+        """Return the launches on arrays at these addresses: of `PackedAddresses`."""
+        del numbers
+        if self._launch is None or not is_apart(_OUT, addresses, self._spans):
+            return None
+        return self._launch, self._of_maps(addresses)
+
+    def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
+        """Yield what makes the work list, and the memory for partial outputs if there are any."""
+        list_bytes = work_list_bytes(
+            self._max_tiles(self._config, heads=False), is_paged=self.is_paged
+        )
+        yield allocator(like, (list_bytes // _INT32.itemsize,), _INT32)
+        if self._config.splits_keys:
+            tiles = self._max_tiles(self._config, heads=True)
+            floats = (
+                tiles * self._config.kv_splits * self._config.partial_bytes // _FLOAT32.itemsize
+            )
+            yield allocator(like, (floats,), _FLOAT32)
+
+    def _addresses(
+        self,
+        arrays: Sequence[ArrayView],
+        lse: ArrayView | None,
+        cu_seqlens: _CuSeqlens | None,
+        page_table: ArrayView | None,
+        memory: Sequence[Any],
+    ) -> PackedAddresses:
+        views = (*arrays, lse, *(cu_seqlens or (None, None)), page_table)
+        places = (0 if view is None else view.address for view in views)
+        return self._of_maps([*places, *map(address_of, memory)])
+
+    def _of_maps(self, addresses: Sequence[int]) -> PackedAddresses:
+        """Return `PackedAddresses`, given those of arrays."""
+        maps = map(operator.sub, addresses, self._below_bytes)
+        rest = addresses[len(self._below_bytes) :]
+        partials = () if self._config.splits_keys else (0,)
+        return PackedAddresses(*maps, *rest, *partials)
+
+    def _content(self, sums: tuple[Sums, Sums], stream: int) -> object:
+        """Return what the work list depends on, where it is known: running sums on the host."""
+        if self.is_paged or any(one.is_on_device for one in sums):
+            return None
+        return (stream, *(one.values.tobytes() for one in sums))
+
+    # --- made once ------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _config(self) -> TileConfig:
+        config = choose_tile_config(self._typical, self._sms, self._variant(has_lse=self.has_lse))
+        tiles = self._max_tiles(config, heads=True)
+        splits = packed_kv_splits(tiles, self._typical, config, self._scores, self._sms)
+        return overridden(replace(config, kv_splits=splits))
+
+    def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
+        """Return the most tiles that there can be, whatever the lengths; for all heads, or one."""
+        tiles = self._q.shape[0] // config.positions + self._batch.size
+        return tiles * self._q.shape[1] // config.heads_per_tile if heads else tiles
+
+    @property
+    def _sms(self) -> int:
+        return self.backend.limits.sms
+
+    @property
+    def _typical(self) -> Sizes:
+        """Sizes of sequences of the mean length; of paged keys, of the longest."""
+        size = self._batch.size
+        return self._sizes(max(1, self._q.shape[0] // size), max(1, self._packed.keys // size))
+
+    @property
+    def _packed(self) -> Sizes:
+        """Rows of all sequences; of paged keys, which sequences may share, as many as can be."""
+        keys = self._k.shape[0]
+        if self.is_paged:
+            keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS)
+        return self._sizes(self._q.shape[0], keys)
+
+    def _sizes(self, queries: int, keys: int) -> Sizes:
+        heads, head_dim = self._q.shape[1:]
+        per_kv_head = heads // self._k.shape[-2]
+        return Sizes(queries, keys, heads, per_kv_head, self._batch.size, head_dim)
+
+    def _variant(self, *, has_lse: bool) -> Variant:
+        return Variant.of(self._scores, has_lse=has_lse, is_packed=True, page_size=self._page_size)
+
+    @property
+    def _page_size(self) -> int:
+        return 0 if self._pages is None else self._pages.size
+
+    @property
+    def _problem(self) -> bytes:
+        page_step = 0 if self._pages is None else self._pages.step
+        return problem(self._packed, self._scores, page_step)
+
+    def _prepare(
+        self,
+        arrays: Sequence[ArrayView],
+        lse: ArrayView | None,
+        cu_seqlens: _CuSeqlens,
+        page_table: ArrayView | None,
+        work_list: Any,
+    ) -> PackedLaunch:
+        make_list = self._prepare_list(cu_seqlens, page_table, work_list)
+        attend = self._prepare_attend(arrays, lse, work_list)
+        return PackedLaunch(make_list, attend, self._broken, waits=self.backend.device is None)
+
+    def _prepare_list(
+        self, cu_seqlens: _CuSeqlens, page_table: ArrayView | None, work_list: Any
+    ) -> Launch:
+        longest = self._sizes(self._batch.max_queries, self._batch.max_keys)
+        section_keys, heads_at_once = section(longest, self._config)
+        flag = self._broken.flag
+        arguments = WorkListArguments(
+            *cu_seqlens,
+            work_list=work_list,
+            page_table=0 if page_table is None or page_table.is_empty else page_table,
+            # Pinned host memory is no array of the device.
+            broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
+            max_queries=self._batch.max_queries,
+            max_keys=self._batch.max_keys,
+            section_keys=section_keys,
+            heads_at_once=heads_at_once,
+            table_step=0 if self._pages is None else self._pages.table_step,
+            pages=0 if self._pages is None else self._pages.total,
+            problem=self._problem,
+        )
+        # One for all variants: what it makes depends on neither.
+        config = replace(self._config, kv_splits=1)
+        kernel = work_list_kernel(self._variant(has_lse=False), config)
+        launch = kernel.prepare(1, WORK_LIST_THREADS, arguments, pdl=True)
+        launch.release()
+        return launch
+
+    def _prepare_attend(
+        self, arrays: Sequence[ArrayView], lse: ArrayView | None, work_list: Any
+    ) -> LaunchSequence:
+        config, variant = self._config, self._variant(has_lse=self.has_lse)
+        q, k, v, o = map(reachable, arrays)
+        if self.is_paged:
+            k, v = rows_of_pages(k), rows_of_pages(v)
+        maps = packed_maps(q, k, v, o, config, self._page_size)
+        self._below_bytes = tuple(
+            view.address - map_.spec.address for view, map_ in zip(arrays, maps, strict=True)
+        )
+        tiles = self._max_tiles(config, heads=True)
+        attend = attention_kernel(cuda_types(maps), variant, config).prepare(
+            min(tiles * config.kv_splits, self._sms),
+            config.threads,
+            AttentionArguments(
+                *maps,
+                lse=0 if lse is None else lse,
+                partials=0,
+                schedule=work_list,
+                waves=config.kv_splits,
+                problem=self._problem,
+            ),
+            pdl=True,
+        )
+        attend.release()
+        if not config.splits_keys:
+            return LaunchSequence((attend, PackedAddresses.to_attend))
+        combine = self._prepare_combine(maps, work_list)
+        return LaunchSequence(
+            (attend, PackedAddresses.to_attend), (combine, PackedAddresses.to_combine)
+        )
+
+    def _prepare_combine(self, maps: Maps, work_list: Any) -> Launch:
+        config, variant = self._config, self._variant(has_lse=self.has_lse)
+        arguments = CombineArguments(
+            out=maps[_OUT],
+            lse=0,
+            partials=0,
+            schedule=work_list,
+            splits_per_tile=config.kv_splits,
+            problem=self._problem,
+        )
+        tiles = self._max_tiles(config, heads=True)
+        return prepared_combine(cuda_types(maps), variant, config, tiles, arguments)

@@ -1,0 +1,284 @@
+"""Pipelines: stages of shared memory that a producer fills and consumers empty (a ring buffer).
+
+Each stage holds one buffer per tile and two barriers. Every role cycles through the stages with a
+`PipelineState` of its own and waits on ``state.phase`` of the barrier at ``state.index``:
+
+| role | first phase | waits on | then |
+|---|---|---|---|
+| producer | 1: fresh barriers pass | ``empty[index]`` | expects bytes on ``full[index]``, loads |
+| consumer | 0 | ``full[index]`` | reads, arrives on ``empty[index]`` |
+| either | | | ``step()``: index + 1; back at 0 the phase flips |
+
+| barrier | arrivals a phase | bytes a phase | completes when |
+|---|---|---|---|
+| ``full[stage]`` | 1, the producer's ``expect_bytes`` | `Pipeline.stage_bytes` | all loads landed |
+| ``empty[stage]`` | `Pipeline.empty_arrivals` | - | all consumers have read |
+
+The producer expects the bytes before it loads, and a consumer arrives after its reads are done.
+`Pipeline.check` searches all interleavings of these steps for a deadlock or an overwrite.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Self
+
+from tmaasync._hardware import MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
+from tmaasync._pipeline.check import RingFault, check_protocol, find_fault
+from tmaasync._pipeline.protocol import RingProtocol
+from tmaasync._pipeline.shared_map import (
+    BufferArray,
+    SharedBuffer,
+    StagedTile,
+    buffers,
+    lay_out,
+    most_stages,
+    shared_alignment,
+    shared_bytes,
+    tile_violations,
+)
+from tmaasync.errors import ArgumentError, Violation
+
+__all__ = [
+    "Pipeline",
+    "PipelineState",
+    "RingFault",
+    "RingProtocol",
+    "SharedBuffer",
+    "StagedTile",
+    "check_protocol",
+    "find_fault",
+]
+
+
+@dataclass(slots=True)
+class PipelineState:
+    """The position of one role in a pipeline of ``stages``: stage index, phase and step count.
+
+    ``phase`` is the parity to wait on: it flips each time the index comes back to 0.
+
+    >>> state = PipelineState.for_consumer(2)
+    >>> for _ in range(3):
+    ...     state.step()
+    >>> state
+    PipelineState(stages=2, index=1, phase=1, count=3)
+    """
+
+    stages: int
+    index: int = 0
+    phase: int = 0
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject an index outside the stages, and a phase that is no parity."""
+        if self.stages < 0 or not 0 <= self.index < max(self.stages, 1) or self.phase not in (0, 1):
+            raise ArgumentError(
+                f"stages, index, phase are {self.stages}, {self.index}, {self.phase}; stages must "
+                "be at least 0, index below stages, and phase 0 or 1. "
+                "Start from PipelineState.for_producer(stages) or .for_consumer(stages)."
+            )
+
+    @classmethod
+    def for_producer(cls, stages: int) -> Self:
+        """Return the state in which the producer starts; it waits on the empty barriers.
+
+        It starts on phase 1, the phase "before" phase 0 of a fresh barrier, so that the first lap
+        passes at once: all stages are empty. Where the consumers arrive on every empty barrier
+        before the loop, start it from ``for_consumer`` instead.
+        """
+        return cls(stages, phase=1)
+
+    @classmethod
+    def for_consumer(cls, stages: int) -> Self:
+        """Return the state in which a consumer starts; it waits on the full barriers."""
+        return cls(stages)
+
+    def __enter__(self) -> Self:
+        """Return this state itself, as upstream does."""
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def step(self) -> None:
+        """Go on to the next stage; in a pipeline without stages, stay."""
+        if self.stages == 0:
+            return
+        self.count += 1
+        self.index += 1
+        if self.index == self.stages:
+            self.index = 0
+            self.phase ^= 1
+
+    def advance(self, stages: int) -> None:
+        """Go on by this many stages, which may be several laps."""
+        for _ in range(stages):
+            self.step()
+
+    def next(self) -> Self:
+        """Step, then return a copy of the new state."""
+        self.step()
+        return copy.copy(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline of ``stages``, each with one buffer per tile, a full and an empty barrier.
+
+    ``consumers`` counts the consumers of one CTA; each arrives once on the empty barrier of every
+    CTA of the cluster when it is done with a stage. ``extra_bytes`` are set aside outside the
+    stages, at the pipeline's alignment, for the epilogue's tile for example. Offsets count from a
+    base aligned to ``shared_alignment``: ``extern __shared__ __align__(SHARED_ALIGNMENT)``.
+
+    >>> from types import SimpleNamespace
+    >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)
+    >>> pipeline = Pipeline.fit(tiles={"a": tile, "b": tile}, consumers=2)
+    >>> pipeline.stages, pipeline.stage_bytes, pipeline.shared_bytes
+    (7, 32768, 229488)
+    >>> pipeline.check()
+    """
+
+    stages: int
+    _: KW_ONLY
+    tiles: Mapping[str, StagedTile]
+    consumers: int = 1
+    cluster_size: int = 1
+    extra_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
+        object.__setattr__(self, "tiles", dict(self.tiles))
+        ArgumentError.raise_for(_violations(self))
+        if self.shared_bytes > MAX_SHARED_BYTES:
+            raise ArgumentError.of([_too_large(self)])
+
+    @classmethod
+    def fit(
+        cls,
+        *,
+        tiles: Mapping[str, StagedTile],
+        consumers: int = 1,
+        cluster_size: int = 1,
+        extra_bytes: int = 0,
+        max_stages: int | None = None,
+    ) -> Self:
+        """Return the pipeline with the most stages that fit in shared memory."""
+        # A bad argument is rejected here, with one stage, as it is by the constructor.
+        smallest = cls(
+            1, tiles=tiles, consumers=consumers, cluster_size=cluster_size, extra_bytes=extra_bytes
+        )
+        stages = most_stages(smallest.tiles, extra_bytes)
+        return cls(
+            stages if max_stages is None else min(stages, max_stages),
+            tiles=tiles,
+            consumers=consumers,
+            cluster_size=cluster_size,
+            extra_bytes=extra_bytes,
+        )
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes that land in one stage: what its full barrier must expect, in every CTA."""
+        return sum(tile.tile_bytes for tile in self.tiles.values())
+
+    @property
+    def empty_arrivals(self) -> int:
+        """Arrivals that empty a stage: one of every consumer in the cluster."""
+        return self.consumers * self.cluster_size
+
+    @property
+    def shared_alignment(self) -> int:
+        """The alignment that the base of the map needs."""
+        return shared_alignment(self.tiles)
+
+    @property
+    def shared_map(self) -> tuple[SharedBuffer, ...]:
+        """Every buffer, by offset: tiles, extra bytes, full barriers, empty barriers."""
+        return tuple(buffer for array in self._arrays() for buffer in buffers(array))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory to launch with."""
+        return shared_bytes(self.stages, self.tiles, self.extra_bytes)
+
+    def constants(self) -> dict[str, int]:
+        """Return the compile-time constants of a kernel with this pipeline.
+
+        Tile ``a`` gives ``A_OFFSET`` and ``A_STRIDE``; its stage ``s`` lies at
+        ``A_OFFSET + s * A_STRIDE``.
+        """
+        return {
+            "STAGES": self.stages,
+            "STAGE_BYTES": self.stage_bytes,
+            "SHARED_BYTES": self.shared_bytes,
+            "SHARED_ALIGNMENT": self.shared_alignment,
+            "CONSUMERS": self.consumers,
+            "CLUSTER_SIZE": self.cluster_size,
+            "FULL_ARRIVALS": 1,
+            "EMPTY_ARRIVALS": self.empty_arrivals,
+            **{f"{array.name.upper()}_OFFSET": array.offset_bytes for array in self._arrays()},
+            **{
+                f"{array.name.upper()}_STRIDE": array.stride_bytes
+                for array in self._arrays()
+                if array.name in self.tiles
+            },
+        }
+
+    def protocol(self) -> RingProtocol:
+        """Return the protocol that a kernel with this pipeline must follow.
+
+        The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
+        stage: one pipeline with all their consumers stands for them.
+        """
+        return RingProtocol.for_ring(
+            self.stages,
+            consumers=self.empty_arrivals,
+            load_bytes=tuple(tile.tile_bytes for tile in self.tiles.values()),
+        )
+
+    def check(self) -> None:
+        """Prove the pipeline free of deadlock and overwrite, or raise ``ProtocolError``."""
+        check_protocol(self.protocol())
+
+    def _arrays(self) -> tuple[BufferArray, ...]:
+        return tuple(lay_out(self.stages, self.tiles, self.extra_bytes))
+
+
+def _too_large(pipeline: Pipeline) -> Violation:
+    most = most_stages(pipeline.tiles, pipeline.extra_bytes)
+    if most:
+        remedy = f"Use at most {most} stages, or smaller tiles"
+    else:
+        one_bytes = shared_bytes(1, pipeline.tiles, pipeline.extra_bytes)
+        remedy = f"One stage alone takes {one_bytes}: use smaller tiles or fewer extra_bytes"
+    return Violation(
+        "shared_bytes",
+        pipeline.shared_bytes,
+        f"a block has at most {MAX_SHARED_BYTES} (227 KiB), and stages is {pipeline.stages}",
+        remedy,
+    )
+
+
+def _violations(pipeline: Pipeline) -> Iterator[Violation]:
+    if pipeline.stages < 1:
+        yield Violation(
+            "stages", pipeline.stages, "it must be at least 1", "Use 2 or more to overlap"
+        )
+    if pipeline.consumers < 1:
+        yield Violation(
+            "consumers",
+            pipeline.consumers,
+            "it must be at least 1",
+            "Count the arrivals that the consumers of one CTA make when they release a stage",
+        )
+    if not 1 <= pipeline.cluster_size <= MAX_CLUSTER_CTAS:
+        yield Violation(
+            "cluster_size",
+            pipeline.cluster_size,
+            f"it must be from 1 to {MAX_CLUSTER_CTAS}",
+            "Pass 1 without a cluster",
+        )
+    if pipeline.extra_bytes < 0:
+        yield Violation("extra_bytes", pipeline.extra_bytes, "it cannot be negative", "Pass 0")
+    yield from tile_violations(pipeline.tiles)

@@ -1,0 +1,203 @@
+"""Fields of the two kinds of tensor map, as frozen values without any rule."""
+
+from __future__ import annotations
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS
+from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
+
+__all__ = [
+    "MODES",
+    "Im2colFields",
+    "MapFields",
+    "Side",
+    "TiledFields",
+    "normalised",
+]
+
+MODES = (DataType, Interleave, Swizzle, L2Promotion, OOBFill)
+
+
+class Side(NamedTuple):
+    """One extent of the box as the rules see it: its argument, its value, and its limit."""
+
+    argument: str
+    value: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MapFields(ABC):
+    """Fields that both kinds of map have."""
+
+    RANKS: ClassVar[range]
+    IS_IM2COL: ClassVar[bool]
+
+    address: int
+    dtype: DataType
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    element_strides: tuple[int, ...] = field(default=(), kw_only=True)
+    interleave: Interleave = field(default=Interleave.NONE, kw_only=True)
+    swizzle: Swizzle = field(default=Swizzle.NONE, kw_only=True)
+    l2_promotion: L2Promotion = field(default=L2Promotion.NONE, kw_only=True)
+    oob_fill: OOBFill = field(default=OOBFill.ZERO, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Turn NumPy integers into int and sequences into tuples; `violations` judges the rest."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            object.__setattr__(self, item.name, normalised(value))
+        if not self.element_strides:
+            object.__setattr__(self, "element_strides", tuple(1 for _ in _elements(self.shape)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._arguments())})"
+
+    def _arguments(self) -> Iterator[str]:
+        """Yield the arguments as source text, without default values."""
+        for item in sorted(fields(self), key=operator.attrgetter("kw_only")):
+            value = getattr(self, item.name)
+            is_default = type(value) is type(item.default) and value == item.default
+            if is_default or (item.name == "element_strides" and set(_elements(value)) == {1}):
+                continue
+            is_address = item.name == "address" and isinstance(value, int)
+            yield f"{item.name}={hex(value) if is_address else _text(value)}"
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the tensor."""
+        return len(self.shape)
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[Side, ...]:
+        """The extents that one instruction moves, innermost last."""
+
+    @abstractmethod
+    def with_sides(self, values: Sequence[int]) -> Self:
+        """Return the same spec with other `sides`."""
+
+    @property
+    @abstractmethod
+    def box_shape_moved(self) -> tuple[int, ...]:
+        """Elements that land in shared memory along each of the `sides`."""
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one load writes to shared memory and credits to the barrier.
+
+        The full box, elements out of bounds included: TMA fills and credits them. With element
+        strides it counts ``ceil(side / element stride)`` elements a side (cuda.h), and the
+        innermost side whole, because the hardware ignores the innermost stride.
+        """
+        return math.prod(self.box_shape_moved) * self.dtype.itemsize
+
+    @property
+    def smem_alignment(self) -> int:
+        """Bytes to which the box must be aligned in shared memory: 128, or eight swizzled rows."""
+        return self.swizzle.alignment
+
+    @property
+    def swizzle_span_bytes(self) -> int:
+        """Bytes of one swizzled row, 16 without swizzle: the most the innermost side may take."""
+        return self.swizzle.span_bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TiledFields(MapFields):
+    """The fields of a tiled map; `TensorMapSpec` documents them."""
+
+    RANKS = range(1, 6)
+    IS_IM2COL = False
+
+    box_shape: tuple[int, ...]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The sides of the box."""
+        return tuple(
+            Side(f"box_shape[{dim}]", side, MAX_BOX_SIDE) for dim, side in enumerate(self.box_shape)
+        )
+
+    def with_sides(self, values: Sequence[int]) -> Self:
+        """Return the same spec with another box."""
+        return replace(self, box_shape=tuple(values))
+
+    @property
+    def box_shape_moved(self) -> tuple[int, ...]:
+        """Elements that land in shared memory, outermost first; less than the box under strides."""
+        strides = (*self.element_strides[:-1], 1)
+        return tuple(
+            -(-side // stride) for side, stride in zip(self.box_shape, strides, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Im2colFields(MapFields):
+    """The fields of an im2col map; `Im2colSpec` documents them."""
+
+    RANKS = range(3, 6)
+    IS_IM2COL = True
+
+    lower_corner: tuple[int, ...]
+    upper_corner: tuple[int, ...]
+    channels_per_pixel: int
+    pixels_per_column: int
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Pixels, then channels."""
+        return (
+            Side("pixels_per_column", self.pixels_per_column, MAX_IM2COL_PIXELS),
+            Side("channels_per_pixel", self.channels_per_pixel, MAX_BOX_SIDE),
+        )
+
+    def with_sides(self, values: Sequence[int]) -> Self:
+        """Return the same spec with other numbers of pixels and channels."""
+        pixels, channels = values
+        return replace(self, pixels_per_column=pixels, channels_per_pixel=channels)
+
+    @property
+    def box_shape_moved(self) -> tuple[int, ...]:
+        """Pixels and channels: element strides choose which pixels, not how many."""
+        return (self.pixels_per_column, self.channels_per_pixel)
+
+    @property
+    def spatial_dims(self) -> tuple[int, ...]:
+        """The dimensions that the corners refer to, between batch and channels.
+
+        An interleaved map has its channel groups second, the channels of one group inside the
+        innermost elements, and therefore ends with its spatial dimensions (measured: the driver
+        applies the corners to them).
+        """
+        first = 1 if self.interleave is Interleave.NONE else 2
+        return tuple(range(first, first + self.rank - 2))
+
+
+def normalised(value: Any) -> Any:
+    """Return integers of any kind as int and sequences as tuples; other values as they are."""
+    if isinstance(value, (int, str, bytes)):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    is_array = hasattr(value, "__array__") and not isinstance(value, type) and value.ndim > 0
+    if is_array or isinstance(value, Sequence):
+        return tuple(normalised(item) for item in value)
+    return value
+
+
+def _elements(values: Any) -> tuple[Any, ...]:
+    return values if isinstance(values, tuple) else ()
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, MODES) else repr(value)

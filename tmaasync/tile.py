@@ -1,0 +1,478 @@
+"""Tiles: what one call of a kernel moves between an array and shared memory.
+
+A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes hold
+where the array lies and how a box is cut out of it. The tile's type in CUDA C++, ``cuda_type``,
+says the rest at compile time: shapes, swizzle and byte counts.
+
+| call on the device | moves one tile | beyond the array | is done when |
+|---|---|---|---|
+| ``async_copy`` | array to shared memory | writes fill | `tile_bytes` landed on its barrier |
+| ``async_multicast_load`` | the same, to many CTAs | writes fill | the same, in every CTA |
+| ``async_store`` | shared memory to array | is dropped | ``commit_group``, ``wait_group`` |
+| ``async_reduce`` | the same, combining | is dropped | the same |
+
+Fill counts as landed: a barrier expects `tile_bytes` at the array's edges too.
+
+| swizzle | box by default | tile in shared memory |
+|---|---|---|
+| ``NONE`` | the tile, in equal parts of at most 256 a side | box after box, row-major |
+| ``B32``, ``B64``, ``B128`` | last side: 32, 64, 128 bytes | ``[chunks][other sides][chunk]`` |
+
+| factory | of | tile |
+|---|---|---|
+| `create_tma_tile` | an array of 1 to 5 dimensions | `TMATensorTile` |
+| `create_tensor_tile` | an operand of wgmma | `TMATensorTile` |
+| `create_tma_tile_gather4` | rows of a matrix, by number | `TMATensorTile` |
+| `create_tma_tile_template` | no array yet | `TMATensorTileTemplate` |
+| `create_split_tma` | memory whose extents are known late | `SplitLastDimTMATensorTile` |
+| `create_tma_tile_im2col` | images under a filter | `TMATensorTileIm2col` |
+
+Shapes run outermost side first, device coordinates innermost first. (PTX ISA, "Tensors".)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tmaasync import _arrays
+from tmaasync._arrays import ArrayView, fingerprint
+from tmaasync._elements import element
+from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
+from tmaasync._tile.array import TMATensorTileArray
+from tmaasync._tile.bulk import BulkTile
+from tmaasync._tile.cut import Cut, argument_violations, default_box
+from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebind_violations
+from tmaasync._tile.gather import gather4_box, gather4_tile_bytes
+from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
+from tmaasync._tile.operand import array_sides, operand_box
+from tmaasync._tile.split import SplitLayout, split_violations
+from tmaasync._tile.strided import StridedTensor
+from tmaasync._tile.template import template_violations
+from tmaasync.errors import TensorMapError
+from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
+from tmaasync.tensormap import TensorMapSpec
+
+__all__ = [
+    "BulkTile",
+    "KernelArgument",
+    "SplitLastDimTMATensorTile",
+    "StridedTensor",
+    "TMATensorTile",
+    "TMATensorTileArray",
+    "TMATensorTileIm2col",
+    "TMATensorTileTemplate",
+    "create_split_tma",
+    "create_tensor_tile",
+    "create_tma_tile",
+    "create_tma_tile_gather4",
+    "create_tma_tile_im2col",
+    "create_tma_tile_template",
+    "gather4_tile_bytes",
+]
+
+
+class TMATensorTile(MapTile):
+    """A tensor map over an array, and the shape of the tile that one call moves.
+
+    Made by `create_tma_tile`. Immutable; `rebind` gives the same tile over another array. Pass it
+    to a kernel for a ``const __grid_constant__`` parameter of the type `cuda_type`. The array stays
+    alive as long as the tile.
+    """
+
+    __slots__ = ()
+
+    _form: TileForm
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self._form.view.shape))
+        sides = "x".join(map(str, self.tile_shape))
+        boxes = f", {self.boxes_per_tile} boxes" if self.boxes_per_tile > 1 else ""
+        return (
+            f"<TMATensorTile {sides} of {self.element} [{shape}] at {self._address:#x}, "
+            f"{self._form.cut.swizzle}, {self.tile_bytes} bytes{boxes}>"
+        )
+
+    @property
+    def spec(self) -> TensorMapSpec:
+        """The fields of the tensor map."""
+        return replace(self._form.spec, address=self._address)
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++; ``Kernel(types={"ATile": tile})`` gives it a name."""
+        return self._form.cuda_type
+
+    @property
+    def tiles_per_side(self) -> tuple[int, ...]:
+        """Tiles that cover the array along each side, outermost first."""
+        strides = self._form.cut.element_strides
+        spans = zip(self._form.view.shape, self.tile_shape, strides, strict=True)
+        return tuple(-(-extent // (side * stride)) for extent, side, stride in spans)
+
+    def rebind(self, array: object) -> TMATensorTile:
+        """Return the same tile over another array of the same shape, strides, type and device.
+
+        Raises:
+            TensorMapError: The array differs, or its address is no multiple of 16.
+        """
+        view = _arrays.view(array, dtype=self.element)
+        if view[1:5] != self._form.view[1:5]:
+            raise TensorMapError.of(rebind_violations(self._form.view, view))
+        return _tile_at(self._form, view)
+
+
+def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    swizzle: Swizzle = Swizzle.NONE,
+    box_shape: Sequence[int] | None = None,
+    l2_promotion: L2Promotion = L2Promotion.B128,
+    oob_fill: OOBFill = OOBFill.ZERO,
+    interleave: Interleave = Interleave.NONE,
+    element_strides: Sequence[int] | None = None,
+    dtype: object = None,
+) -> TMATensorTile:
+    """Describe a tile of an array of 1 to 5 dimensions.
+
+    Without swizzle the box is the tile, in as many equal parts as keep each side at 256 or less.
+    With swizzle the box's last side is the swizzle's span (32, 64 or 128 bytes), and the tile lies
+    in shared memory as ``[chunks][other sides][chunk]``. Asking again for a tile that was made
+    before costs a look-up.
+
+    Args:
+        array: NumPy, CuPy, torch, JAX, or anything with DLPack or ``__cuda_array_interface__``. Its
+            last dimension is contiguous; its other strides, in bytes, are multiples of 16.
+        tile_shape: Elements per side, outermost first, one per dimension of the array.
+        swizzle: How 16-byte chunks are permuted in shared memory, so that columns are read without
+            bank conflicts. Operands of wgmma use ``Swizzle.B128``.
+        box_shape: Elements per side of one instruction, where the rule above should not hold.
+        l2_promotion: The granule in which L2 fetches what a load touches.
+        oob_fill: What a load writes beyond the array: zero, or NaN for floating-point types.
+        interleave: For channel-interleaved layouts of three or more dimensions.
+        element_strides: Take every n-th element along a side, 1 to 8; the tile's sides count what
+            lands in shared memory. The last is 1: the hardware ignores it (measured on an H200).
+        dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32).
+
+    Raises:
+        TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> tile = create_tma_tile(np.zeros((512, 256), np.float16), (128, 128), swizzle=Swizzle.B128)
+    >>> tile.box_shape, tile.boxes_per_tile, tile.tile_bytes
+    ((128, 64), 2, 32768)
+    """
+    seen = fingerprint(array)
+    if seen is not None:
+        # The hot path: one look-up finds all but the address, which needs a mask.
+        address, layout = seen
+        try:
+            form = FORMS[
+                layout, tile_shape, swizzle, box_shape, l2_promotion, oob_fill, interleave,
+                element_strides, dtype,
+            ]  # fmt: skip
+        except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
+            pass
+        else:
+            if not address & form.address_mask:
+                return TMATensorTile(form, address, array)
+    options = TileOptions(
+        tuple(tile_shape),
+        swizzle,
+        None if box_shape is None else tuple(box_shape),
+        l2_promotion,
+        oob_fill,
+        interleave,
+        None if element_strides is None else tuple(element_strides),
+    )
+    kind = None if dtype is None else element(dtype)
+    view = _arrays.view(array, dtype=kind)
+    layout = (view[1:5], view.framework) if seen is None else seen[1]
+    form = cached_form((layout, *options, kind), view, options)
+    return _tile_at(form, view)
+
+
+def _tile_at(form: TileForm, view: ArrayView) -> TMATensorTile:
+    """Return the tile at the view's address, the one thing of the form's still unchecked."""
+    if view.address & form.address_mask:
+        replace(form.spec, address=view.address).check()
+    return TMATensorTile(form, view.address, view.owner, view.lease)
+
+
+def create_tensor_tile(
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    swizzle: Swizzle = Swizzle.NONE,
+    k_major_tma: bool = True,
+    dtype: object = None,
+) -> TMATensorTile:
+    """Describe a tile that lies in shared memory as the tensor cores read it: cut at every chunk.
+
+    A chunk is the swizzle's span, 16 bytes without swizzle, so that the tile is always
+    ``[chunks][other sides][chunk]``; `create_tma_tile` leaves it whole without swizzle.
+
+    Args:
+        array: As in `create_tma_tile`; 1 to 5 dimensions.
+        tile_shape: Elements per side, outermost first; without ``k_major_tma`` (M or N, K), which
+            is not the order of the array.
+        swizzle: As in `create_tma_tile`.
+        k_major_tma: Whether K is the contiguous side. Else the array is (K, M or N).
+        dtype: As in `create_tma_tile`.
+
+    Raises:
+        TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> tile = create_tensor_tile(np.zeros((512, 256), np.float16), (128, 64))
+    >>> tile.box_shape, tile.boxes_per_tile
+    ((128, 8), 8)
+    """
+    sides = array_sides(tuple(tile_shape), k_major=k_major_tma)
+    itemsize = _arrays.view(array, dtype=dtype).element.itemsize
+    box = operand_box(sides, itemsize, swizzle)
+    return create_tma_tile(array, sides, swizzle=swizzle, box_shape=box, dtype=dtype)
+
+
+def create_tma_tile_gather4(
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    swizzle: Swizzle = Swizzle.NONE,
+    l2_promotion: L2Promotion = L2Promotion.B128,
+    oob_fill: OOBFill = OOBFill.ZERO,
+    dtype: object = None,
+) -> TMATensorTile:
+    """Describe a tile of a matrix whose rows a kernel picks by number, four at a time.
+
+    The gather instruction needs sm_100. Here a box is one row of a chunk, and
+    ``async_copy_gather4`` issues one for each: in shared memory the tile is
+    ``[chunks][rows][chunk]`` as there. A row number outside the matrix gives fill; so do columns
+    beyond its last.
+
+    Args:
+        array: A matrix, its rows contiguous, as in `create_tma_tile`.
+        tile_shape: Rows, a multiple of 4, and columns.
+        swizzle: ``NONE`` or ``B128``: every row of a chunk starts at a multiple of 128 bytes.
+        l2_promotion: As in `create_tma_tile`.
+        oob_fill: As in `create_tma_tile`.
+        dtype: As in `create_tma_tile`.
+
+    Raises:
+        TensorMapError: The tile breaks rules; every one is listed with a remedy.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> tile = create_tma_tile_gather4(
+    ...     np.zeros((1000, 512), np.float16), (16, 128), swizzle=Swizzle.B128
+    ... )
+    >>> tile.box_shape, tile.boxes_per_tile, tile.tile_bytes
+    ((1, 64), 32, 4096)
+    """
+    view = _arrays.view(array, dtype=dtype)
+    sides = tuple(tile_shape)
+    box = gather4_box(view.ndim, sides, view.element.itemsize, swizzle)
+    return create_tma_tile(
+        array,
+        sides,
+        swizzle=swizzle,
+        box_shape=box,
+        l2_promotion=l2_promotion,
+        oob_fill=oob_fill,
+        dtype=dtype,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TMATensorTileTemplate(CutSizes):
+    """A tile's type and sizes, without an array; made by `create_tma_tile_template`.
+
+    A kernel can be built with it (``Kernel(types={"Tile": template})``) and not launched with it:
+    `bind` gives the tile over an array.
+    """
+
+    cut: Cut
+    l2_promotion: L2Promotion
+    oob_fill: OOBFill
+    interleave: Interleave
+
+    @property
+    def _cut(self) -> Cut:
+        return self.cut
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++: the one that every tile bound to an array has."""
+        return self.cut.cuda_type()
+
+    def bind(self, array: object) -> TMATensorTile:
+        """Return the tile over an array.
+
+        Raises:
+            TensorMapError: The array cannot be read in this tile; every reason is listed.
+            ArrayTypeError: Not an array, or its elements have another width.
+        """
+        return create_tma_tile(
+            array,
+            self.cut.tile_shape,
+            swizzle=self.cut.swizzle,
+            box_shape=self.cut.box_shape,
+            l2_promotion=self.l2_promotion,
+            oob_fill=self.oob_fill,
+            interleave=self.interleave,
+            element_strides=self.cut.element_strides,
+            dtype=self.cut.element,
+        )
+
+
+def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
+    tile_shape: Sequence[int],
+    dtype: object,
+    *,
+    swizzle: Swizzle = Swizzle.NONE,
+    box_shape: Sequence[int] | None = None,
+    l2_promotion: L2Promotion = L2Promotion.B128,
+    oob_fill: OOBFill = OOBFill.ZERO,
+    interleave: Interleave = Interleave.NONE,
+    element_strides: Sequence[int] | None = None,
+) -> TMATensorTileTemplate:
+    """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
+
+    Args:
+        tile_shape: Elements per side, outermost first: as many as the arrays will have dimensions.
+        dtype: The element type, as a NumPy dtype, a name or a ``DataType``.
+        swizzle: How 16-byte chunks are permuted in shared memory.
+        box_shape: Elements per side of one instruction, if not by the rule of `create_tma_tile`.
+        l2_promotion: The granule in which L2 fetches what a load touches.
+        oob_fill: What a load writes beyond the array.
+        interleave: For channel-interleaved layouts of three or more dimensions.
+        element_strides: Take every n-th element along a side.
+
+    Raises:
+        TensorMapError: No array can be read in this tile; every reason is listed.
+        ArrayTypeError: TMA on Hopper cannot move these elements.
+
+    >>> import numpy as np
+    >>> template = create_tma_tile_template((64, 64), np.float16, swizzle=Swizzle.B128)
+    >>> template.tile_bytes, template.bind(np.zeros((256, 256), np.float16)).tiles_per_side
+    (8192, (4, 4))
+    """
+    sides, kind = tuple(tile_shape), element(dtype)
+    strides = (1,) * len(sides) if element_strides is None else tuple(element_strides)
+    given = None if box_shape is None else tuple(box_shape)
+    TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
+    cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, swizzle), strides, swizzle)
+    TensorMapError.raise_for(template_violations(cut, l2_promotion, oob_fill, interleave))
+    return TMATensorTileTemplate(cut, l2_promotion, oob_fill, interleave)
+
+
+class SplitLastDimTMATensorTile(TMATensorTile):
+    """A tile that lies in shared memory in whole chunks; made by `create_split_tma`.
+
+    Its ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which for a folded tile
+    has four or five dimensions; `smem_shape` is the tile as the caller gave it.
+    """
+
+    __slots__ = ("_split",)
+
+    _split: SplitLayout
+
+    @property
+    def smem_shape(self) -> tuple[int, ...]:
+        """The tile in the array's dimensions, outermost first, without padding."""
+        return self._split.tile_shape
+
+    @property
+    def cuda_type(self) -> str:
+        """The tile's type in CUDA C++."""
+        if not self._split.is_folded:
+            return super().cuda_type
+        return self._split.cuda_type(self.element.cuda_type)
+
+    def rebind(self, array: object) -> SplitLastDimTMATensorTile:
+        """Return the same tile over other memory, which must hold the shape.
+
+        Raises:
+            TensorMapError: The memory is too small, or its address is no multiple of 16.
+        """
+        return _split_tile(_arrays.view(array, dtype=self.element), self._split)
+
+
+def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
+    array: object,
+    tile_shape: Sequence[int],
+    *,
+    gmem_shape: Sequence[int] | None = None,
+    swizzle: Swizzle = Swizzle.NONE,
+    fold_chunks: int = 1,
+    row_major: bool = False,
+    l2_promotion: L2Promotion = L2Promotion.B128,
+    oob_fill: OOBFill = OOBFill.ZERO,
+    dtype: object = None,
+) -> SplitLastDimTMATensorTile:
+    """Describe a tile of whole chunks of contiguous memory, whose extents may be fewer than it has.
+
+    The last side is padded up to a multiple of the chunk (the swizzle's span, 16 bytes without
+    swizzle); what the array does not have is fill. The tile lies in shared memory as
+    ``[chunks][other sides][chunk]``.
+
+    With ``fold_chunks`` one instruction brings all chunks of ``(rows, 1, depth)`` out of
+    ``(rows, heads, depth)``: a box cannot be wider than a swizzled chunk, so the map makes the
+    chunks a dimension of their own. In a kernel the coordinates stay ``{depth, head, row}``.
+
+    Args:
+        array: Contiguous memory of any shape, as in `create_tma_tile`.
+        tile_shape: Elements per side, outermost first.
+        gmem_shape: The extents that the tile is cut out of, outermost first, contiguous from the
+            array's start: what is known only at run time, such as rows in use. By default the
+            array's shape.
+        swizzle: As in `create_tma_tile`.
+        fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.
+        row_major: Of a folded tile: lay it out as ``[rows / 8][chunks][8][chunk]``.
+        l2_promotion: As in `create_tma_tile`.
+        oob_fill: As in `create_tma_tile`.
+        dtype: As in `create_tma_tile`.
+
+    Raises:
+        TensorMapError: The tile breaks rules; every one is listed with a remedy.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    >>> import numpy as np
+    >>> cache = np.zeros((4096, 8, 128), np.float16)
+    >>> tile = create_split_tma(
+    ...     cache, (64, 1, 128), gmem_shape=(1000, 8, 128), swizzle=Swizzle.B128, fold_chunks=2
+    ... )
+    >>> tile.box_shape, tile.boxes_per_tile
+    ((1, 2, 64, 64), 1)
+    """
+    view = _arrays.view(array, dtype=dtype)
+    split = SplitLayout(
+        tuple(tile_shape),
+        view.shape if gmem_shape is None else tuple(gmem_shape),
+        swizzle,
+        fold_chunks,
+        row_major,
+        l2_promotion,
+        oob_fill,
+    )
+    return _split_tile(view, split)
+
+
+def _split_tile(view: ArrayView, split: SplitLayout) -> SplitLastDimTMATensorTile:
+    TensorMapError.raise_for(split_violations(view, split))
+    itemsize = view.element.itemsize
+    strides = tuple(stride * itemsize for stride in split.map_strides(itemsize))
+    tile = create_tma_tile(
+        view._replace(shape=split.map_shape(itemsize), strides_bytes=strides),
+        split.map_tile(itemsize),
+        swizzle=split.swizzle,
+        box_shape=split.map_box(itemsize),
+        l2_promotion=split.l2_promotion,
+        oob_fill=split.oob_fill,
+    )
+    made = SplitLastDimTMATensorTile(tile._form, tile._address, tile._owner, tile._lease)
+    made._split = split
+    return made

@@ -1,0 +1,163 @@
+"""The collector of a ``with record()``: one trace per launch, made here or read from a file."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tmaasync.errors import ArgumentError
+from tmaasync.trace.events import EVENT_DTYPE, Event, NameOf, offset_name
+from tmaasync.trace.launch import Extents
+from tmaasync.trace.saved import BROKEN, arguments_of, document_of
+from tmaasync.trace.trace import Trace
+
+__all__ = ["Collector", "CollectorOf", "current_collector", "load", "record"]
+
+_NOTES_PER_WARP = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Collector:
+    """The traces of the launches inside a ``with record()``, in their order.
+
+    ``notes_per_warp`` is how much is kept of a warp on the chip; ``latest`` how many launches are,
+    by default all.
+    """
+
+    notes_per_warp: int = _NOTES_PER_WARP
+    latest: int | None = None
+    _launches: list[Trace] = field(default_factory=list)
+
+    @property
+    def launches(self) -> tuple[Trace, ...]:
+        """One trace per launch."""
+        return tuple(self._launches)
+
+    @property
+    def events(self) -> np.ndarray[Any, Any]:
+        """The events of all launches, one after the other."""
+        return np.concatenate([np.empty(0, EVENT_DTYPE), *(one.events for one in self._launches)])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._launches))
+
+    def __iter__(self) -> Iterator[Event]:
+        return (event for launch in self._launches for event in launch)
+
+    def add(
+        self,
+        kernel_name: str,
+        grid: Extents,
+        block: Extents,
+        cluster: Extents | None,
+        raw: bytes | bytearray | memoryview,
+        name_of: NameOf | None = None,
+    ) -> Trace:
+        """Take over the records of a launch that is over; ``raw`` is copied."""
+        if len(memoryview(raw).cast("B")) % EVENT_DTYPE.itemsize:
+            raise ArgumentError(
+                f"raw has {len(memoryview(raw).cast('B'))} bytes; it must hold whole records of "
+                f"{EVENT_DTYPE.itemsize}. Pass all that the runtime returned."
+            )
+        trace = Trace(
+            kernel_name=kernel_name,
+            grid=grid,
+            block=block,
+            cluster=cluster or (1, 1, 1),
+            events=np.frombuffer(raw, EVENT_DTYPE),
+            name_of=name_of or offset_name,
+        )
+        self.take(trace)
+        return trace
+
+    def take(self, trace: Trace) -> None:
+        """Keep the trace of one more launch."""
+        self._launches.append(trace)
+        if self.latest is not None:
+            del self._launches[: -self.latest]
+
+    def to_json(self, *, blocks: int | None = None) -> str:
+        """Return the launches, one after the other, as `Trace.to_json`."""
+        return document_of(self._launches, blocks)
+
+    def save(self, path: str | Path, *, blocks: int | None = None) -> None:
+        """Write `to_json`; open the file with https://ui.perfetto.dev, or with `load`."""
+        Path(path).write_text(self.to_json(blocks=blocks))
+
+
+_COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", default=None)
+
+
+@contextlib.contextmanager
+def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
+    """Keep the events of the launches inside the ``with``, on the CPU and on a GPU.
+
+    On a GPU a launch is built once more for it, takes longer, and is over when it returns. Launches
+    that other threads make, or that a CUDA graph replays, are not kept.
+
+    Args:
+        notes_per_warp: How much each warp on a GPU has room for, 16 bytes each: a wait, an arrival
+            or a copy is one. `Trace.dropped` counts the notes left out.
+
+    >>> with record() as trace:
+    ...     pass  # launches
+    >>> len(trace.events), trace.launches
+    (0, ())
+
+    Raises:
+        ArgumentError: There is room for nothing.
+    """
+    if notes_per_warp < 1:
+        raise ArgumentError(
+            f"notes_per_warp is {notes_per_warp}; it must be 1 or more. Leave it out for "
+            f"{_NOTES_PER_WARP}."
+        )
+    collector = Collector(notes_per_warp)
+    token = _COLLECTOR.set(collector)
+    try:
+        yield collector
+    finally:
+        _COLLECTOR.reset(token)
+
+
+CollectorOf = Callable[[], Collector | None]
+"""Returns the collector for a launch made here and now; None without one."""
+
+# The variable's own method: every launch asks, and a function around it would take longer.
+current_collector: CollectorOf = _COLLECTOR.get
+"""Return the `Collector` of launches made here and now; None without one."""
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> Collector:
+    """Return the launches of a file that `save` wrote.
+
+    Raises:
+        ArgumentError: There is no such file, or it is another one.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes())
+        launches = [Trace(**arguments_of(facts)) for facts in document["otherData"]["tmaasync"]]
+    except OSError as error:
+        raise ArgumentError(
+            f"path is {str(path)!r}; it cannot be read ({error.strerror}). Pass a file that "
+            "Trace.save wrote."
+        ) from None
+    except (*BROKEN, ArgumentError, RecursionError):
+        raise ArgumentError(
+            f"path is {str(path)!r}; it holds no trace of this library. Pass a file that "
+            "Trace.save wrote."
+        ) from None
+    kept = Collector()
+    for launch in launches:
+        kept.take(launch)
+    return kept

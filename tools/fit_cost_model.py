@@ -1,0 +1,125 @@
+"""Fits the cost model of matmuls under the power limit to the recorded times of tile configs.
+
+Reads section "tile_configs" of benchmarks/results, which benchmarks/sweep_tile_configs.py writes,
+and prints the numbers that tmaasync/ops/_gemm/h200.toml has; --write replaces them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tmaasync.ops._gemm.config import Occupancy, TileConfig
+from tmaasync.ops._gemm.cost_model import (
+    COEFFICIENTS,
+    busiest_sm_work,
+    has_large_consumers,
+    loads_per_multiply_add,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from result_files import RESULTS, Row, sections
+
+H200 = Occupancy.estimated(132)
+LEAST_WORK = 4e9  # multiply-adds of a matmul that is under the power limit
+STORES = range(0, 300, 10)
+
+
+class Fit(NamedTuple):
+    """Numbers of the cost model by their names in the file, and the error of the fit."""
+
+    busiest_exponent: float
+    loads_to_energy: float
+    large_consumers: float
+    exposed_store_depth: int
+    error: float
+    """Root of the mean square, relative."""
+
+
+def fitted(rows: list[Row]) -> Fit:
+    """Return the least-squares fit of the logarithms; each matmul may have a factor of its own."""
+    return min(map(_fitted_with, [rows] * len(STORES), STORES), key=lambda fit: fit.error)
+
+
+def _fitted_with(rows: list[Row], exposed_store_depth: int) -> Fit:
+    powers, times = [], []
+    for row in rows:
+        if row["m"] * row["n"] * row["k"] < LEAST_WORK:
+            continue
+        lines = np.array(list(_lines(row, exposed_store_depth)))
+        lines -= lines.mean(axis=0)
+        powers.append(lines[:, :-1])
+        times.append(lines[:, -1])
+    matrix, wanted = np.concatenate(powers), np.concatenate(times)
+    found = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
+    error = float(np.sqrt(np.mean((matrix @ found - wanted) ** 2)))
+    busiest, energy, other = found.tolist()
+    return Fit(busiest, energy, float(np.exp(-other)), exposed_store_depth, error)
+
+
+def _lines(row: Row, exposed_store_depth: int) -> Iterator[list[float]]:
+    """Yield, for each tile config, the logarithms of the cost model's factors and of its time."""
+    for entry in row["tile_configs"]:
+        config = TileConfig(**{name: value for name, value in entry.items() if name != "us"})
+        clusters = config.clusters(row["m"], row["n"])
+        waves = -(-clusters // H200.max_active_clusters(config.cluster_size))
+        work = busiest_sm_work(config, row["k"], waves, exposed_store_depth)
+        is_other = float(has_large_consumers(config))
+        yield [
+            float(np.log(work)),
+            loads_per_multiply_add(config),
+            is_other,
+            float(np.log(entry["us"])),
+        ]
+
+
+def recorded(results: Path = RESULTS) -> Iterator[tuple[str, list[Row]]]:
+    """Yield every GPU's folder and its rows."""
+    for gpu, name, section in sections(results):
+        if name == "tile_configs":
+            yield gpu, section.rows
+
+
+def write(found: Fit, path: Path = COEFFICIENTS) -> None:
+    """Replace the values and dates of a fit in the cost model's file."""
+    text = path.read_text()
+    for name, value in found._asdict().items():
+        if name != "error":
+            text = with_entry(text, f"gemm.{name}", repr(round(value, 3)))
+    path.write_text(text)
+
+
+def with_entry(text: str, name: str, value: str) -> str:
+    """Return the file with another value, of today, in one entry."""
+    entry = re.compile(
+        rf"(\[{re.escape(name)}\]\n.*?value = )[^\n]*(.*?\ndate = )[^\n]*", re.DOTALL
+    )
+    changed, count = entry.subn(rf"\g<1>{value}\g<2>{datetime.date.today()}", text, count=1)
+    if count != 1:
+        raise SystemExit(f"{name}: there is no such entry")
+    return changed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", metavar="GPU", help="replace the values by this GPU's")
+    options = parser.parse_args()
+    for gpu, rows in recorded():
+        print(gpu)
+        found = fitted(rows)
+        for name, value in found._asdict().items():
+            print(f"  {name:20s} {value:.3f}")
+        if gpu == options.write:
+            write(found)
+
+
+if __name__ == "__main__":
+    main()
