@@ -20,8 +20,10 @@ demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
 
 # Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
+# NumPy's threads wait busily while there is a worker for each core: a tenth of the whole time.
 test: $(INSTALLED)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
 
 # Where there is a Hopper GPU. With `TEST_PYTHON=python3` nothing is installed: that Python has
 # CuPy, torch, pytest, hypothesis, pytest-timeout and better pytest-xdist, without which tests run

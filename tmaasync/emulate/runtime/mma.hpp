@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -25,22 +26,28 @@ inline bool agrees(const Mma& a, const Mma& b) {
            (a.a_in_registers || (a.a == b.a && a.a_transposed == b.a_transposed));
 }
 
-// Each warp reads its 16 rows of A and all of B.
+// Each warp reads its 16 rows of A and all of B; a unit of B by all of them, one after the other.
 inline void track_operands(Fiber* threads, const IssuedMma& first) {
     Detector* detector = threads[0].cluster->detector();
     if (!detector) return;
-    for (uint32_t warp = 0; warp < kGroupThreads / 32; ++warp) {
+    const uint32_t rank = threads[0].cta->rank;
+    const auto touch = [&](const Actor& actor, uint32_t offset) {
+        detector->shared(actor, rank, offset, kMmaUnitBytes, false);
+    };
+    std::array<Actor, kGroupThreads / 32> warps;
+    for (uint32_t warp = 0; warp < warps.size(); ++warp) {
         const Fiber& fiber = threads[warp * 32];
         const IssuedMma& mma = fiber.mmas.front();
-        const Actor actor = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
-        const auto touch = [&](const Matrix& matrix, uint32_t begin, uint32_t end) {
-            matrix.for_each_unit(begin, end, [&](uint32_t, uint32_t, uint32_t offset) {
-                detector->shared(actor, fiber.cta->rank, offset, kMmaUnitBytes, false);
-            });
-        };
-        if (!mma.a_in_registers) touch(matrix_a(mma), warp * 16, warp * 16 + 16);
-        touch(matrix_b(mma), 0, mma.columns);
+        warps[warp] = mma.issued.as(fiber.warpgroup->agent, first.epoch, Operation::kWgmma);
+        if (mma.a_in_registers) continue;
+        matrix_a(mma).for_each_unit(
+            warp * 16, warp * 16 + 16,
+            [&](uint32_t, uint32_t, uint32_t offset) { touch(warps[warp], offset); }
+        );
     }
+    matrix_b(first).for_each_unit(0, first.columns, [&](uint32_t, uint32_t, uint32_t offset) {
+        for (const Actor& warp : warps) touch(warp, offset);
+    });
     threads[0].cluster->stop_if_race(current_fiber());
 }
 

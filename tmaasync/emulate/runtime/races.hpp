@@ -65,7 +65,7 @@ struct Actor {
     Epoch epoch;
     uint32_t thread;
     uintptr_t site;
-    uint64_t order;
+    uint32_t order;
     Operation operation;
     const View* view;
     bool is_async;
@@ -75,7 +75,7 @@ struct Actor {
 struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;
-    uint64_t order = 0;
+    uint32_t order = 0;
     View after;
 
     Actor as(Agent agent, Epoch epoch, Operation operation) const {
@@ -321,7 +321,7 @@ private:
     uint32_t threads_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
-    uint64_t order_ = 0;
+    uint32_t order_ = 0;
     std::vector<View> views_;     // by thread
     std::vector<View> fenced_;    // what an atomic operation would hand on
     std::vector<View> acquired_;  // what a fence would gain

@@ -38,7 +38,7 @@ struct Access {
     uint32_t thread = 0;   // of the cluster, that made or issued it
     uint32_t cluster = 0;  // index in the grid
     uintptr_t site = 0;    // where in the kernel
-    uint64_t order = 0;    // among what the cluster's threads made and issued
+    uint32_t order = 0;    // among what the cluster's threads made and issued
     uint8_t bytes = 0;     // one bit for each of the eight
     bool is_write = false;
     bool is_async = false;  // by the async proxy
@@ -52,7 +52,14 @@ struct Access {
         return (bytes & other.bytes) && (is_write || other.is_write) &&
                !(is_atomic() && other.is_atomic());
     }
+    // Whether whoever races with the other one races with this one too.
+    bool stands_for(const Access& other) const {
+        return agent == other.agent && epoch == other.epoch && cluster == other.cluster &&
+               operation == other.operation && is_write == other.is_write &&
+               is_async == other.is_async && (other.bytes & ~bytes) == 0;
+    }
 };
+static_assert(sizeof(Access) == 32);
 
 constexpr uint32_t kCellBytes = 8;
 
@@ -60,19 +67,24 @@ constexpr uint32_t kCellBytes = 8;
 class Cell {
 public:
     // Calls back for each that conflicts; then remembers the new one in place of all that it is
-    // after: whoever comes after it comes after those.
+    // after: whoever comes after it comes after those. The four warps of a wgmma read the same.
     template <class IsBefore, class Report>
     void add(const Access& access, IsBefore is_before, Report report) {
         uint8_t kept = 0;
+        bool is_known = false;
         for (uint8_t i = 0; i < count_; ++i) {
             const Access& old = accesses_[i];
             const bool ordered = is_before(old);
             if (!ordered && old.conflicts_with(access)) report(old);
             const bool is_covered = (old.bytes & ~access.bytes) == 0;
             const bool is_replaced = ordered && is_covered && (access.is_write || !old.is_write);
-            if (!is_replaced) accesses_[kept++] = old;
+            if (is_replaced) continue;
+            is_known |= old.stands_for(access);
+            if (kept != i) accesses_[kept] = old;
+            ++kept;
         }
         count_ = kept;
+        if (is_known) return;
         if (count_ == accesses_.size()) {
             // Rarely: forgets the oldest.
             for (uint8_t i = 1; i < count_; ++i) accesses_[i - 1] = accesses_[i];
@@ -98,9 +110,9 @@ public:
     }
 
 private:
-    std::array<Access, 6> accesses_;
-    uint8_t count_ = 0;
+    uint8_t count_ = 0;  // first, so that most cells are read from one line of the cache
     uint8_t written_ = 0;
+    std::array<Access, 6> accesses_;
 };
 
 // Cells of one CTA's window, made when first used.
