@@ -266,8 +266,8 @@ class Cupy(ModuleType):
         self.uploads.append(values.tolist())
         return CupyArray(values.copy())
 
-    def from_dlpack(self, array: CupyArray) -> CupyArray:
-        return array
+    def from_dlpack(self, array: CupyArray | Tensor) -> CupyArray:
+        return array if isinstance(array, CupyArray) else CupyArray(array.array)
 
     def ascontiguousarray(self, array: CupyArray) -> CupyArray:
         return CupyArray(np.ascontiguousarray(array.array))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_arrays import Cupy, CupyArray
+from fake_arrays import Cupy, CupyArray, Tensor, Torch
 
 from tmaasync import ArgumentError, TensorMapError, _arrays, ops
 from tmaasync.ops._call_cache import forget
@@ -208,6 +208,24 @@ def test_sums_on_a_device_are_read_in_place_unless_somebody_must_order_them(
     assert address(wide) not in places
     assert device.launches.streams == [7, 7, 9, 9, 7, 7, 9, 9]
     assert device.launches.prepared == 1
+
+
+def test_sums_may_change_between_host_and_device(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    padded, packed, sums = (
+        Tensor(device.array(shape, dtype).array, device="cuda:0")
+        for shape, dtype in (((3, 8, 32), np.float32), ((20, 32), np.float32), ((4,), np.int32))
+    )
+    for _ in range(3):
+        for given in ([0, 3, 3, 9], sums):
+            ops.ragged_store(padded, out=packed, cu_seqlens=given)
+    used = [addresses[2] for addresses in device.launches.addresses]
+
+    assert len(used) == 6
+    assert used[1::2] == [sums.data_ptr()] * 3
+    assert sums.data_ptr() not in used[::2]
 
 
 def test_other_arguments_are_looked_at_as_the_first_time(device: Device) -> None:

@@ -190,7 +190,8 @@ def _run(
     if sums.is_on_device and not sums.is_direct:
         return
     arrays = (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else []))
-    _CALLS.remember(arrays, (entry, max_length), operation, frameworks, packed.device)
+    option = (entry, max_length, sums.is_on_device)
+    _CALLS.remember(arrays, option, operation, frameworks, packed.device)
 
 
 def _was_made_again(
@@ -213,11 +214,11 @@ def _was_made_again(
         array = on_host(values, name)
         numbers = (name, array.dtype, array.shape, array.tobytes())
         is_integer = array.dtype.kind in "iu"
-        return is_integer and _CALLS.run(arrays, option, stream, numbers) is not None
+        return is_integer and _CALLS.run(arrays, (*option, False), stream, numbers) is not None
     if name == "lengths" or stream is not None:
         # On a stream of the caller's choice CuPy orders the sums after the work that made them.
         return False
-    return _CALLS.run((*arrays, values), option, stream) is not None
+    return _CALLS.run((*arrays, values), (*option, True), stream) is not None
 
 
 _HOST_TYPES = (list, tuple, np.ndarray)
