@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 	$(BIN)/python -m tmaasync demo
 
 # Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
-# NumPy's threads wait busily while there is a worker for each core: a tenth of the whole time.
+# NumPy has one thread in each: others wait busily, which was a fifth of the time of convolutions.
 test: $(INSTALLED)
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal
