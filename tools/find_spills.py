@@ -63,7 +63,7 @@ def epilogues(activation: Activation) -> Iterator[Epilogue]:
 
 
 def tile_configs(columns: int) -> Iterator[TileConfig]:
-    """Yield the tile configs of so many columns, alone and in pairs."""
+    """Yield the tile configs of this width, alone and in pairs."""
     for form in CONSUMER_LAYOUTS:
         if columns > form.widest:
             continue

@@ -34,7 +34,7 @@ constexpr int kBlockM = kConsumersPerTile * ROWS;
 constexpr int kBlockK = 128 / static_cast<int>(sizeof(typename ATile::Element));
 
 // CTAs that share loads by multicast: along M they share the columns of B, along N the rows of A.
-// Those that split K come in addition.
+// CTAs that split K come in addition.
 constexpr int kClusterM = SIDE_BY_SIDE ? 1 : CLUSTER;
 constexpr int kClusterN = SIDE_BY_SIDE ? CLUSTER : 1;
 constexpr int kClusterCtas = CLUSTER * SPLIT_K;

@@ -112,7 +112,7 @@ class Layout(NamedTuple):
 
 
 def padded_row_bytes(columns: int, element: Element) -> int:
-    """Return how far apart rows of so many columns are where TMA can reach them."""
+    """Return the row pitch in bytes of rows that TMA can reach."""
     return -(-columns * element.itemsize // TMA_ALIGNMENT) * TMA_ALIGNMENT
 
 

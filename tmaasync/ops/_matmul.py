@@ -419,7 +419,7 @@ class Matmul(Operation):
 
     @property
     def staged_operands(self) -> tuple[str, ...]:
-        """Those of a and b that TMA cannot read where they are."""
+        """Names of the operands that TMA cannot read where they are."""
         a, b = (self._b, self._a) if self._orientation.swap_ab else (self._a, self._b)
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
 

@@ -38,7 +38,7 @@ class Scale(NamedTuple):
 
     @property
     def fields(self) -> tuple[int, int, float]:
-        """Those of `SCALE`."""
+        """Return the fields of `SCALE`."""
         return (*(self.steps or (0, 0)), self.number)
 
 

@@ -135,7 +135,7 @@ class Work(NamedTuple):
     """What is worked on, and by how many CTAs.
 
     Attributes:
-        ctas: Those of attention.cu.
+        ctas: CTAs of attention.cu.
         schedule: The spans of each wave; for packed arrays, the work list.
         waves: How many; for packed arrays, the splits of a tile.
         split_tiles: Tiles whose keys are split.

@@ -62,7 +62,7 @@ class Occupancy:
 
     Attributes:
         sms: Its SMs.
-        clusters_of: Returns how many clusters of so many CTAs, two or more.
+        clusters_of: Returns the max active clusters of a cluster size, two or more.
     """
 
     sms: int

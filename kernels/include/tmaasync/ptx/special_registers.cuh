@@ -2,7 +2,7 @@
 
 #include <tmaasync/operands/integers.cuh>
 
-// PTX ISA: "Special Registers". Those of clusters are in cluster.cuh.
+// PTX ISA: "Special Registers". Registers of clusters are in cluster.cuh.
 namespace tmaasync::ptx {
 
 // Nanoseconds, the same clock on every SM.
