@@ -1,6 +1,6 @@
 """Words that this project once used for things that the field already had a name for.
 
-`python tests/retired_words.py [FOLDER]` prints every one that is left, and how many there are.
+`python tools/retired_words.py [FOLDER]` prints every one that is left, and how many there are.
 docs/glossary.md has the field's words.
 """
 
@@ -23,7 +23,7 @@ _SUFFIXES = {
     *(".yaml", ".ipynb"),
 }
 # Recorded results, and this list.
-_EXCLUDED = ("benchmarks/results/", "tests/data/", "tests/retired_words.py", "tests/test_words.py")
+_EXCLUDED = ("benchmarks/results/", "tests/data/", "tools/retired_words.py", "tests/test_words.py")
 
 _CODE_WITHOUT_TESTS = (
     "README docs kernels tmaasync examples tools benchmarks CHANGELOG CONTRIBUTING"
