@@ -1,4 +1,4 @@
-"""Which tile config is fastest: a heuristic over numbers measured on the chip."""
+"""The cost model of attention: a heuristic over numbers measured on the chip."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ _Work = tuple[int, tuple[int, int, int]]
 
 
 class Schedule(NamedTuple):
-    """What every cluster works on, and what the combine kernel adds up.
+    """The spans of every cluster, and the splits that the combine kernel adds up.
 
     Attributes:
-        clusters: How many run.
+        clusters: Number of clusters of the launch.
         table: [waves, clusters] spans, `_NONE` where the cluster has no more. With stream-K these
             are `SCHEDULED_SPAN`, whose slot is `_NONE` where the span is worked on as a whole. It
             is empty where clusters take the spans in their order.

@@ -58,7 +58,7 @@ _SCALED_BARRIER_BYTES = 16  # of a stage: two
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How much runs at once on a device, one CTA per SM.
+    """SMs and max active clusters of a device, one CTA per SM.
 
     Attributes:
         sms: Its SMs.
@@ -87,7 +87,7 @@ class Occupancy:
 
 
 class Orientation(NamedTuple):
-    """Which of C and its transpose a kernel computes, and the layout of that in memory.
+    """Whether a kernel computes C or its transpose, and the layout of the result in memory.
 
     Attributes:
         swap_ab: Whether it computes C^T = B^T A^T in place of C = A B (swap AB; CUTLASS,
@@ -116,7 +116,7 @@ class Orientation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TileConfig:
-    """How the output is cut: CTA tiles of ``rows * consumers`` rows by ``block_n`` columns.
+    """CTA tiles of ``rows * consumers`` rows by ``block_n`` columns, their cluster and schedule.
 
     Attributes:
         consumers: Consumer warpgroups.
