@@ -1,4 +1,4 @@
-"""The examples run: those of the ladder on NumPy arrays, or with ``--gpu`` on CuPy arrays.
+"""The examples run: the tutorial on NumPy arrays, or with ``--gpu`` on CuPy arrays.
 
 Each checks its own result and ends with ``SystemExit`` if that is wrong.
 """
@@ -16,7 +16,7 @@ from tmaasync import Kernel
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 ALL = [pytest.param(path, id=path.stem) for path in sorted(FOLDER.glob("*.py"))]
-LADDER = [pytest.param(path, id=path.stem) for path in sorted(FOLDER.glob("[0-9][0-9]_*.py"))]
+TUTORIAL = [pytest.param(path, id=path.stem) for path in sorted(FOLDER.glob("[0-9][0-9]_*.py"))]
 
 
 def run(path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -24,8 +24,8 @@ def run(path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     runpy.run_path(str(path), run_name="__main__")
 
 
-@pytest.mark.parametrize("path", LADDER)
-def test_a_rung_runs_on_the_emulator_and_says_so_in_a_line(
+@pytest.mark.parametrize("path", TUTORIAL)
+def test_a_step_runs_on_the_emulator_and_prints_one_line(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(path, monkeypatch)
@@ -33,8 +33,8 @@ def test_a_rung_runs_on_the_emulator_and_says_so_in_a_line(
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("path", LADDER)
-def test_a_rung_notices_a_kernel_that_does_nothing(
+@pytest.mark.parametrize("path", TUTORIAL)
+def test_a_step_notices_a_kernel_that_does_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def launch_nothing(kernel: Kernel, **_: Any) -> None:
@@ -55,7 +55,7 @@ def test_an_example_runs_on_a_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -
     run(path, monkeypatch, "--gpu")
 
 
-@pytest.mark.parametrize("path", LADDER)
-def test_a_rung_is_short(path: Path) -> None:
+@pytest.mark.parametrize("path", TUTORIAL)
+def test_a_step_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 65
     assert len(path.with_suffix(".cu").read_text().splitlines()) <= 170
