@@ -308,6 +308,8 @@ class VarlenAttention(Operation):
     while it is made.
     """
 
+    needs_wgmma = "ops.varlen_attention"
+
     def __init__(
         self,
         operands: Sequence[Layout],
