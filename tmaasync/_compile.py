@@ -284,7 +284,8 @@ def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, st
         )
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(result) != 0:
-            raise CompileError(refusal(source, log, result.name, _UNDEFINED.findall(log)), log)
+            undefined = _UNDEFINED.findall(log)
+            raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
     finally:
