@@ -201,7 +201,7 @@ def _toolkit() -> tuple[Path, ...]:
     if not any((folder / "cuda_bf16.h").is_file() for folder in folders):
         raise BackendError(
             "CUDA's headers for bfloat16, float16 and float8 are missing, which kernels use on the "
-            "CPU too. Install them with: pip install 'tmaasync[cuda13]'."
+            "CPU too. Install them with: pip install 'nvidia-cuda-runtime>=13,<14'."
         )
     return folders
 
