@@ -55,6 +55,8 @@ _HEADERS_OF = ".. headers of "
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the headers where a page asks for them, and read links and docstrings as meant."""
+    # From the folder of tools, too: pairs of pictures for light and dark pages.
+    app.setup_extension("theme_pictures")
     app.connect("source-read", _write_headers)
     app.connect("source-read", _write_explorer)
     app.connect("source-read", _link_to_outside)

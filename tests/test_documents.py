@@ -295,8 +295,15 @@ def test_the_pictures_are_those_the_script_draws() -> None:
 
     stale = [
         name
-        for name, draw in script["PICTURES"].items()
-        if (script["FOLDER"] / name).read_text() != draw().svg()
+        for name, text in script["rendered"]()
+        if not (path := script["FOLDER"] / name).exists() or path.read_text() != text
     ]
 
     assert stale == [], "run python tools/pictures"
+
+
+def test_each_picture_has_one_for_dark_pages() -> None:
+    names = {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    light = {Path(name) for name in names if not Path(name).stem.endswith("_dark")}
+
+    assert names == {name for one in light for name in (one.name, f"{one.stem}_dark{one.suffix}")}
