@@ -290,7 +290,7 @@ def test_a_table_by_operation_names_outliers_and_leaves_them_out_of_the_mean(
     written = script["rewritten"]("<!-- measured: short -->\n<!-- end measured -->\n", tmp_path)
 
     cell = "**0.95** (0.90 to 1.00); contiguous 3 MiB: 2.50"
-    assert "| operation | fastest peer | H200, speed over it | H100, speed over it |" in written
+    assert "| operation | fastest peer | H200: speed over peer | H100: speed over peer |" in written
     assert f"| Copy, contiguous | CuPy or torch | {cell} | {cell} |" in written
 
 

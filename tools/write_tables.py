@@ -209,7 +209,7 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
             lines.append(_line([operation.name, operation.peer, *cells]))
     if not lines:
         return
-    yield _line(["operation", "fastest peer", *(f"{gpu}, speed over it" for gpu in gpus)])
+    yield _line(["operation", "fastest peer", *(f"{gpu}: speed over peer" for gpu in gpus)])
     yield _line(["---"] * (2 + len(gpus)))
     yield from lines
     yield ""
@@ -257,7 +257,7 @@ def _short(case: str) -> str:
 
 
 def _gpu(section: Section) -> str:
-    """Return a GPU's name without its maker's and its memory's: H200."""
+    """Return a GPU's name without its vendor and its memory: H200."""
     gpu = str(section.measured["gpu"])
     model = re.search(r"\b[A-Z]+\d{2,}\b", gpu)
     return model[0] if model else gpu
