@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
-from result_files import RESULTS, Section, read_section, write_section
+from result_files import Section, write_section
 
 from tmaasync import Kernel, create_tma_tile
 
@@ -292,13 +292,6 @@ def test_a_table_by_operation_names_outliers_and_leaves_them_out_of_the_mean(
     cell = "**0.95** (0.90 to 1.00); contiguous 3 MiB: 2.50"
     assert "| operation | fastest peer | H200: speed over peer | H100: speed over peer |" in written
     assert f"| Copy, contiguous | CuPy or torch | {cell} | {cell} |" in written
-
-
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.jsonl")), ids=lambda path: path.stem)
-def test_no_two_cases_of_a_section_have_one_name(path: Path) -> None:
-    cases = [row["case"] for row in read_section(path).rows if "us" in row and "case" in row]
-
-    assert len(cases) == len(set(cases)), "name what differs"
 
 
 def _speeds(ours: float) -> dict[str, dict[str, float]]:

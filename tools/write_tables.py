@@ -70,17 +70,11 @@ _TITLES = {
     "split_k": "GEMM, split-K shapes",
     "varlen_attention": "Varlen attention",
 }
-# Candidates and cases by the names that readers know.
+# Candidates by the names that readers know.
 _NAMES = {
     "cudnn": "cuDNN",
     "cudnn, bfloat16": "cuDNN in bf16",
     "flash2": "FlashAttention-2",
-    "one length": "padded, equal FLOPs",
-    "sums on the host": "cu_seqlens on the host",
-    "ops.ragged_load sums": "ops.ragged_load(cu_seqlens)",
-    "ops.ragged_store sums": "ops.ragged_store(cu_seqlens)",
-    "ops.ragged_store list": "ops.ragged_store(list of lengths)",
-    "look and launch": "guard, addresses and launch",
     "plain": "without epilogue",
 }
 
@@ -126,8 +120,8 @@ OPERATIONS = (
     Operation("Attention, bf16, full", "attention", _ATTENTION, r"^(?!.*float16).*full$"),
     Operation("Attention, bf16, causal", "attention", _ATTENTION, r"^(?!.*float16).*causal$"),
     Operation("Attention, fp16, causal", "attention", _ATTENTION, "float16", is_short=False),
-    Operation("Decode, 1 query, GQA", "attention", _ATTENTION, "queries 1$"),
-    Operation("Decode, 16 queries, GQA", "attention", _ATTENTION, "queries 16", is_short=False),
+    Operation("Decode, 1 query, GQA", "attention", _ATTENTION, "decode of 1 query$"),
+    Operation("Decode, 16 queries, GQA", "attention", _ATTENTION, "decode of 16", is_short=False),
     Operation(
         "Varlen attention, bf16",
         "varlen_attention",
@@ -140,7 +134,7 @@ OPERATIONS = (
         "FP8 decode, GQA",
         "attention_float8",
         {"bfloat16": "ours in bf16"},
-        "queries",
+        "decode",
         is_short=False,
     ),
     Operation("GEMM, bf16, M = N = K", "matmul", _CUBLAS, r"^bfloat16 (\d+) x \1 x \1$"),
