@@ -31,10 +31,10 @@ def kernels_dir() -> Path:
 
 
 def include_dir() -> Path:
-    """Return the directory of ``tmaasync/tmaasync.cuh``, for the include path of any CUDA compiler.
+    """Return the directory of the CUDA headers, for the include path of any compiler.
 
-    nvcc, CuPy's ``RawModule`` and cuda.core's ``Program`` compile the headers as C++17, with nothing
-    else from this package. On the command line ``tmaasync include`` prints the directory.
+    nvcc, CuPy's ``RawModule`` and cuda.core's ``Program`` compile them as C++17, with nothing
+    else of this package. On the command line ``tmaasync include`` prints the directory.
 
     Raises:
         BackendError: The headers are missing from the installation.

@@ -70,7 +70,20 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, explain, lint, plan, swizzle, trace, tune, bench, cache, include):
+for _command in (
+    doctor,
+    demo,
+    decode,
+    explain,
+    lint,
+    plan,
+    swizzle,
+    trace,
+    tune,
+    bench,
+    cache,
+    include,
+):
     app.command()(_command)
 
 
