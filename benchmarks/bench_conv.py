@@ -154,7 +154,7 @@ def report(row: dict[str, Any]) -> str:
 
 
 def sweep(rounds: int) -> None:
-    """Race every tile config of every shape; then the best with other schedules and rings."""
+    """Race every tile config of every shape; then the best with other group_m and stages."""
     candidates = [
         TileConfig(consumers, n, cluster, rows=rows)
         for (consumers, rows, n), cluster in itertools.product(

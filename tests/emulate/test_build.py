@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
-from tmaasync._compile import Parameter, Source
+from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
 from tmaasync.emulate.toolchain import can_precompile
@@ -88,6 +88,60 @@ def test_macros_change_cudas_headers(tmp_path: Path) -> None:
     build(source(f"#include <mine.cuh>\n{NO_HALF}{EMPTY}", tmp_path), "empty")
     with pytest.raises(CompileError):
         build(source(f"{NO_HALF}{EMPTY}"), "empty")
+
+
+# The toolkit's header with these keywords, as a C++ compiler for the host reads it.
+KEYWORDS = """
+#ifndef __HOST_DEFINES_H__
+#define __HOST_DEFINES_H__
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
+#define __cluster_dims__(...) __attribute__((cluster_dims(__VA_ARGS__)))
+#define CUDARTAPI
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __device_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __cudart_builtin__
+#endif
+"""
+BOUNDED = """
+#include <cuda_fp16.h>
+extern "C" __global__ void __launch_bounds__(64, 1) bounded(
+    const __grid_constant__ int n, __half* out
+) {
+    if (int(threadIdx.x) < n) out[threadIdx.x] = __float2half(float(threadIdx.x));
+}
+"""
+
+
+def run_bounded(toolkit: Path) -> None:
+    """Compile and run a kernel with the CUDA headers of a folder, which its includes find first."""
+    out = np.zeros(64, np.float16)
+    Kernel(BOUNDED, "bounded", include_dirs=(toolkit,))(1, 64, (40, out))
+    assert out.tolist() == [*range(40), *[0] * 24]
+
+
+def test_a_toolkits_keywords_next_to_its_headers_are_not_read(tmp_path: Path) -> None:
+    # The headers name "crt/host_defines.h" in quotes, which finds the file next to them first.
+    headers = next(folder for folder in toolkit_include_dirs() if (folder / "cuda_fp16.h").exists())
+    for header in headers.glob("*.h*"):
+        (tmp_path / header.name).symlink_to(header)
+    (tmp_path / "crt").mkdir()
+    (tmp_path / "crt" / "host_defines.h").write_text(KEYWORDS)
+
+    run_bounded(tmp_path)
+
+
+def test_kernels_compile_with_an_installed_toolkit() -> None:
+    toolkit = Path("/usr/local/cuda/include")
+    if not (toolkit / "crt" / "host_defines.h").is_file():
+        pytest.skip(f"there is no CUDA toolkit with its compiler's headers in {toolkit}")
+
+    run_bounded(toolkit)
 
 
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
