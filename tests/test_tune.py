@@ -436,7 +436,7 @@ def test_json_reports_the_same(folder: Path) -> None:
     report = json.loads(run("4096", "4096", "4096", "--json").stdout)
     assert report["gpu"] == GPU
     assert Path(report["file"]).parent == folder
-    (gemm,) = report["products"]
+    (gemm,) = report["gemms"]
     assert gemm.pop("microseconds") < gemm.pop("default_microseconds")
     assert gemm.pop("gain") == pytest.approx(4, rel=0.1)
     assert gemm == {

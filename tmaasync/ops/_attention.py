@@ -178,6 +178,8 @@ class Attention(Operation):
     are split, partial outputs are combined.
     """
 
+    needs_wgmma = "ops.attention"
+
     def __init__(
         self,
         operands: Sequence[Layout],

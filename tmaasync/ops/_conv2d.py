@@ -282,6 +282,8 @@ _OUT = 2  # among the kernel's parameters
 class Conv2d(Operation):
     """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
 
+    needs_wgmma = "ops.conv2d"
+
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
         """Operands are images, filters, and a bias if any."""
         super().__init__(out.device)

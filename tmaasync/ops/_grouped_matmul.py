@@ -208,6 +208,8 @@ _OUT = 2  # among a, b, out
 class GroupedMatmul(Operation):
     """A grouped GEMM; the offsets' values are not part of it."""
 
+    needs_wgmma = "ops.grouped_matmul"
+
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
         super().__init__(out.device)
         # Groups start at any row, and TMA's coordinates at 16 bytes: K has to be contiguous.

@@ -363,6 +363,8 @@ _ADDEND = 2  # among the arrays of a call, if there is one: a, b, the epilogue's
 
 
 class Matmul(Operation):
+    needs_wgmma = "ops.matmul"
+
     def __init__(
         self,
         a: Layout,

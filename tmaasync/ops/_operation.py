@@ -7,7 +7,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
@@ -24,10 +24,18 @@ class Operation:
     arrays, makes staging copies where TMA cannot reach one, and launches; the first time it chooses
     a tile config, encodes tiles and prepares the kernel. Its `bind` serves later calls on arrays
     with the same layouts, which look at nothing but addresses.
+
+    Attributes:
+        needs_wgmma: The public name of an operation whose kernels issue wgmma; None for others.
     """
 
+    needs_wgmma: ClassVar[str | None] = None
+
     def __init__(self, device: int | None) -> None:
+        """Refuse a device that lacks the instructions of the kernels."""
         self.backend = backend_of(device)
+        if self.needs_wgmma is not None:
+            self.backend.require_wgmma(self.needs_wgmma)
         self._lock = threading.Lock()
         self._launch: Launch | None = None
         self._needs_staging = False

@@ -212,6 +212,8 @@ _TRANSPOSES = (False, True, True, False)
 
 
 class ScaledMatmul(Operation):
+    needs_wgmma = "ops.scaled_matmul"
+
     def __init__(
         self,
         a: Layout,

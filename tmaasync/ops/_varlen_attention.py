@@ -316,6 +316,8 @@ class VarlenAttention(Operation):
     list checks the pages.
     """
 
+    needs_wgmma = "ops.varlen_attention"
+
     def __init__(
         self,
         operands: Sequence[Layout],
