@@ -32,8 +32,10 @@ __all__ = [
     "compile_source",
     "digest",
     "file_digest",
+    "headers_near",
     "load_facts",
     "load_nvrtc",
+    "nvrtc_include_dirs",
     "nvrtc_version",
     "reached",
     "refusal",
@@ -242,8 +244,31 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(path) for path in found if path))
 
 
+@functools.cache
+def nvrtc_include_dirs() -> tuple[Path, ...]:
+    """Return the folders of CUDA's own headers for NVRTC, those of its own release first.
+
+    NVRTC 12 refuses the headers of CUDA 13, with which tmaasync is installed for the CPU.
+    """
+    from cuda import pathfinder
+
+    try:
+        library = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        library = None
+    own = headers_near(Path(library)) if library else ()
+    return tuple(dict.fromkeys((*own, *toolkit_include_dirs())))
+
+
+def headers_near(nvrtc: Path) -> tuple[Path, ...]:
+    """Return the folder of CUDA's headers in the toolkit, or next to the wheel, of this NVRTC."""
+    root = nvrtc.resolve().parents[1]
+    folders = (root / "include", root.parent / "cuda_runtime" / "include")
+    return tuple(folder for folder in folders if (folder / "cuda_bf16.h").is_file())
+
+
 def _options(source: Source, arch: str) -> tuple[str, ...]:
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     return (
         f"{_ARCH_OPTION}{arch}",
         "--std=c++17",
@@ -284,7 +309,8 @@ def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, st
         )
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(result) != 0:
-            raise CompileError(refusal(source, log, result.name, _UNDEFINED.findall(log)), log)
+            undefined = _UNDEFINED.findall(log)
+            raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
     finally:
@@ -354,7 +380,7 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
     """Return a hash of all that the cubin depends on; None where an include names a macro."""
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     try:
         headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
     except ComputedIncludeError:

@@ -243,7 +243,7 @@ class Attention(Operation):
         return (self._launch, named) if is_apart(_OUT, named, self._spans) else None
 
     def workspaces(self, like: ArrayView) -> Sequence[Allocator]:
-        """Return what makes the memory that a launch takes besides its arrays, after a ``run``."""
+        """Return allocators of the workspace that a launch takes, after a ``run``."""
         if self._float8 is not None:
             return (self._float8.allocator(like, self._partial_bytes),)
         if self._partial_bytes:

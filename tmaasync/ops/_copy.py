@@ -120,7 +120,7 @@ class Copy(Operation):
         launch.launch_at((source.address, target.address), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses are those of source and target."""
+        """See `Operation`; addresses: source, target."""
         if self._launch is None or not is_apart(1, addresses, self._spans):
             return None
         return self._launch, addresses

@@ -12,7 +12,7 @@ from drawing import COLOURS, Drawing
 
 from tmaasync import Kernel, create_tma_tile, emulate, trace
 
-SOURCE = Path(__file__).resolve().parents[2] / "examples" / "04_ring.cu"
+SOURCE = Path(__file__).resolve().parents[2] / "examples" / "04_pipeline.cu"
 STAGES, TILES, ROWS, COLUMNS = 3, 9, 16, 128
 CONSUMERS = COLUMNS // 32
 LEFT, TOP, LANE_HEIGHT, STEP = 92, 40, 30, 9
