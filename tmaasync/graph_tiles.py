@@ -61,7 +61,7 @@ class GraphTiles:
             with ``keep_graph=True`` and instantiated.
 
     Raises:
-        ArgumentError: It is no such graph, or it holds kernels that cannot be looked into.
+        ArgumentError: It is neither of them, or it holds kernels that cannot be looked into.
     """
 
     def __init__(self, graph: object) -> None:

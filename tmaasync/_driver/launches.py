@@ -36,7 +36,7 @@ class LaunchConfig(NamedTuple):
 
 
 class Tracer(Protocol):
-    """The launcher of a kernel's traced build, for launches that a collector wants."""
+    """The launcher of a kernel's traced build, for launches that a collector records."""
 
     @property
     def collector_of(self) -> Callable[[], object]:

@@ -37,7 +37,7 @@ class Launch(Protocol):
 
 
 class Backend(ABC):
-    """Limits, streams and memory of the place where arrays lie.
+    """Limits, streams and memory of a device, or of the host.
 
     Attributes:
         device: The ordinal of a CUDA device; None for host memory.

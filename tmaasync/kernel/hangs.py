@@ -92,8 +92,8 @@ _ARRIVALS, _BYTES_BEYOND, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
 _COUNTS = 1 << 20
 
 
-def _field(word: int, place: tuple[int, int]) -> int:
-    first, width = place
+def _field(word: int, bits: tuple[int, int]) -> int:
+    first, width = bits
     return word >> first & (1 << width) - 1
 
 

@@ -153,7 +153,7 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        In a debug build it waits for the kernel's end besides. Takes and raises what a call does.
+        In a debug build it also waits for the kernel's end. Takes and raises what a call does.
         The result keeps the arrays alive; it does not look again whether they were moved.
         """
         if current_observer() is not None and self._is_seen():
@@ -190,7 +190,7 @@ class Kernel:
         observer.see(SeenKernel(self.name, self._recipe.source, self._recipe.arch))
         return not observer.launches
 
-    # --- who wants traces ---------------------------------------------------------------------
+    # --- collectors of traces -----------------------------------------------------------------
 
     @property
     def _collector_of(self) -> CollectorOf:

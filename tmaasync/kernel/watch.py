@@ -85,7 +85,7 @@ class HangWatch:
 
     @contextlib.contextmanager
     def watching(self, stream: int) -> Iterator[None]:
-        """Around a launch on a stream: wait for its end, and raise what is found.
+        """Around a launch on a stream: wait for its end, and raise the hang that was found.
 
         A stream that is being captured cannot be waited for. What a replay of the graph meets is
         raised by the next launch.
