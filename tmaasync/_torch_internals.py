@@ -59,7 +59,7 @@ def tensor_allocator(shape: tuple[int, ...], dtype: object, device: int) -> Call
 
 
 def current_stream() -> Callable[[int], int]:
-    """Return what reads the handle of a device's current stream.
+    """Return a function that reads the handle of a device's current stream.
 
     A tenth of the cost of its fallback, which makes a Stream object.
     """

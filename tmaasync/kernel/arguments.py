@@ -21,13 +21,13 @@ from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTempl
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 
 Placed = ArrayView | KernelArgument
-"""What lies on a device, or in host memory."""
+"""An argument with memory, on a device or on the host."""
 View = Placed | None
-"""Of an argument; None for a number or bytes."""
+"""The view of an argument; None for a number or bytes."""
 
 
 def views(args: Sequence[object]) -> list[View]:
-    """Per argument: the tile, the view of the array, or None for a number or bytes."""
+    """Return for each argument its tile, the view of its array, or None for a number or bytes."""
     if not isinstance(args, tuple | list):
         raise LaunchError(
             f"args is {type(args).__name__}; it must be a tuple or list, one item per parameter. "
@@ -98,7 +98,7 @@ def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Ex
 
 
 class _ExtentsOfTiles:
-    """Asked at each launch: the host may write other tiles between two of a prepared one."""
+    """Extents that each launch reads anew, since the host may assign other tiles in between."""
 
     def __init__(self, tiles: TMATensorTileArray) -> None:
         self._tiles = tiles
