@@ -38,7 +38,7 @@ def test_a_path_a_shipped_name_and_a_text_are_sources(tmp_path: Path) -> None:
     assert Kernel(path.read_text(), "mine").compile().entries.keys() == {"mine"}
 
 
-def test_a_file_finds_the_headers_beside_it(tmp_path: Path) -> None:
+def test_a_file_finds_the_headers_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.cuh").write_text("constexpr int kMine = 1;\n")
     path = tmp_path / "mine.cu"
     path.write_text(
