@@ -235,7 +235,7 @@ def _compiled(
         log = refused.log.replace("kernel.cpp", source.name)
         undefined = _UNDEFINED.findall(log)
         message = _compile.refusal(source, log, refused.compiler, undefined)
-        raise CompileError(message, log) from None
+        raise CompileError(message, log, undefined) from None
 
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:
