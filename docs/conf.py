@@ -51,7 +51,6 @@ python_maximum_signature_line_length = 88
 cpp_maximum_signature_line_length = 88
 
 _HEADERS_OF = ".. headers of "
-_LINK_TO_OUTSIDE = re.compile(r"\]\((\.\./[^)#]*\.md)(?:#[^)]*)?\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -88,8 +87,9 @@ def _write_explorer(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def _link_to_outside(app: Sphinx, docname: str, source: list[str]) -> None:
     """Make a link to Markdown that is no page, such as the README, one to the file."""
-    del app, docname
-    source[0] = _LINK_TO_OUTSIDE.sub(r"](path:\1)", source[0])
+    outside = re.escape("../" * (docname.count("/") + 1))
+    source[0] = re.sub(rf"\]\(({outside}[^)#]*\.md)(?:#[^)]*)?\)", r"](path:\1)", source[0])
+    del app
 
 
 def _keep_colons(

@@ -12,7 +12,7 @@ from drawing import COLOURS, QUIET, Drawing
 
 from tmaasync import Kernel, create_tma_tile, emulate, trace
 
-SOURCE = next((Path(__file__).resolve().parents[2] / "examples").glob("04_*.cu"))
+SOURCE = Path(__file__).resolve().parents[2] / "examples" / "04_pipeline.cu"
 STAGES, TILES, ROWS, COLUMNS = 3, 9, 16, 128
 CONSUMERS = COLUMNS // 32
 LEFT, TOP, LANE_HEIGHT, STEP = 106, 40, 30, 9
