@@ -61,7 +61,7 @@ def consume(chip: Chip, tile: int, stages: int, block: int) -> None:
     chip(seen + 20, "arrive", CONSUMER + 5, amount=1, number=1, barrier=empty, block=block)
 
 
-def told(trace: Trace, kind: str, *names: str) -> list[tuple[Any, ...]]:
+def values(trace: Trace, kind: str, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(getattr(event, name) for name in names) for event in trace.of(kind=kind)]
 
 
@@ -73,12 +73,12 @@ def test_a_ring_has_its_events_with_times_from_the_first_on() -> None:
 
     assert (trace.unit, trace.dropped, trace.blocks_left_out) == ("ns", 0, 0)
     assert len(trace.of(kind="load_issued")) == 6
-    assert told(trace, "load_issued", "time", "thread", "barrier", "shared", "phase")[:3] == [
+    assert values(trace, "load_issued", "time", "thread", "barrier", "shared", "phase")[:3] == [
         (90, 0, FULL, BUFFER, 0),
         (190, 0, FULL + 8, BUFFER + BYTES, 0),
         (290, 0, FULL, BUFFER, 1),
     ]
-    assert told(trace, "expect", "bytes", "phase") == [(BYTES, lap) for lap in (0, 0, 1, 1, 2, 2)]
+    assert values(trace, "expect", "bytes", "phase") == [(BYTES, lap) for lap in (0, 0, 1, 1, 2, 2)]
     first: Event = next(iter(trace.of(kind="wait_end", warp=1)))
     assert (first.time, first.thread, first.barrier, first.phase) == (120, 37, FULL, 0)
 
@@ -101,8 +101,8 @@ def test_arrivals_of_several_lanes_and_warps_complete_a_phase_together() -> None
 
     trace = chip.trace()
 
-    assert told(trace, "phase_completed", "time", "phase") == [(100, 0), (200, 1), (300, 2)]
-    assert [phase for (phase,) in told(trace, "arrive", "phase")] == [0, 0, 1, 1, 2, 2]
+    assert values(trace, "phase_completed", "time", "phase") == [(100, 0), (200, 1), (300, 2)]
+    assert [phase for (phase,) in values(trace, "arrive", "phase")] == [0, 0, 1, 1, 2, 2]
 
 
 def test_what_a_wait_found_done_at_once_is_not_said_to_have_ended_then() -> None:
@@ -113,7 +113,7 @@ def test_what_a_wait_found_done_at_once_is_not_said_to_have_ended_then() -> None
     ]
     assert [(event.time, event.barrier, event.phase) for event in completed] == [(120, FULL, 0)]
     # Loads have landed at the latest when their wait began.
-    assert told(trace, "load_landed", "time", "thread")[:2] == [(120, None), (220, None)]
+    assert values(trace, "load_landed", "time", "thread")[:2] == [(120, None), (220, None)]
     assert len(trace.of(kind="load_landed")) == 6
 
 
@@ -160,7 +160,7 @@ def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
 
 
 def test_the_length_of_a_cycle_is_read_off_both_clocks() -> None:
-    """One wave of blocks, on a clock that ticks only every 32 ns, at another rate than usual."""
+    """One wave of blocks, on a clock that ticks only every 32 ns, with cycles of another length than usual."""
     chip = Chip(blocks=8, cycle_ns=0.6, step_ns=32, starts=tuple(range(0, 8000, 1000)), room=2048)
     for block in range(8):
         ring(chip, laps=200, block=block)
@@ -245,8 +245,8 @@ def test_a_multicast_lands_in_every_block_of_its_mask_when_that_one_sees_it() ->
 
     trace = chip.trace()
 
-    assert told(trace, "load_landed", "time", "block") == [(90, (0, 0, 0)), (140, (1, 0, 0))]
-    assert len({sequence for (sequence,) in told(trace, "load_landed", "sequence")}) == 1
+    assert values(trace, "load_landed", "time", "block") == [(90, (0, 0, 0)), (140, (1, 0, 0))]
+    assert len({sequence for (sequence,) in values(trace, "load_landed", "sequence")}) == 1
 
 
 def test_arrivals_on_a_peer_s_barrier_count_there() -> None:
@@ -257,8 +257,8 @@ def test_arrivals_on_a_peer_s_barrier_count_there() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "phase_completed", "time", "block", "phase") == [(60, (1, 0, 0), 0)]
-    assert told(trace, "arrive", "block", "barrier_block") == [
+    assert values(trace, "phase_completed", "time", "block", "phase") == [(60, (1, 0, 0), 0)]
+    assert values(trace, "arrive", "block", "barrier_block") == [
         ((0, 0, 0), (1, 0, 0)),
         ((1, 0, 0), (1, 0, 0)),
     ]
@@ -274,12 +274,12 @@ def test_a_wait_for_stores_is_for_all_but_the_latest_groups() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "store_issued", "shared", "bytes") == [(0, 512), (1024, 512), (2048, 512)]
+    assert values(trace, "store_issued", "shared", "bytes") == [(0, 512), (1024, 512), (2048, 512)]
     # The first wait took 70 ns, the second 20: it may have found the third store read.
-    assert told(trace, "store_read", "time", "shared") == [(300, 0), (300, 1024)]
-    assert told(trace, "store_written", "time", "shared") == [(400, 0), (400, 1024), (400, 2048)]
-    issued = [sequence for (sequence,) in told(trace, "store_issued", "sequence")]
-    assert told(trace, "wait_end", "time", "sequence") == [(300, issued[1]), (400, issued[2])]
+    assert values(trace, "store_read", "time", "shared") == [(300, 0), (300, 1024)]
+    assert values(trace, "store_written", "time", "shared") == [(400, 0), (400, 1024), (400, 2048)]
+    issued = [sequence for (sequence,) in values(trace, "store_issued", "sequence")]
+    assert values(trace, "wait_end", "time", "sequence") == [(300, issued[1]), (400, issued[2])]
     (lane,) = find_lanes(trace, block=0)
     spans = [(span.activity, span.begin, span.end) for span in lane.spans]
     assert spans == [
@@ -296,7 +296,7 @@ def test_addresses_of_a_block_of_a_cluster_tell_its_rank_and_are_offsets_all_the
         chip(50, "arrive", 0, barrier=64, amount=1, number=1, block=block)
     chip._warps["dynamic_shared"][3:] |= 1 << 24
 
-    assert told(chip.trace(), "arrive", "barrier") == [(64,), (64,)]
+    assert values(chip.trace(), "arrive", "barrier") == [(64,), (64,)]
 
 
 def test_a_wait_for_no_store_at_all_leaves_nothing() -> None:
@@ -318,8 +318,8 @@ def test_wgmma_of_four_warps_is_one_and_over_when_its_wait_ends() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "mma_issued", "time", "warp") == [(0, 4), (100, 4)]
-    assert told(trace, "mma_executed", "time") == [(180,), (300,)]
+    assert values(trace, "mma_issued", "time", "warp") == [(0, 4), (100, 4)]
+    assert values(trace, "mma_executed", "time") == [(180,), (300,)]
     lanes = find_lanes(trace, block=0)
     assert [lane.warps for lane in lanes] == [(4, 5, 6, 7)]
     assert {span.activity for span in lanes[0].spans} == {Activity.COMPUTING}
@@ -335,7 +335,7 @@ def test_named_barriers_and_cluster_barriers_are_waits_too() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "named_arrive", "time", "barrier_name") == [
+    assert values(trace, "named_arrive", "time", "barrier_name") == [
         (50, "named barrier 3"),
         (100, "named barrier 2"),
     ]
@@ -346,15 +346,15 @@ def test_named_barriers_and_cluster_barriers_are_waits_too() -> None:
     ]
 
 
-def test_static_variables_lie_behind_the_dynamic_ones_as_on_the_emulator() -> None:
+def test_static_variables_lie_after_the_dynamic_ones_as_on_the_emulator() -> None:
     chip = Chip(shared_bytes=5000)
     chip(50, "arrive", 0, barrier=64, amount=1, number=1)
     plain = chip.trace()
     chip._warps["dynamic_shared"] = 2048  # 1 KiB of static variables below
     moved = chip.trace()
 
-    assert told(plain, "arrive", "barrier") == [(64,)]
-    assert told(moved, "arrive", "barrier") == [(5120 + 64,)]
+    assert values(plain, "arrive", "barrier") == [(64,)]
+    assert values(moved, "arrive", "barrier") == [(5120 + 64,)]
 
 
 # --- pictures ---------------------------------------------------------------------------------

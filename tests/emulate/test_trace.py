@@ -48,7 +48,7 @@ class Log:
 
     def __call__(self, time: int, kind: str, thread: int = NOBODY, **more: int) -> None:
         rank = more.get("rank", 0)
-        told = {
+        fields = {
             "time": time,
             "address": 0,
             "cluster": 0,
@@ -62,7 +62,7 @@ class Log:
             "other": rank,
             "sequence": NOTHING,
         } | more
-        self.rows.append(tuple(told[name] for name in EVENT_DTYPE.names or ()))
+        self.rows.append(tuple(fields[name] for name in EVENT_DTYPE.names or ()))
 
     def wait(self, begin: int, end: int, thread: int, **more: int) -> None:
         self(begin, "wait_begin", thread, **more)
@@ -295,15 +295,15 @@ def test_filters_choose_by_block_kind_warp_and_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda trace: trace.of(block=4), "block is 4; the grid has 4 x 1 x 1"),
         (lambda trace: trace.of(block=(0, 1)), r"block is \(0, 1\)"),
         (lambda trace: trace.of(kind="load"), "kind is 'load'; it must be .* load_issued"),
     ],
 )
-def test_a_filter_that_cannot_match_is_refused(call: Any, told: str) -> None:
-    with pytest.raises(ArgumentError, match=told):
+def test_a_filter_that_cannot_match_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         call(multicast_log().in_cluster())
 
 
@@ -486,29 +486,29 @@ def test_a_wait_that_never_ends_lasts_to_the_end_of_the_cluster() -> None:
 def document(text: str) -> list[dict[str, Any]]:
     """The records of a file that keeps the trace-event format's rules."""
     records: list[dict[str, Any]] = json.loads(text)["traceEvents"]
-    for told in records:
-        assert told.keys() >= {"ph", "pid", "tid", "name"}
-        assert told["ph"] in "BEMCsf"
-        assert told["ph"] == "M" or isinstance(told["ts"], int)
-        assert told["ph"] not in "sf" or told.keys() >= {"id", "cat"}
+    for entry in records:
+        assert entry.keys() >= {"ph", "pid", "tid", "name"}
+        assert entry["ph"] in "BEMCsf"
+        assert entry["ph"] == "M" or isinstance(entry["ts"], int)
+        assert entry["ph"] not in "sf" or entry.keys() >= {"id", "cat"}
     for bars in tracks(records, "BE").values():
-        assert [told["ph"] for told in bars] == ["B", "E"] * (len(bars) // 2)
-        assert [told["name"] for told in bars[::2]] == [told["name"] for told in bars[1::2]]
-        times = [told["ts"] for told in bars]
+        assert [entry["ph"] for entry in bars] == ["B", "E"] * (len(bars) // 2)
+        assert [entry["name"] for entry in bars[::2]] == [entry["name"] for entry in bars[1::2]]
+        times = [entry["ts"] for entry in bars]
         assert times == sorted(times)
     return records
 
 
 def tracks(records: list[dict[str, Any]], phases: str) -> dict[tuple[int, int], list[Any]]:
     found = defaultdict(list)
-    for told in records:
-        if told["ph"] in phases:
-            found[told["pid"], told["tid"]].append(told)
+    for entry in records:
+        if entry["ph"] in phases:
+            found[entry["pid"], entry["tid"]].append(entry)
     return found
 
 
 def labels(records: list[dict[str, Any]], kind: str) -> list[str]:
-    return [told["args"]["name"] for told in records if told["name"] == kind]
+    return [entry["args"]["name"] for entry in records if entry["name"] == kind]
 
 
 def test_the_json_of_a_gemm_keeps_the_rules_of_the_format(tmp_path: Path) -> None:
@@ -518,24 +518,24 @@ def test_the_json_of_a_gemm_keeps_the_rules_of_the_format(tmp_path: Path) -> Non
 
     assert labels(records, "process_name") == ["gemm (0, 0, 0)"]
     assert {"warp 0", "warp 5", "full: stage 3"} <= set(labels(records, "thread_name"))
-    counts = [told["args"]["stages"] for told in records if told["ph"] == "C"]
+    counts = [entry["args"]["stages"] for entry in records if entry["ph"] == "C"]
     assert (min(counts), counts[-1]) == (0, 0)
-    times = [told["ts"] for told in records if told["ph"] == "C"]
+    times = [entry["ts"] for entry in records if entry["ph"] == "C"]
     assert times == sorted(set(times))
 
 
 def test_every_landing_has_a_flow_from_a_bar_of_its_load_to_its_stage() -> None:
     records = document(multicast_log().in_cluster().to_json())
-    starts = [told for told in records if told["ph"] == "s"]
-    ends = [told for told in records if told["ph"] == "f"]
+    starts = [entry for entry in records if entry["ph"] == "s"]
+    ends = [entry for entry in records if entry["ph"] == "f"]
     bars = tracks(records, "B")
 
-    assert [told["id"] for told in starts] == [told["id"] for told in ends] == [1, 2]
-    assert [(told["pid"], told["ts"]) for told in starts] == [(1, 2), (1, 2)]
-    assert [(told["pid"], told["ts"]) for told in ends] == [(1, 20), (2, 24)]
-    for told in starts:
-        track = bars[told["pid"], told["tid"]]
-        assert any(bar["name"] == "load 0" and bar["ts"] == told["ts"] for bar in track)
+    assert [entry["id"] for entry in starts] == [entry["id"] for entry in ends] == [1, 2]
+    assert [(entry["pid"], entry["ts"]) for entry in starts] == [(1, 2), (1, 2)]
+    assert [(entry["pid"], entry["ts"]) for entry in ends] == [(1, 20), (2, 24)]
+    for entry in starts:
+        track = bars[entry["pid"], entry["tid"]]
+        assert any(bar["name"] == "load 0" and bar["ts"] == entry["ts"] for bar in track)
 
 
 def test_launches_follow_each_other_in_one_file() -> None:
@@ -544,10 +544,10 @@ def test_launches_follow_each_other_in_one_file() -> None:
             trace.add(name, (1, 1, 1), (32, 1, 1), None, copy_log().raw)
     records = document(trace.to_json())
     last = {
-        pid: max(told["ts"] for told in records if told["pid"] == pid and told["ph"] == "E")
+        pid: max(entry["ts"] for entry in records if entry["pid"] == pid and entry["ph"] == "E")
         for pid in (1, 2)
     }
-    first = min(told["ts"] for told in records if told["pid"] == 2 and told["ph"] == "B")
+    first = min(entry["ts"] for entry in records if entry["pid"] == 2 and entry["ph"] == "B")
 
     assert labels(records, "process_name") == ["first (0, 0, 0)", "second (0, 0, 0)"]
     assert last[1] < first < last[2]

@@ -142,7 +142,7 @@ def load(path: str | Path) -> Collector:
     """Return the launches of a file that `save` wrote.
 
     Raises:
-        ArgumentError: There is no such file, or it is another one.
+        ArgumentError: The file is missing or is not a trace.
     """
     try:
         document = json.loads(Path(path).read_bytes())

@@ -36,8 +36,8 @@ WARP_DTYPE = np.dtype(
         ("unused", "<u8"),
     ]
 )
-"""``struct TraceWarp``: 272 bytes. The first clocks are those of its block's opening; those that
-were never read are 0."""
+"""``struct TraceWarp``: 272 bytes. ``first`` clocks are read when its block begins; a clock that
+was never read is 0."""
 
 BUFFER_DTYPE = np.dtype(
     [
