@@ -9,13 +9,22 @@ import pytest
 from chip_notes import Chip
 
 from tmaasync import ArgumentError
-from tmaasync.trace import NOBODY, Activity, Event, StageState, Trace, find_lanes, find_rings, plot
+from tmaasync.trace import (
+    NOBODY,
+    Activity,
+    Event,
+    StageState,
+    Trace,
+    find_lanes,
+    find_pipelines,
+    plot,
+)
 
 FULL, EMPTY, BUFFER, BYTES = 4096, 4128, 0, 1024
 PRODUCER, CONSUMER = 0, 32
 
 
-def ring(chip: Chip, laps: int = 3, stages: int = 2, block: int = 0) -> Chip:
+def pipeline(chip: Chip, laps: int = 3, stages: int = 2, block: int = 0) -> Chip:
     """A producer and a consumer warp; the consumer is the slower one after the first tile."""
     for stage in range(stages):
         for barrier in (FULL + 8 * stage, EMPTY + 8 * stage):
@@ -65,11 +74,11 @@ def values(trace: Trace, kind: str, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(getattr(event, name) for name in names) for event in trace.of(kind=kind)]
 
 
-# --- a ring -----------------------------------------------------------------------------------
+# --- a pipeline -----------------------------------------------------------------------------------
 
 
-def test_a_ring_has_its_events_with_times_from_the_first_on() -> None:
-    trace = ring(Chip()).trace()
+def test_a_pipeline_has_its_events_with_times_from_the_first_on() -> None:
+    trace = pipeline(Chip()).trace()
 
     assert (trace.unit, trace.dropped, trace.blocks_left_out) == ("ns", 0, 0)
     assert len(trace.of(kind="load_issued")) == 6
@@ -84,7 +93,7 @@ def test_a_ring_has_its_events_with_times_from_the_first_on() -> None:
 
 
 def test_parities_become_phases() -> None:
-    trace = ring(Chip(room=256), laps=20).trace()
+    trace = pipeline(Chip(room=256), laps=20).trace()
 
     for warp, barrier, first in ((0, EMPTY, -1), (1, FULL, 0), (0, EMPTY + 8, -1)):
         waits = trace.of(kind="wait_end", warp=warp)
@@ -106,7 +115,7 @@ def test_arrivals_of_several_lanes_and_warps_complete_a_phase_together() -> None
 
 
 def test_what_a_wait_found_done_at_once_is_not_said_to_have_ended_then() -> None:
-    trace = ring(Chip()).trace()
+    trace = pipeline(Chip()).trace()
 
     completed = [
         event for event in trace.of(kind="phase_completed") if event.barrier in (FULL, FULL + 8)
@@ -118,7 +127,7 @@ def test_what_a_wait_found_done_at_once_is_not_said_to_have_ended_then() -> None
 
 
 def test_stages_that_were_waited_for_fill_and_the_others_are_loaded_unseen() -> None:
-    (found,) = find_rings(ring(Chip()).trace())
+    (found,) = find_pipelines(pipeline(Chip()).trace())
 
     spans = found.stages[0].spans
     assert [(span.state, span.begin, span.end) for span in spans[:4]] == [
@@ -131,7 +140,7 @@ def test_stages_that_were_waited_for_fill_and_the_others_are_loaded_unseen() -> 
 
 
 def test_lanes_know_producer_and_consumer() -> None:
-    producer, consumer = find_lanes(ring(Chip()).trace(), block=0)
+    producer, consumer = find_lanes(pipeline(Chip()).trace(), block=0)
 
     assert (producer.warps, consumer.warps) == ((0,), (1,))
     assert len(producer.loads) == 6
@@ -148,7 +157,7 @@ def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
     starts = (7, 2**63 - 10**6, 2**32 - 150)  # the last wraps its low half on the way
     chip = Chip(blocks=3, starts=starts, room=256)
     for block in range(3):
-        ring(chip, laps=10, block=block)
+        pipeline(chip, laps=10, block=block)
 
     trace = chip.trace()
 
@@ -160,10 +169,10 @@ def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
 
 
 def test_the_length_of_a_cycle_is_read_off_both_clocks() -> None:
-    """One wave of blocks, on a clock that ticks only every 32 ns, with cycles of another length than usual."""
+    """One wave of blocks, on a clock that ticks every 32 ns, with cycles of an unusual length."""
     chip = Chip(blocks=8, cycle_ns=0.6, step_ns=32, starts=tuple(range(0, 8000, 1000)), room=2048)
     for block in range(8):
-        ring(chip, laps=200, block=block)
+        pipeline(chip, laps=200, block=block)
 
     trace = chip.trace(usual_cycle_ns=0.5)
 
@@ -176,7 +185,7 @@ def test_the_length_of_a_cycle_is_read_off_both_clocks() -> None:
 
 def test_a_launch_too_short_for_the_clock_has_the_usual_cycle() -> None:
     chip = Chip(cycle_ns=0.5, step_ns=1000)
-    ring(chip)
+    pipeline(chip)
 
     times = [event.time for event in chip.trace(usual_cycle_ns=0.5).of(kind="load_issued")]
 
@@ -187,8 +196,8 @@ def test_a_launch_too_short_for_the_clock_has_the_usual_cycle() -> None:
 
 
 def test_a_full_warp_ends_the_trace_of_its_cluster_and_all_notes_are_counted() -> None:
-    whole = ring(Chip(), laps=8).trace()
-    trace = ring(Chip(room=20), laps=8).trace()
+    whole = pipeline(Chip(), laps=8).trace()
+    trace = pipeline(Chip(room=20), laps=8).trace()
 
     # The producer's 20th note is the wait for its sixth stage, which ended at 580 ns.
     end = 570
@@ -205,8 +214,8 @@ def test_a_full_warp_ends_the_trace_of_its_cluster_and_all_notes_are_counted() -
 
 def test_other_clusters_keep_theirs() -> None:
     chip = Chip(blocks=2, starts=(0, 50), room=60)
-    ring(chip, laps=20)
-    ring(chip, laps=3, block=1)
+    pipeline(chip, laps=20)
+    pipeline(chip, laps=3, block=1)
 
     trace = chip.trace()
 
@@ -216,7 +225,7 @@ def test_other_clusters_keep_theirs() -> None:
 
 def test_blocks_beyond_the_memory_are_counted() -> None:
     chip = Chip(blocks=100, warps=3, room=64, max_bytes=20_000)
-    ring(chip)
+    pipeline(chip)
 
     trace = chip.trace()
 
@@ -367,7 +376,7 @@ def edges(figure: Any) -> Any:
 
 def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
     pytest.importorskip("matplotlib")
-    chip = ring(Chip(room=1024), laps=100)
+    chip = pipeline(Chip(room=1024), laps=100)
 
     whole, part = plot(chip.trace()), plot(chip.trace(), between=(100, 900))
 
@@ -386,4 +395,4 @@ def test_an_empty_time_is_refused(between: tuple[int, int]) -> None:
     pytest.importorskip("matplotlib")
 
     with pytest.raises(ArgumentError, match=r"between is .* Pass"):
-        plot(ring(Chip()).trace(), between=between)
+        plot(pipeline(Chip()).trace(), between=between)

@@ -15,7 +15,7 @@ from tmaasync import ArgumentError, Swizzle, create_tma_tile, emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.trace import Activity, Lane, LaneSpan, StageState, Trace, plot, record
-from tmaasync.trace.rings import Ring, Stage, StageSpan
+from tmaasync.trace.pipelines import Pipeline, Stage, StageSpan
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 
 backend_agg = pytest.importorskip("matplotlib.backends.backend_agg")
@@ -97,9 +97,9 @@ def test_a_part_of_the_time_has_only_its_bars() -> None:
 def test_a_stage_is_empty_where_nothing_is_in_it() -> None:
     spans = (StageSpan(StageState.FILLING, 10, 30, 0), StageSpan(StageState.READING, 30, 50, 0))
     stage = Stage(full=64, empty=None, buffers=(0,), spans=spans)
-    ring = Ring(name="full", block=(0, 0, 0), stages=(stage,))
+    pipeline = Pipeline(name="full", block=(0, 0, 0), stages=(stage,))
 
-    ((barrier, row),) = stage_rows([ring], 20, 60)
+    ((barrier, row),) = stage_rows([pipeline], 20, 60)
 
     assert (barrier, row.lane) == (64, "full")
     assert row.bars == (

@@ -1,4 +1,4 @@
-"""Traces of the emulator: logs written by hand, whose rings, lanes and pictures are known."""
+"""Traces of the emulator: logs written by hand, whose pipelines, lanes and pictures are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tmaasync.trace import (
     Trace,
     current_collector,
     find_lanes,
-    find_rings,
+    find_pipelines,
     plot,
     record,
 )
@@ -312,54 +312,54 @@ def test_a_record_nobody_wrote_is_noticed() -> None:
         trace.add("gemm", (1, 1, 1), (32, 1, 1), None, bytes(48))
 
 
-# --- rings --------------------------------------------------------------------------------------
+# --- pipelines ----------------------------------------------------------------------------------
 
 
-def test_the_ring_of_a_gemm_is_recognised() -> None:
-    (ring,) = find_rings(gemm_log().trace())
+def test_the_pipeline_of_a_gemm_is_recognised() -> None:
+    (pipeline,) = find_pipelines(gemm_log().trace())
 
-    assert (ring.name, ring.block) == ("full", (0, 0, 0))
-    assert [stage.full for stage in ring.stages] == [FULL + 8 * i for i in range(4)]
-    assert [stage.empty for stage in ring.stages] == [EMPTY + 8 * i for i in range(4)]
-    assert [stage.buffers for stage in ring.stages] == [
+    assert (pipeline.name, pipeline.block) == ("full", (0, 0, 0))
+    assert [stage.full for stage in pipeline.stages] == [FULL + 8 * i for i in range(4)]
+    assert [stage.empty for stage in pipeline.stages] == [EMPTY + 8 * i for i in range(4)]
+    assert [stage.buffers for stage in pipeline.stages] == [
         (1024 * i, 512 + 1024 * i) for i in range(4)
     ]
 
 
-def test_a_ring_without_names_is_recognised_by_the_order_of_its_loads() -> None:
-    (named,) = find_rings(gemm_log().trace())
-    (ring,) = find_rings(gemm_log().trace(named=False))
+def test_a_pipeline_without_names_is_recognised_by_the_order_of_its_loads() -> None:
+    (named,) = find_pipelines(gemm_log().trace())
+    (pipeline,) = find_pipelines(gemm_log().trace(named=False))
 
-    assert ring.name == "ring 0"
-    assert ring.stages == named.stages
+    assert pipeline.name == "pipeline 0"
+    assert pipeline.stages == named.stages
 
 
-def test_a_barrier_of_another_loader_is_another_ring() -> None:
+def test_a_barrier_of_another_loader_is_another_pipeline() -> None:
     log = gemm_log()
     query = {"barrier": FULL - 8, "phase": 0, "bytes": 64, "shared": 30000}
     log.load(11, 15, 32, sequence=300, **query)
 
-    rings = find_rings(log.trace(named=False))
+    pipelines = find_pipelines(log.trace(named=False))
 
-    assert [len(ring.stages) for ring in rings] == [1, 4]
-    assert rings[0].stages[0].empty is None
+    assert [len(pipeline.stages) for pipeline in pipelines] == [1, 4]
+    assert pipelines[0].stages[0].empty is None
 
 
 def test_a_stage_fills_is_full_is_read_and_is_empty() -> None:
     """Stage 3 of the gemm: expected at 40, complete at 103, first read at 151, free at 219."""
-    (ring,) = find_rings(gemm_log().trace())
+    (pipeline,) = find_pipelines(gemm_log().trace())
     known = {0: "empty", 39: "empty", 40: "filling", 102: "filling", 103: "full", 150: "full"}
     known |= {151: "being read", 218: "being read", 219: "empty", 220: "filling", 500: "empty"}
 
-    assert {time: ring.stages[3].state_at(time).value for time in known} == known
-    assert ring.count(StageState.FILLING, 60) == 4
+    assert {time: pipeline.stages[3].state_at(time).value for time in known} == known
+    assert pipeline.count(StageState.FILLING, 60) == 4
 
 
 def test_without_an_empty_barrier_the_store_frees_the_stage() -> None:
-    (ring,) = find_rings(copy_log().trace(named=False))
+    (pipeline,) = find_pipelines(copy_log().trace(named=False))
 
-    assert [stage.empty for stage in ring.stages] == [None, None]
-    assert [(span.state.value, span.begin, span.end) for span in ring.stages[0].spans] == [
+    assert [stage.empty for stage in pipeline.stages] == [None, None]
+    assert [(span.state.value, span.begin, span.end) for span in pipeline.stages[0].spans] == [
         ("filling", 0, 20),
         ("full", 20, 25),
         ("being read", 25, 34),
@@ -381,9 +381,9 @@ def test_bytes_announced_before_the_stage_is_free_do_not_end_the_reading() -> No
         log.wait(time, time + 7, 32, **full)
         log(time + 40, "phase_completed", barrier=EMPTY, phase=phase)
 
-    (ring,) = find_rings(log.trace())
+    (pipeline,) = find_pipelines(log.trace())
 
-    assert [ring.stages[0].state_at(time).value for time in (30, 39, 45, 54, 60)] == [
+    assert [pipeline.stages[0].state_at(time).value for time in (30, 39, 45, 54, 60)] == [
         "being read",
         "being read",
         "filling",
@@ -398,19 +398,19 @@ def test_a_load_that_never_lands_fills_to_the_end() -> None:
     log(2, "load_issued", 0, barrier=FULL, shared=0, sequence=0)
     log(90, "wait_begin", 32, barrier=FULL)
 
-    (ring,) = find_rings(log.trace())
+    (pipeline,) = find_pipelines(log.trace())
 
-    assert [(span.state.value, span.begin, span.end) for span in ring.stages[0].spans] == [
+    assert [(span.state.value, span.begin, span.end) for span in pipeline.stages[0].spans] == [
         ("filling", 1, 90)
     ]
 
 
 def test_a_multicast_fills_the_stages_of_all_its_targets() -> None:
-    rings = find_rings(multicast_log().in_cluster())
+    pipelines = find_pipelines(multicast_log().in_cluster())
 
-    assert [ring.block for ring in rings] == [(0, 0, 0), (1, 0, 0)]
-    assert [ring.stages[0].spans[0].begin for ring in rings] == [1, 2]
-    assert [ring.stages[0].spans[0].end for ring in rings] == [20, 24]
+    assert [pipeline.block for pipeline in pipelines] == [(0, 0, 0), (1, 0, 0)]
+    assert [pipeline.stages[0].spans[0].begin for pipeline in pipelines] == [1, 2]
+    assert [pipeline.stages[0].spans[0].end for pipeline in pipelines] == [20, 24]
 
 
 # --- lanes --------------------------------------------------------------------------------------
@@ -589,7 +589,7 @@ def test_an_empty_trace_has_no_rings_no_lanes_and_an_empty_file() -> None:
     trace = Log().trace()
 
     assert (len(trace), list(trace), trace.blocks, trace.end) == (0, [], (), 0)
-    assert (find_rings(trace), find_lanes(trace, block=0)) == ((), ())
+    assert (find_pipelines(trace), find_lanes(trace, block=0)) == ((), ())
     assert document(trace.to_json()) == []
 
 
@@ -637,7 +637,7 @@ def test_a_block_of_a_cluster_is_drawn(block: Any) -> None:
     assert f"block {(1, 0, 0) if block else (0, 0, 0)}" in figure.texts[0].get_text()
 
 
-def test_a_kernel_without_rings_is_drawn(tmp_path: Path) -> None:
+def test_a_kernel_without_pipelines_is_drawn(tmp_path: Path) -> None:
     log = Log()
     log.wait(1, 9, 0, barrier=64)
     plot(log.trace(), tmp_path / "plain.svg")

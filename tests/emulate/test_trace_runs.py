@@ -21,7 +21,7 @@ from tmaasync.trace import (
     StageState,
     Trace,
     find_lanes,
-    find_rings,
+    find_pipelines,
     plot,
     record,
 )
@@ -119,15 +119,19 @@ def recorded(launch: Any, policy: Any = "round_robin", **schedule: Any) -> Trace
 # --- names -------------------------------------------------------------------------------------
 
 
-def test_the_ring_of_a_gemm_has_the_names_of_its_source() -> None:
-    (ring,) = find_rings(trace := recorded(gemm))
+def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
+    (pipeline,) = find_pipelines(trace := recorded(gemm))
 
     def name(offset: int | None) -> str:
         assert offset is not None
         return trace.name_of(offset)
 
-    assert (trace.kernel_name, ring.name, len(ring.stages)) == ("gemm", "full", CONFIG.stages)
-    for index, stage in enumerate(ring.stages):
+    assert (trace.kernel_name, pipeline.name, len(pipeline.stages)) == (
+        "gemm",
+        "full",
+        CONFIG.stages,
+    )
+    for index, stage in enumerate(pipeline.stages):
         assert (name(stage.full), name(stage.empty)) == (f"full[{index}]", f"empty[{index}]")
         assert [name(buffer) for buffer in stage.buffers] == [
             f"stages[{index}].a",
@@ -136,11 +140,11 @@ def test_the_ring_of_a_gemm_has_the_names_of_its_source() -> None:
         assert [span.phase for span in stage.spans if span.state is StageState.READING] == [0, 1]
 
 
-def test_the_ring_of_a_copy_has_no_empty_barriers() -> None:
-    (ring,) = find_rings(trace := recorded(copy))
+def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
+    (pipeline,) = find_pipelines(trace := recorded(copy))
 
-    assert ring.name == "full"
-    for index, stage in enumerate(ring.stages):
+    assert pipeline.name == "full"
+    for index, stage in enumerate(pipeline.stages):
         assert trace.name_of(stage.full) == f"full[{index}]"
         assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"tiles[{index}]"}
         assert stage.empty is None
@@ -278,7 +282,7 @@ def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
     assert (issued.rank, issued.barrier_block) == (0, (0, 0, 0))
     assert sorted(event.rank for event in landed) == [0, 1]
     assert {event.barrier_name for event in trace.of(kind="phase_completed")} == {"full"}
-    assert len(find_rings(trace)) == 2
+    assert len(find_pipelines(trace)) == 2
 
 
 # --- what ends badly, and what changes nothing -------------------------------------------------

@@ -22,7 +22,7 @@ from matplotlib.textpath import text_to_path
 from tmaasync.trace.colours import DARK, LIGHT, Theme
 from tmaasync.trace.events import EventKind
 from tmaasync.trace.lanes import Activity, find_lanes
-from tmaasync.trace.rings import StageState, find_rings
+from tmaasync.trace.pipelines import StageState, find_pipelines
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
@@ -192,12 +192,12 @@ class _Picture:
     ) -> _Picture:
         begin, end = between or _extent(trace.of(cluster=trace.cluster_of(block)))
         end = max(end, begin + 1)
-        rings = find_rings(trace, block=block)
+        pipelines = find_pipelines(trace, block=block)
         # Lanes that load come last, next to the stages, so that arrows are short.
         lanes = sorted(
-            find_lanes(trace, block=block, rings=rings), key=lambda lane: bool(lane.loads)
+            find_lanes(trace, block=block, pipelines=pipelines), key=lambda lane: bool(lane.loads)
         )
-        stages = tuple(stage_rows(rings, begin, end))
+        stages = tuple(stage_rows(pipelines, begin, end))
         return cls(
             trace=trace,
             block=block,
@@ -231,7 +231,7 @@ class _Picture:
         stages = figure.add_axes(
             (left, _BELOW / height, right - left, stage_inches / height), sharex=warps
         )
-        # Arrows belong to the stages: under the bars of warps, over those of stages.
+        # Arrows belong to the stages: under the bars of warps, over the bars of stages.
         warps.set_zorder(1)
         warps.patch.set_visible(False)
         self._write_title(figure, caption)

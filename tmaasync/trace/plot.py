@@ -1,4 +1,4 @@
-"""The picture of a launch, if matplotlib is there to draw it."""
+"""Plot a launch, with matplotlib, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def plot(
 
 
 def check_target(path: str | Path | None) -> None:
-    """Check that matplotlib is there and can write such a file.
+    """Check that matplotlib is there and can write a file of this suffix.
 
     Raises:
         BackendError: matplotlib is missing.

@@ -36,8 +36,8 @@ WARP_DTYPE = np.dtype(
         ("unused", "<u8"),
     ]
 )
-"""``struct TraceWarp``: 272 bytes. ``first`` clocks are read when its block begins; a clock that
-was never read is 0."""
+"""``struct TraceWarp``: 272 bytes. The first pair of clocks is read when the block begins; a pair
+that was never read is 0."""
 
 BUFFER_DTYPE = np.dtype(
     [
