@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
+from foreign_launchers import stand_in
 from result_files import Section, write_section
 
 from tmaasync import Kernel, create_tma_tile
@@ -110,6 +111,7 @@ def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
             patch.setitem(sys.modules, "cupy", np)
             patch.setattr(Kernel, "prepare", _compile_instead)
             patch.setattr(Kernel, "__call__", _compile_instead)
+            stand_in(patch, _LaunchedError)
             try:
                 run()
             except _LaunchedError:

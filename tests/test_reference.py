@@ -27,11 +27,11 @@ def _pages() -> list[Path]:
 
 
 def _listed_pages() -> list[str]:
-    """The pages in the toctrees of all pages, relative to the documentation's folder."""
+    """The pages of every toctree, of the start page and of an index of a folder."""
     return [
-        (page.parent.relative_to(DOCS) / line).as_posix()
-        for page in _pages()
-        for tree in _TOCTREE.findall(page.read_text())
+        (index.parent / line).relative_to(DOCS).as_posix()
+        for index in DOCS.rglob("index.md")
+        for tree in _TOCTREE.findall(index.read_text())
         for line in tree.splitlines()
         if line and line[0] != ":"
     ]

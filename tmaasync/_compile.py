@@ -39,6 +39,7 @@ __all__ = [
     "nvrtc_version",
     "reached",
     "refusal",
+    "run_nvrtc",
     "store_with_facts",
     "toolkit_include_dirs",
     "write_whole",
@@ -171,7 +172,7 @@ def compile_source(source: Source, arch: str) -> Program:
     cached = _load(folder, key) if key else None
     if cached is not None:
         return cached
-    cubin, ptx, log = _run_nvrtc(source, options)
+    cubin, ptx, log = run_nvrtc(source, options)
     program = Program(
         path=folder / f"{key or digest(cubin)}.cubin",
         arch=arch,
@@ -189,7 +190,7 @@ def assemble(source: Source, arch: str) -> Assembly:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC.
     """
-    _, ptx, log = _run_nvrtc(source, _options(source, arch))
+    _, ptx, log = run_nvrtc(source, _options(source, arch))
     return Assembly(ptx, _entries(ptx, log), log)
 
 
@@ -298,9 +299,17 @@ def _require_target(nvrtc: Any, arch: str) -> None:
         )
 
 
-def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+    """Compile with these options and no others; return cubin, PTX and log.
+
+    Raises:
+        BackendError: There is no NVRTC.
+        CompileError: The source is refused.
+    """
     nvrtc = _nvrtc()
-    _require_target(nvrtc, options[0].removeprefix(_ARCH_OPTION))
+    for option in options:
+        if option.startswith(_ARCH_OPTION):
+            _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
     try:

@@ -15,6 +15,7 @@ from tmaasync.cli.decode import decode
 from tmaasync.cli.demo import demo
 from tmaasync.cli.doctor import doctor
 from tmaasync.cli.explain import explain
+from tmaasync.cli.include import include
 from tmaasync.cli.lint import lint
 from tmaasync.cli.plan import plan
 from tmaasync.cli.swizzle import swizzle
@@ -72,7 +73,20 @@ def _options(
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 app.callback()(_options)
-for _command in (doctor, demo, decode, explain, lint, plan, swizzle, trace, tune, bench, cache):
+for _command in (
+    doctor,
+    demo,
+    decode,
+    explain,
+    lint,
+    plan,
+    swizzle,
+    trace,
+    tune,
+    bench,
+    cache,
+    include,
+):
     app.command()(_command)
 
 
