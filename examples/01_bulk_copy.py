@@ -1,4 +1,4 @@
-"""Rung 1: copies contiguous bytes through shared memory, with one barrier a block."""
+"""Step 1: copy contiguous bytes through shared memory, with one mbarrier per block."""
 
 import sys
 from pathlib import Path

@@ -1,11 +1,11 @@
-// New here: a swizzle. Shared memory has 32 banks of 4 bytes, and rows of 128 bytes put all of a
-// column into the same four: eight threads that read it take eight turns. TMA can spread the
-// 16-byte units of a column over the banks while it loads. A kernel asks tile_offset where one is.
+// New here: a swizzle. Shared memory has 32 banks of 4 bytes. With rows of 128 bytes, a column lies
+// in the same four banks: reading it is an 8-way bank conflict. TMA can permute the 16-byte units
+// of each row as it loads, and so spread a column over the banks; tile_offset returns where one is.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
-// A pixel is four floats: the 16 bytes that a swizzle moves as one.
+// A pixel is four floats: 16 bytes, the unit that a swizzle permutes.
 constexpr int kPixelFloats = 4;
 constexpr int kSide = Tile::side(0);
 static_assert(Tile::side(1) == kSide * kPixelFloats, "a tile is square");
@@ -34,7 +34,7 @@ __device__ void transpose_pixels(const Tile::Shared& loaded, Tile::Shared& trans
 extern "C" __global__ void transpose(
     const __grid_constant__ Tile source, const __grid_constant__ Tile target
 ) {
-    auto& shared = dynamic_shared<SharedMemory>();  // starts where a swizzle pattern starts
+    auto& shared = dynamic_shared<SharedMemory>();  // aligned to the swizzle pattern: 1024 bytes
     const int x = blockIdx.x * kSide, y = blockIdx.y * kSide;
 
     if (threadIdx.x == 0) {

@@ -1,4 +1,4 @@
-"""Rung 3: transposes an image of four floats a pixel, without bank conflicts."""
+"""Step 3: transpose an image of four floats per pixel, without bank conflicts."""
 
 import sys
 from pathlib import Path
@@ -17,10 +17,10 @@ else:
 SIDE = 16  # pixels
 
 
-def passes(tile, swizzle):
-    """How often the banks are gone over to read a pixel each of the first column's eight rows."""
-    places = tile_offset((np.arange(8), 0), tile.tile_shape, tile.box_shape, 4, swizzle)
-    return 1 + bank_conflicts(places, 16)
+def wavefronts(tile, swizzle):
+    """Passes over the banks that it takes to read one pixel of each of eight rows."""
+    offsets = tile_offset((np.arange(8), 0), tile.tile_shape, tile.box_shape, 4, swizzle)
+    return 1 + bank_conflicts(offsets, 16)
 
 
 def main():
@@ -38,8 +38,8 @@ def main():
     result = turned.get() if GPU else turned
     if not np.array_equal(result, image.transpose(1, 0, 2)):
         raise SystemExit("the transpose is wrong")
-    plain, swizzled = (passes(source, mode) for mode in (Swizzle.NONE, Swizzle.B128))
-    print(f"{image.shape} transposed: a column of 8 takes {swizzled} pass, unswizzled {plain}")
+    plain, swizzled = (wavefronts(source, mode) for mode in (Swizzle.NONE, Swizzle.B128))
+    print(f"{image.shape} transposed: a column of 8 takes {swizzled} wavefront, unswizzled {plain}")
 
 
 if __name__ == "__main__":

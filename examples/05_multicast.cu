@@ -1,12 +1,12 @@
-// New here: a cluster, and multicast. The blocks of a cluster run side by side, and one load can
-// write a tile into the shared memory of all of them: it is read from global memory once.
+// New here: a cluster, and multicast. The blocks of a cluster run at the same time, and one load
+// can write a tile into the shared memory of all of them: it is read from global memory once.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
 constexpr int kInputs = Tile::side(0);
 constexpr int kPixels = Tile::side(1);
-constexpr u16 kAllBlocks = (1 << CLUSTER) - 1;  // a bit for each block of the cluster
+constexpr u16 kAllBlocks = (1 << CLUSTER) - 1;  // one bit per block of the cluster
 
 struct SharedMemory {
     Tile::Shared pixels;
@@ -14,7 +14,7 @@ struct SharedMemory {
 };
 extern "C" __device__ const int mix_channels_shared_bytes = sizeof(SharedMemory);
 
-// Every block waits for its own copy, and so expects all bytes. The first block asks for it.
+// Every block waits on its own barrier, so each expects the bytes. The first block issues the load.
 __device__ void load_for_all(SharedMemory& shared, const Tile& source, int x) {
     shared.full.expect_bytes(Tile::kBytes);
     if (block_rank_in_cluster() == 0) {
@@ -42,7 +42,7 @@ extern "C" __global__ void mix_channels(
         shared.full.init(1);
         fence_barrier_init();
     }
-    cluster_sync();  // no load may reach a block whose barrier is not there yet
+    cluster_sync();  // no load may reach a block before its barrier is initialised
 
     if (threadIdx.x == 0) load_for_all(shared, source, x);
     shared.full.wait(0);
@@ -51,5 +51,5 @@ extern "C" __global__ void mix_channels(
         mixed[output * pixels + pixel] =
             mix(shared.pixels, weights + output * kInputs, threadIdx.x);
     }
-    cluster_sync();  // no block leaves while a load into its shared memory may be under way
+    cluster_sync();  // no block exits while a load into its shared memory may be in flight
 }

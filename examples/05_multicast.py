@@ -1,4 +1,4 @@
-"""Rung 5: mixes the channels of an image; the blocks of a cluster share each load."""
+"""Step 5: mix the channels of an image; the blocks of a cluster share each load."""
 
 import sys
 from pathlib import Path

@@ -1,15 +1,14 @@
-// New here: the tensor cores. Four warps, a warpgroup, multiply two tiles with wgmma, straight from
-// shared memory, where TMA has put them with the swizzle that wgmma reads.
+// New here: the tensor cores. A warpgroup (four warps) multiplies two tiles with wgmma, straight
+// from shared memory: TMA wrote them with the swizzle that wgmma reads.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
 using namespace tmaasync;
 
-// How wgmma reads the tiles. K is the side that is summed over: the contiguous side of A, whose
-// rows are M; of B the rows are K, and N is contiguous.
+// How wgmma reads the tiles. A is M x K with K contiguous; B is K x N with N contiguous.
 using OperandA = WgmmaOperand<ATile, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kMN>;
-// How the sums are written to the tile that is stored.
+// How the accumulators are written to the tile that TMA stores.
 using Output = WgmmaOperand<CTile, Major::kK>;
 constexpr int kM = OperandA::kExtent;
 constexpr int kN = OperandB::kExtent;
@@ -31,7 +30,7 @@ __device__ void load_operands(
     b.async_copy(shared.b, shared.full, {column, 0});
 }
 
-// Block (x, y) computes one tile of C = A B; K is as deep as a tile.
+// Block (x, y) computes one tile of C = A B. One tile holds all of K.
 extern "C" __global__ void __launch_bounds__(128) multiply(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
@@ -47,10 +46,10 @@ extern "C" __global__ void __launch_bounds__(128) multiply(
     __syncthreads();
     shared.full.wait(0);
 
-    // The product is spread over the registers of all 128 threads: 64 x kN sums, kN / 2 in each.
-    float sums[1][1][kN / 2];
-    wgmma<OperandA, OperandB>(sums, shared.a, shared.b, false);  // false: does not add to the sums
-    store_accumulators<Output, kN>(shared.c, sums[0][0]);
+    // 64 x kN accumulators lie in the registers of 128 threads, kN / 2 in each.
+    float accumulators[1][1][kN / 2];
+    wgmma<OperandA, OperandB>(accumulators, shared.a, shared.b, false);  // false: starts at zero
+    store_accumulators<Output, kN>(shared.c, accumulators[0][0]);
 
     fence_async_view_proxy();
     __syncthreads();

@@ -1,4 +1,4 @@
-"""Rung 6: multiplies matrices on the tensor cores, one product of tiles a block."""
+"""Step 6: multiply matrices on the tensor cores, one CTA tile per block."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ if GPU:
 else:
     import numpy as xp
 
-M, N, K = 64, 128, 64  # of a tile; K is that of the matrices, too
+M, N, K = 64, 128, 64  # of a CTA tile; K is also the K of the matrices
 
 
 def main():
@@ -33,10 +33,10 @@ def main():
     kernel = Kernel(Path(__file__).with_suffix(".cu"), "multiply", types=tiles)
     kernel(grid=tiles["CTile"].tiles_per_side[::-1], block=128, args=tuple(tiles.values()))
 
-    product = c.get() if GPU else c
-    error = np.abs(product - a.astype(np.float64) @ b.astype(np.float64)).max()
+    result = c.get() if GPU else c
+    error = np.abs(result - a.astype(np.float64) @ b.astype(np.float64)).max()
     if not error < 1e-3:
-        raise SystemExit(f"the product is wrong by {error}")
+        raise SystemExit(f"the result is wrong by {error}")
     print(f"{a.shape} by {b.shape} in tiles of {M} x {N}; largest error {error:.1e}")
 
 

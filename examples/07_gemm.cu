@@ -1,27 +1,27 @@
-// New here: a persistent kernel, C = A B with all of the rungs before. As many blocks are started
-// as the GPU runs at once, and each computes tile after tile. The producer does not stop between
-// tiles: while the consumers store one, the operands of the next are on their way.
+// New here: a persistent GEMM, C = A B, from steps 2, 3, 4 and 6. As many blocks are launched as
+// the GPU runs at once, and each computes several tiles of C. The producer runs ahead across tiles:
+// while the consumers store one tile, the operands of the next are in flight.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
 using namespace tmaasync;
 
-using Ring = PipelineState<STAGES>;
+using State = PipelineState<STAGES>;
 using OperandA = WgmmaOperand<ATile, Major::kK>;
 using OperandB = WgmmaOperand<BTile, Major::kMN>;
 using Output = WgmmaOperand<CTile, Major::kK>;
 
-constexpr int kM = ATile::side(0);  // of the tile of C that a block computes
+constexpr int kM = ATile::side(0);  // the CTA tile of C: kM x kN
 constexpr int kN = BTile::side(1);
-constexpr int kK = ATile::side(1);  // of a stage
-constexpr int kGroupRows = 64;      // of a consumer warpgroup
+constexpr int kK = ATile::side(1);  // K of one stage
+constexpr int kGroupRows = 64;      // rows of one consumer warpgroup
 constexpr int kConsumers = kM / kGroupRows;
 constexpr int kConsumerWarps = 4 * kConsumers;
 constexpr int kProducerWarp = kConsumerWarps;  // the last one
 constexpr int kThreads = 32 * (kConsumerWarps + 1);
 static_assert(CTile::side(0) == kGroupRows && CTile::side(1) == kN);
 
-using Sums = float[1][1][kN / 2];
+using Accumulators = float[1][1][kN / 2];
 
 struct Stage {
     ATile::Shared a;
@@ -36,14 +36,15 @@ struct SharedMemory {
 };
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
-// The tiles of C that this block computes, one after the other. All roles walk alike.
-struct TileWalk {
+// The static tile scheduler: block i computes tiles i, i + gridDim.x, ... Producer and consumers
+// run the same loop. M varies fastest, so neighbouring blocks share a tile of B in L2.
+struct TileScheduler {
     int tiles_down;
     int tiles;
     int k_blocks;
     int tile;
 
-    __device__ TileWalk(int m, int n, int k)
+    __device__ TileScheduler(int m, int n, int k)
         : tiles_down((m + kM - 1) / kM),
           tiles(tiles_down * ((n + kN - 1) / kN)),
           k_blocks((k + kK - 1) / kK),
@@ -55,7 +56,7 @@ struct TileWalk {
     __device__ int column() const { return tile / tiles_down * kN; }
 };
 
-__device__ void open_ring(SharedMemory& shared) {
+__device__ void init_pipeline(SharedMemory& shared) {
     for (int stage = 0; stage < STAGES; ++stage) {
         shared.full[stage].init(1);
         shared.empty[stage].init(kConsumerWarps);
@@ -63,43 +64,50 @@ __device__ void open_ring(SharedMemory& shared) {
     fence_barrier_init();
 }
 
-// The producer: fills stage after stage, across tiles.
-__device__ void load_tiles(SharedMemory& shared, const ATile& a, const BTile& b, TileWalk walk) {
-    auto place = Ring::for_producer();
-    for (; !walk.done(); walk.step()) {
-        for (int block = 0; block < walk.k_blocks; ++block, place.step()) {
-            auto& stage = shared.stages[place.index];
-            auto& full = shared.full[place.index];
-            shared.empty[place.index].wait(place.phase);
+// The producer: fills one stage after another, across tiles.
+__device__ void load_tiles(
+    SharedMemory& shared, const ATile& a, const BTile& b, TileScheduler scheduler
+) {
+    auto state = State::for_producer();
+    for (; !scheduler.done(); scheduler.step()) {
+        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
+            auto& stage = shared.stages[state.index];
+            auto& full = shared.full[state.index];
+            shared.empty[state.index].wait(state.phase);
             full.expect_bytes(sizeof(Stage));
-            a.async_copy(stage.a, full, {block * kK, walk.row()});
-            b.async_copy(stage.b, full, {walk.column(), block * kK});
+            a.async_copy(stage.a, full, {block * kK, scheduler.row()});
+            b.async_copy(stage.b, full, {scheduler.column(), block * kK});
         }
     }
 }
 
-// A consumer's rows of one tile: adds up the products of all stages along K.
+// The mainloop of a consumer warpgroup: accumulates its 64 rows over all stages along K.
 __device__ void multiply_tile(
-    SharedMemory& shared, Ring& place, Sums& sums, int group, int k_blocks
+    SharedMemory& shared, State& state, Accumulators& accumulators, int group, int k_blocks
 ) {
-    for (int block = 0; block < k_blocks; ++block, place.step()) {
-        auto& stage = shared.stages[place.index];
-        shared.full[place.index].wait(place.phase);
-        // The first product starts the sums. Returns when wgmma has read the stage.
-        wgmma<OperandA, OperandB>(sums, stage.a, stage.b, block > 0, group * kGroupRows);
-        if (lane_index() == 0) shared.empty[place.index].arrive();
+    for (int block = 0; block < k_blocks; ++block, state.step()) {
+        auto& stage = shared.stages[state.index];
+        shared.full[state.index].wait(state.phase);
+        // The first stage starts at zero. Returns when wgmma has read the stage.
+        wgmma<OperandA, OperandB>(accumulators, stage.a, stage.b, block > 0, group * kGroupRows);
+        if (lane_index() == 0) shared.empty[state.index].arrive();
     }
 }
 
-// Leaves the store under way; the next tile's waits for it.
+// The epilogue. Its store stays in flight; the next tile's epilogue waits for it.
 __device__ void store_tile(
-    CTile::Shared& staged, const CTile& c, const Sums& sums, int group, int row, int column
+    CTile::Shared& staged,
+    const CTile& c,
+    const Accumulators& accumulators,
+    int group,
+    int row,
+    int column
 ) {
     const NamedBarrier<128> warpgroup{1u + group};
     const bool leads = thread_in_warpgroup() == 0;
-    if (leads) wait_group_read<0>();  // the store of the tile before has read its shared memory
+    if (leads) wait_group_read<0>();  // the previous store has read its shared memory
     warpgroup.sync();
-    store_accumulators<Output, kN>(staged, sums[0][0]);
+    store_accumulators<Output, kN>(staged, accumulators[0][0]);
     fence_async_view_proxy();
     warpgroup.sync();
     if (leads) {
@@ -108,12 +116,14 @@ __device__ void store_tile(
     }
 }
 
-__device__ void multiply_tiles(SharedMemory& shared, const CTile& c, TileWalk walk, int group) {
-    auto place = Ring::for_consumer();
-    for (; !walk.done(); walk.step()) {
-        Sums sums;
-        multiply_tile(shared, place, sums, group, walk.k_blocks);
-        store_tile(shared.c[group], c, sums, group, walk.row(), walk.column());
+__device__ void multiply_tiles(
+    SharedMemory& shared, const CTile& c, TileScheduler scheduler, int group
+) {
+    auto state = State::for_consumer();
+    for (; !scheduler.done(); scheduler.step()) {
+        Accumulators accumulators;
+        multiply_tile(shared, state, accumulators, group, scheduler.k_blocks);
+        store_tile(shared.c[group], c, accumulators, group, scheduler.row(), scheduler.column());
     }
     if (thread_in_warpgroup() == 0) wait_group_read<0>();
 }
@@ -127,13 +137,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int k
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const TileWalk walk(m, n, k);
-    if (threadIdx.x == 0) open_ring(shared);
+    const TileScheduler scheduler(m, n, k);
+    if (threadIdx.x == 0) init_pipeline(shared);
     __syncthreads();
 
     if (warp_index() == kProducerWarp) {
-        if (elect()) load_tiles(shared, a, b, walk);
+        if (elect()) load_tiles(shared, a, b, scheduler);
     } else {
-        multiply_tiles(shared, c, walk, warpgroup_index());
+        multiply_tiles(shared, c, scheduler, warpgroup_index());
     }
 }

@@ -1,4 +1,4 @@
-"""Rung 7: multiplies matrices of any size in a persistent, warp-specialised kernel."""
+"""Step 7: a GEMM of any size, in a persistent, warp-specialised kernel."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ else:
     import numpy as xp
 
     M, N, K, BLOCKS = 300, 200, 200, 3
-GROUPS, ROWS, COLUMNS, DEPTH = 2, 64, 128, 64  # consumer warpgroups, rows of each; of a tile
+GROUPS, ROWS, COLUMNS, DEPTH = 2, 64, 128, 64  # consumer warpgroups, their rows, N and K of a tile
 
 
 def tensor_tile(array, *sides):
@@ -32,22 +32,22 @@ def main():
     a_tile = tensor_tile(xp.asarray(a), GROUPS * ROWS, DEPTH)
     b_tile = tensor_tile(xp.asarray(b), DEPTH, COLUMNS)
     c_tile = tensor_tile(c, ROWS, COLUMNS)
-    ring = Pipeline(3, tiles={"a": a_tile, "b": b_tile}, consumers=4 * GROUPS)  # its warps
-    ring.check()
+    pipeline = Pipeline(3, tiles={"a": a_tile, "b": b_tile}, consumers=4 * GROUPS)  # warps
+    pipeline.check()
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),
         "gemm",
         types={"ATile": a_tile, "BTile": b_tile, "CTile": c_tile},
-        constants={"STAGES": ring.stages},
+        constants={"STAGES": pipeline.stages},
     )
-    threads = 32 * (4 * GROUPS + 1)  # and the producer's warp
+    threads = 32 * (4 * GROUPS + 1)  # and the producer warp
     kernel(grid=BLOCKS, block=threads, args=(a_tile, b_tile, c_tile, M, N, K))
 
     expected = a.astype(np.float64) @ b.astype(np.float64)
-    product = c.get() if GPU else c
-    error = np.linalg.norm(product - expected) / np.linalg.norm(expected)
+    result = c.get() if GPU else c
+    error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
     if not error < 1e-3:
-        raise SystemExit(f"the product is wrong by {error}")
+        raise SystemExit(f"the result is wrong by {error}")
     print(f"{M} x {N} x {K} multiplied by {BLOCKS} blocks; relative error {error:.1e}")
 
 

@@ -1,29 +1,29 @@
-// New here: ragged maps. Sequences of different lengths lie one after the other, nothing is padded,
-// and TMA stops at each sequence's end: loads bring zeros from there on, stores write nothing.
+// New here: a ragged tensor map. Sequences of different lengths are packed without padding, and TMA
+// stops at the end of each: loads fill with zeros from there on, stores are clipped.
 //
-// softmax(Q K^T * scale) V, within each sequence and head. A block takes 64 queries and walks over
-// the keys, 64 at a time, with a running maximum and a running sum for each query.
+// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head: a block takes 64
+// queries and loops over the keys, 64 at a time, with an online softmax.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
 using namespace tmaasync;
 
-constexpr int kRows = Rows::kRows;  // queries, and keys, of a tile
+constexpr int kRows = Rows::kRows;  // queries of a tile, and keys of a tile
 constexpr int kHeadDim = Rows::side(2);
-constexpr float kUnseen = -1e30f;  // the score of a key behind the end
+constexpr float kMasked = -1e30f;  // the score of a key beyond the end
 static_assert(kRows == 64, "a warpgroup multiplies 64 rows at once");
 
-// Q K^T sums over the head dimension, which is contiguous in both. P V sums over the keys: V's head
-// dimension is contiguous, and P, the weights, stays in registers.
+// S = Q K^T contracts the head dimension, which is contiguous in both. O = P V contracts the keys:
+// the head dimension of V is contiguous, and P, the probabilities, stays in registers.
 using OperandQ = WgmmaBuffer<float16, Rows::kSwizzle, Major::kK, kRows, kHeadDim>;
 using OperandK = OperandQ;
 using OperandV = WgmmaBuffer<float16, Rows::kSwizzle, Major::kMN, kRows, kHeadDim>;
 using Output = OperandQ;
 
-// What a thread holds of 64 queries: parts of two rows, which it shares with three neighbours.
+// The registers of a thread: parts of two rows, which it shares with three neighbouring lanes.
 using Scores = float[1][1][kRows / 2];
-using Weights = u32[1][kRows / 16][4];
-using Sums = float[1][1][kHeadDim / 2];
+using Probabilities = u32[1][kRows / 16][4];
+using Accumulators = float[1][1][kHeadDim / 2];
 
 struct SharedMemory {
     Rows::Shared q, k, v, o;
@@ -31,53 +31,58 @@ struct SharedMemory {
 };
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
-// Which of the thread's two rows its i-th score or sum belongs to.
+// Which of the thread's two rows its i-th score or accumulator belongs to.
 __device__ constexpr int row_of(int i) {
     return i / 2 % 2;
 }
 
-__device__ float max_of_row(float value) {
+// Both reduce a row over the four lanes that share it.
+__device__ float reduce_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
 }
 
-__device__ float sum_of_row(float value) {
+__device__ float reduce_sum(float value) {
     value += __shfl_xor_sync(0xffffffff, value, 1);
     return value + __shfl_xor_sync(0xffffffff, value, 2);
 }
 
-// Keys behind the end were loaded as zeros: their score would be 0, and their weight would count.
-__device__ void hide_keys(float (&scores)[kRows / 2], int keys) {
+// Keys beyond the end were loaded as zeros. Their scores would be 0, and would count in the
+// softmax.
+__device__ void mask_keys(float (&scores)[kRows / 2], int keys) {
     for (int i = 0; i < kRows / 2; ++i) {
-        if (accumulator_column(threadIdx.x, i) >= keys) scores[i] = kUnseen;
+        if (accumulator_column(threadIdx.x, i) >= keys) scores[i] = kMasked;
     }
 }
 
+// Online softmax (Milakov and Gimelshein, 2018; FlashAttention).
 struct Softmax {
-    float scale_log2;  // 2^(x log2(e)) is e^x, and the hardware computes powers of two
-    float max[2] = {kUnseen, kUnseen};
-    float sum[2] = {0, 0};  // of this thread's columns
+    float scale_log2;  // the scale times log2(e): the hardware computes powers of two
+    float row_max[2] = {kMasked, kMasked};
+    float row_sum[2] = {0, 0};  // over this thread's columns
 
-    // Makes the scores weights, relative to the greatest so far. Where that grew, sums shrink.
-    __device__ void weigh(float (&scores)[kRows / 2], float (&sums)[kHeadDim / 2]) {
-        float most[2] = {max[0], max[1]}, shrink[2];
-        for (int i = 0; i < kRows / 2; ++i) most[row_of(i)] = fmaxf(most[row_of(i)], scores[i]);
+    // Turn scores into probabilities relative to the new row maximum, and rescale O to it.
+    __device__ void update(float (&scores)[kRows / 2], float (&o)[kHeadDim / 2]) {
+        float new_max[2] = {row_max[0], row_max[1]}, rescale[2];
+        for (int i = 0; i < kRows / 2; ++i) {
+            new_max[row_of(i)] = fmaxf(new_max[row_of(i)], scores[i]);
+        }
         for (int row = 0; row < 2; ++row) {
-            most[row] = max_of_row(most[row]);
-            shrink[row] = exp2f((max[row] - most[row]) * scale_log2);
-            max[row] = most[row];
-            sum[row] *= shrink[row];
+            new_max[row] = reduce_max(new_max[row]);
+            rescale[row] = exp2f((row_max[row] - new_max[row]) * scale_log2);
+            row_max[row] = new_max[row];
+            row_sum[row] *= rescale[row];
         }
         for (int i = 0; i < kRows / 2; ++i) {
-            scores[i] = exp2f((scores[i] - max[row_of(i)]) * scale_log2);
-            sum[row_of(i)] += scores[i];
+            scores[i] = exp2f((scores[i] - row_max[row_of(i)]) * scale_log2);
+            row_sum[row_of(i)] += scores[i];
         }
-        for (int i = 0; i < kHeadDim / 2; ++i) sums[i] *= shrink[row_of(i)];
+        for (int i = 0; i < kHeadDim / 2; ++i) o[i] *= rescale[row_of(i)];
     }
 
-    __device__ void divide(float (&sums)[kHeadDim / 2]) const {
-        const float total[2] = {sum_of_row(sum[0]), sum_of_row(sum[1])};
-        for (int i = 0; i < kHeadDim / 2; ++i) sums[i] /= total[row_of(i)];
+    __device__ void normalise(float (&o)[kHeadDim / 2]) const {
+        const float total[2] = {reduce_sum(row_sum[0]), reduce_sum(row_sum[1])};
+        for (int i = 0; i < kHeadDim / 2; ++i) o[i] /= total[row_of(i)];
     }
 };
 
@@ -102,35 +107,35 @@ __device__ void load_keys(
     v.async_copy(shared.v, shared.kv_full, sequence, {0, head, row});
 }
 
-// Adds what one tile of keys and values contributes.
-__device__ void attend(SharedMemory& shared, Softmax& softmax, Sums& sums, int keys) {
+// One tile of keys and values.
+__device__ void attend(SharedMemory& shared, Softmax& softmax, Accumulators& o, int keys) {
     Scores scores;
     wgmma<OperandQ, OperandK>(scores, shared.q, shared.k, false);
-    hide_keys(scores[0][0], keys);
-    softmax.weigh(scores[0][0], sums[0][0]);
-    Weights weights;
-    accumulators_to_a<float16>(weights[0], scores[0][0]);
-    wgmma_rs<OperandV>(sums, weights, shared.v, true);
+    mask_keys(scores[0][0], keys);
+    softmax.update(scores[0][0], o[0][0]);
+    Probabilities p;
+    accumulators_to_a<float16>(p[0], scores[0][0]);
+    wgmma_rs<OperandV>(o, p, shared.v, true);
 }
 
 __device__ void store_output(
     SharedMemory& shared,
     const Rows& o,
-    const Sums& sums,
+    const Accumulators& accumulators,
     RaggedSequence sequence,
     int head,
     int row
 ) {
-    store_accumulators<Output, kHeadDim>(shared.o, sums[0][0]);
+    store_accumulators<Output, kHeadDim>(shared.o, accumulators[0][0]);
     fence_async_view_proxy();
     __syncthreads();
     if (threadIdx.x != 0) return;
-    o.async_store(shared.o, sequence, {0, head, row});  // not a row of the next sequence is touched
+    o.async_store(shared.o, sequence, {0, head, row});  // clipped at the end of the sequence
     commit_group();
     wait_group_read<0>();
 }
 
-// Block (x, y, z): the x-th 64 queries of head y of sequence z. Rows count from its first.
+// Block (x, y, z): query tile x of head y of sequence z. Rows count from the start of the sequence.
 extern "C" __global__ void __launch_bounds__(128) attention(
     const __grid_constant__ Rows q,
     const __grid_constant__ Rows k,
@@ -142,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(128) attention(
     auto& shared = dynamic_shared<SharedMemory>();
     const auto sequence = RaggedSequence::of(cu_seqlens, blockIdx.z);
     const int head = blockIdx.y, query = blockIdx.x * kRows;
-    if (query >= sequence.length) return;  // there are blocks for the longest one
+    if (query >= sequence.length) return;  // the grid is sized for the longest sequence
     if (threadIdx.x == 0) {
         open_barriers(shared);
         load_queries(shared, q, sequence, head, query);
@@ -151,14 +156,14 @@ extern "C" __global__ void __launch_bounds__(128) attention(
     shared.q_full.wait(0);
 
     Softmax softmax{scale_log2};
-    Sums sums = {};
+    Accumulators accumulators = {};
     u32 phase = 0;
     for (int key = 0; key < sequence.length; key += kRows, phase ^= 1) {
         if (threadIdx.x == 0) load_keys(shared, k, v, sequence, head, key);
         shared.kv_full.wait(phase);
-        attend(shared, softmax, sums, sequence.length - key);
-        __syncthreads();  // all warps have read the tiles: the next may land there
+        attend(shared, softmax, accumulators, sequence.length - key);
+        __syncthreads();  // all warps have read K and V: the next tiles may land there
     }
-    softmax.divide(sums[0][0]);
-    store_output(shared, o, sums, sequence, head, query);
+    softmax.normalise(accumulators[0][0]);
+    store_output(shared, o, accumulators, sequence, head, query);
 }

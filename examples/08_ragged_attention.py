@@ -1,4 +1,4 @@
-"""Rung 8: attention over packed sequences of different lengths, stored up to each one's end."""
+"""Step 8: variable-length attention over packed sequences, with a ragged tensor map."""
 
 import math
 import sys
@@ -17,22 +17,22 @@ else:
     import numpy as xp
 
     LENGTHS, HEADS = [70, 0, 5, 130], 2
-ROWS, HEAD_DIM, UNUSED_ROWS = 64, 64, 3  # of a tile; behind the last sequence
+ROWS, HEAD_DIM, UNUSED_ROWS = 64, 64, 3  # of a tile; after the last sequence
 SCALE = HEAD_DIM**-0.5
 
 
 def attention(q, k, v):
-    """Of one sequence, in float64."""
+    """One sequence, in float64."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    weights = np.exp(np.einsum("qhd,khd->hqk", q, k) * SCALE)
-    return np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
+    p = np.exp(np.einsum("qhd,khd->hqk", q, k) * SCALE)
+    return np.einsum("hqk,khd->qhd", p / p.sum(-1, keepdims=True), v)
 
 
 def main():
-    ends = np.cumsum([0, *LENGTHS], dtype=np.int32)
-    shape = (ends[-1] + UNUSED_ROWS, HEADS, HEAD_DIM)
+    cu_seqlens = np.cumsum([0, *LENGTHS], dtype=np.int32)
+    shape = (cu_seqlens[-1] + UNUSED_ROWS, HEADS, HEAD_DIM)
     inputs = np.random.default_rng(0).standard_normal((3, *shape)).astype(np.float16)
-    inputs[:, ends[-1] :] = np.nan
+    inputs[:, cu_seqlens[-1] :] = np.nan
     out = xp.full(shape, xp.nan, dtype=xp.float16)
 
     maps = [
@@ -43,14 +43,16 @@ def main():
     ]
     kernel = Kernel(Path(__file__).with_suffix(".cu"), "attention", types={"Rows": maps[0]})
     grid = (-(-max(LENGTHS) // ROWS), HEADS, len(LENGTHS))
-    kernel(grid=grid, block=128, args=(*maps, xp.asarray(ends), SCALE * math.log2(math.e)))
+    kernel(grid=grid, block=128, args=(*maps, xp.asarray(cu_seqlens), SCALE * math.log2(math.e)))
 
     result = out.get() if GPU else out
-    rows = [slice(*ends[i : i + 2]) for i in range(len(LENGTHS))]
+    rows = [slice(*cu_seqlens[i : i + 2]) for i in range(len(LENGTHS))]
     expected = np.concatenate([attention(*inputs[:, each]) for each in rows])
-    error = np.abs(result[: ends[-1]] - expected).max()
-    if not (error < 5e-3 and np.isnan(result[ends[-1] :]).all()):
-        raise SystemExit(f"the output is wrong by {error}, or the rows behind it are written")
+    error = np.abs(result[: cu_seqlens[-1]] - expected).max()
+    if not (error < 5e-3 and np.isnan(result[cu_seqlens[-1] :]).all()):
+        raise SystemExit(
+            f"the output is wrong by {error}, or rows after the last sequence are written"
+        )
     print(f"sequences of {LENGTHS} rows, {HEADS} heads, no padding; largest error {error:.1e}")
 
 

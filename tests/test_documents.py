@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
+from foreign_launchers import stand_in
 from result_files import Section, write_section
 
 from tmaasync import Kernel, create_tma_tile
@@ -110,6 +111,7 @@ def up_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
             patch.setitem(sys.modules, "cupy", np)
             patch.setattr(Kernel, "prepare", _compile_instead)
             patch.setattr(Kernel, "__call__", _compile_instead)
+            stand_in(patch, _LaunchedError)
             try:
                 run()
             except _LaunchedError:
@@ -322,8 +324,15 @@ def test_the_pictures_are_those_the_script_draws() -> None:
 
     stale = [
         name
-        for name, draw in script["PICTURES"].items()
-        if (script["FOLDER"] / name).read_text() != draw().svg()
+        for name, text in script["rendered"]()
+        if not (path := script["FOLDER"] / name).exists() or path.read_text() != text
     ]
 
     assert stale == [], "run python tools/pictures"
+
+
+def test_each_picture_has_one_for_dark_pages() -> None:
+    names = {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    light = {Path(name) for name in names if not Path(name).stem.endswith("_dark")}
+
+    assert names == {name for one in light for name in (one.name, f"{one.stem}_dark{one.suffix}")}

@@ -20,7 +20,7 @@ from tmaasync.trace import NOBODY, NOTHING, Activity, EventKind, StageState, Tra
 
 cupy = pytest.importorskip("cupy")
 
-RING = Path(__file__).parents[2] / "examples" / "04_ring.cu"
+RING = Path(__file__).parents[2] / "examples" / "04_pipeline.cu"
 STAGES, TILE_ROWS, COLUMNS = 4, 16, 128
 
 

@@ -1,4 +1,4 @@
-"""Rung 4: adds up the squares of each column, loads running ahead of the sums in a ring."""
+"""Step 4: compute the energy of each column in a pipeline of loads and consumer warps."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def main():
     energies = xp.full(columns, xp.nan, dtype=xp.float32)
 
     source = create_tma_tile(xp.asarray(x), (16, COLUMNS))
-    # Searches every order of events for a deadlock and for a tile overwritten too early.
+    # Search every interleaving for a deadlock, and for a tile that is overwritten too early.
     Pipeline(STAGES, tiles={"tile": source}, consumers=CONSUMER_WARPS).check()
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),
@@ -32,15 +32,15 @@ def main():
         constants={"STAGES": STAGES},
     )
     down, across = source.tiles_per_side
-    threads = 32 * (CONSUMER_WARPS + 1)  # and the producer's warp
+    threads = 32 * (CONSUMER_WARPS + 1)  # and the producer warp
     kernel(grid=across, block=threads, args=(source, energies, rows, columns))
 
     result = energies.get() if GPU else energies
     expected = (x.astype(np.float64) ** 2).sum(axis=0)
     error = np.abs(result / expected - 1).max()
     if not error < 1e-5:
-        raise SystemExit(f"the sums are wrong by {error}")
-    print(f"{down} tiles a block through {STAGES} stages; largest relative error {error:.1e}")
+        raise SystemExit(f"the energies are wrong by {error}")
+    print(f"{down} tiles per block through {STAGES} stages; largest relative error {error:.1e}")
 
 
 if __name__ == "__main__":
