@@ -122,14 +122,15 @@ def test_an_error_shows_the_users_line_and_number() -> None:
     assert "missing" in caught.value.log
 
 
-def test_the_parameters_of_a_kernel_are_read_with_their_kinds() -> None:
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120a"])
+def test_the_parameters_of_a_kernel_are_read_with_their_kinds(arch: str) -> None:
     text = (
         "struct S { int a[3]; };\n"
         'extern "C" __global__ void k(S s, float f, double d, int i, long long l, void* p, char c)'
         " {}\n"
     )
 
-    entry = compiled(text).entries["k"]
+    entry = compiled(text, arch=arch).entries["k"]
 
     assert entry.parameters == (
         Parameter("struct", 12),

@@ -22,6 +22,7 @@ from tmaasync.errors import (
     StaleTileError,
     TensorMapError,
     TMAError,
+    UntestedDeviceWarning,
     Violation,
     WaitingThreads,
 )
@@ -108,6 +109,7 @@ __all__ = [
     "TMATensorTileTemplate",
     "TensorMapError",
     "TensorMapSpec",
+    "UntestedDeviceWarning",
     "Violation",
     "WaitingThreads",
     "__version__",

@@ -42,16 +42,21 @@ __all__ = [
     "write_whole",
 ]
 
-_FORMAT = 1
+_FORMAT = 2
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
-_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+\w+(?:\[(\d+)\])?")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+"
+    r"(?:\.ptr\s+(?:\.\w+\s+(?:\d+\s+)?)*)?"  # of sm_100 and later
+    r"\w+(?:\[(\d+)\])?"
+)
 _SHARED_BYTES = re.compile(r"\.u32 (\w+)_shared_bytes = (\d+);")
 _PROPERTIES = re.compile(
     r"Function properties for (\w+)\n.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
     r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
 )
 _ADVICE = re.compile(r"warning|\(C\d+\)", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 
 
@@ -240,7 +245,7 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
 def _options(source: Source, arch: str) -> tuple[str, ...]:
     folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
     return (
-        f"--gpu-architecture={arch}",
+        f"{_ARCH_OPTION}{arch}",
         "--std=c++17",
         # Generic lambdas too, which NVRTC 13.0 takes for host functions otherwise.
         "--device-as-default-execution-space",
@@ -251,8 +256,26 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
     )
 
 
+_ARCH_OPTION = "--gpu-architecture="
+_ARCH = re.compile(r"sm_(\d+)[af]?")
+
+
+def _require_target(nvrtc: Any, arch: str) -> None:
+    """Refuse an architecture that is newer or older than the compiler."""
+    _, targets = nvrtc.nvrtcGetSupportedArchs()
+    found = _ARCH.fullmatch(arch)
+    if found is None or int(found[1]) not in targets:
+        known = ", ".join(f"sm_{target}" for target in targets)
+        version = "{}.{}".format(*nvrtc_version())
+        raise BackendError(
+            f"arch is {arch!r}; NVRTC {version} compiles for {known}, and for their variants like "
+            "sm_90a. For a newer GPU, update NVRTC: pip install -U 'tmaasync[cuda13]'."
+        )
+
+
 def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
     nvrtc = _nvrtc()
+    _require_target(nvrtc, options[0].removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
     try:
@@ -277,15 +300,28 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
-    """Return the compiler's errors, with a hint at names that the host may have to supply."""
+    """Return the compiler's errors, with a hint at names and targets that the host may supply."""
     names = ", ".join(dict.fromkeys(undefined))
-    hint = ""
+    hint = _target_hint(log)
     if names:
-        hint = (
+        hint += (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
         )
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
+
+
+def _target_hint(log: str) -> str:
+    """Say for which architecture an instruction exists that the assembler refuses."""
+    found = _UNSUPPORTED.search(log)
+    if found is None:
+        return ""
+    instruction, target = found.groups()
+    if instruction.startswith("wgmma"):
+        return f"\n{instruction} exists on compute capability 9.0 alone. Compile it for sm_90a."
+    if target.endswith(("a", "f")):
+        return ""
+    return f"\n{instruction} may need the architecture-specific target. Try arch={target + 'a'!r}."
 
 
 # --- the compiler's log -----------------------------------------------------------------------

@@ -87,7 +87,7 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         oob_fill=options.oob_fill,
     )
     TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
-    descriptor = spec.encode() if view.device is None else _driver.encode(spec)
+    descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
     is_interleaved = options.interleave is Interleave.B32
     mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
     template = view._replace(owner=None, lease=None)

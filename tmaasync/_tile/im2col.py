@@ -259,7 +259,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     TensorMapError.raise_for(
         [*layout_violations(view), *spec.violations(), *cut_violations(cut), *own]
     )
-    descriptor = spec.encode() if view.device is None else _driver.encode(spec)
+    descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
     form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
 
