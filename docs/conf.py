@@ -50,7 +50,7 @@ autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88
 cpp_maximum_signature_line_length = 88
 
-_HEADERS_OF = ".. headers of "
+_HEADERS = ".. headers "
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -65,10 +65,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
     del docname
     for line in source[0].splitlines():
-        if line.startswith(_HEADERS_OF):
-            folder = line.removeprefix(_HEADERS_OF)
-            source[0] = source[0].replace(line, document_headers.reference(folder))
-            for path in document_headers.headers(folder):
+        if line.startswith(_HEADERS):
+            name = line.removeprefix(_HEADERS)
+            source[0] = source[0].replace(line, document_headers.reference(name))
+            for path in document_headers.headers(name):
                 app.env.note_dependency(path)
 
 

@@ -18,7 +18,10 @@ from tmaasync import emulate, ops, pipeline, swizzle, trace, wgmma
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_TOCTREE = re.compile(
+    r"^(?:```\{toctree\}\n(?P<md>.*?)^```|\.\. toctree::\n(?P<rst>(?:   .*\n|\n)*))",
+    re.DOTALL | re.MULTILINE,
+)
 _DOCUMENTED = re.compile(r"^\.\. (?:auto\w+|py:data):: (tmaasync[\w.]*)", re.MULTILINE)
 
 
@@ -31,8 +34,8 @@ def _listed_pages() -> list[str]:
     return [
         (page.parent.relative_to(DOCS) / line).as_posix()
         for page in _pages()
-        for tree in _TOCTREE.findall(page.read_text())
-        for line in tree.splitlines()
+        for tree in _TOCTREE.finditer(page.read_text())
+        for line in map(str.strip, (tree["md"] or tree["rst"]).splitlines())
         if line and line[0] != ":"
     ]
 
