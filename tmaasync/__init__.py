@@ -1,6 +1,7 @@
 """Python for the Tensor Memory Accelerator of NVIDIA Hopper GPUs."""
 
 from tmaasync import emulate, ops, trace
+from tmaasync._sources import include_dir
 from tmaasync.access import ArrayAccess
 from tmaasync.barrier import SharedMemBarrier
 from tmaasync.copy_plan import CopyPlan, plan_copy
@@ -123,6 +124,7 @@ __all__ = [
     "create_tma_tile_template",
     "emulate",
     "gather4_tile_bytes",
+    "include_dir",
     "ops",
     "plan_copy",
     "trace",

@@ -32,11 +32,14 @@ __all__ = [
     "compile_source",
     "digest",
     "file_digest",
+    "headers_near",
     "load_facts",
     "load_nvrtc",
+    "nvrtc_include_dirs",
     "nvrtc_version",
     "reached",
     "refusal",
+    "run_nvrtc",
     "store_with_facts",
     "toolkit_include_dirs",
     "write_whole",
@@ -169,7 +172,7 @@ def compile_source(source: Source, arch: str) -> Program:
     cached = _load(folder, key) if key else None
     if cached is not None:
         return cached
-    cubin, ptx, log = _run_nvrtc(source, options)
+    cubin, ptx, log = run_nvrtc(source, options)
     program = Program(
         path=folder / f"{key or digest(cubin)}.cubin",
         arch=arch,
@@ -187,7 +190,7 @@ def assemble(source: Source, arch: str) -> Assembly:
         CompileError: The compiler refused the source; the message shows its log.
         BackendError: There is no NVRTC.
     """
-    _, ptx, log = _run_nvrtc(source, _options(source, arch))
+    _, ptx, log = run_nvrtc(source, _options(source, arch))
     return Assembly(ptx, _entries(ptx, log), log)
 
 
@@ -242,8 +245,31 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(path) for path in found if path))
 
 
+@functools.cache
+def nvrtc_include_dirs() -> tuple[Path, ...]:
+    """Return the folders of CUDA's own headers for NVRTC, those of its own release first.
+
+    NVRTC 12 refuses the headers of CUDA 13, with which tmaasync is installed for the CPU.
+    """
+    from cuda import pathfinder
+
+    try:
+        library = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        library = None
+    own = headers_near(Path(library)) if library else ()
+    return tuple(dict.fromkeys((*own, *toolkit_include_dirs())))
+
+
+def headers_near(nvrtc: Path) -> tuple[Path, ...]:
+    """Return the folder of CUDA's headers in the toolkit, or next to the wheel, of this NVRTC."""
+    root = nvrtc.resolve().parents[1]
+    folders = (root / "include", root.parent / "cuda_runtime" / "include")
+    return tuple(folder for folder in folders if (folder / "cuda_bf16.h").is_file())
+
+
 def _options(source: Source, arch: str) -> tuple[str, ...]:
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     return (
         f"{_ARCH_OPTION}{arch}",
         "--std=c++17",
@@ -273,9 +299,17 @@ def _require_target(nvrtc: Any, arch: str) -> None:
         )
 
 
-def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
+    """Compile with these options and no others; return cubin, PTX and log.
+
+    Raises:
+        BackendError: There is no NVRTC.
+        CompileError: The source is refused.
+    """
     nvrtc = _nvrtc()
-    _require_target(nvrtc, options[0].removeprefix(_ARCH_OPTION))
+    for option in options:
+        if option.startswith(_ARCH_OPTION):
+            _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
     try:
@@ -284,7 +318,8 @@ def _run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, st
         )
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(result) != 0:
-            raise CompileError(refusal(source, log, result.name, _UNDEFINED.findall(log)), log)
+            undefined = _UNDEFINED.findall(log)
+            raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
     finally:
@@ -354,7 +389,7 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
     """Return a hash of all that the cubin depends on; None where an include names a macro."""
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     try:
         headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
     except ComputedIncludeError:

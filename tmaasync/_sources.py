@@ -31,7 +31,17 @@ def kernels_dir() -> Path:
 
 
 def include_dir() -> Path:
-    """Return the directory to put on a CUDA compiler's include path."""
+    """Return the directory of the CUDA headers, for the include path of any compiler.
+
+    nvcc, CuPy's ``RawModule`` and cuda.core's ``Program`` compile them as C++17, with nothing
+    else of this package. On the command line ``tmaasync include`` prints the directory.
+
+    Raises:
+        BackendError: The headers are missing from the installation.
+
+    >>> (include_dir() / "tmaasync" / "tmaasync.cuh").is_file()
+    True
+    """
     return kernels_dir() / "include"
 
 

@@ -131,11 +131,18 @@ class BackendError(TMAError, RuntimeError):
 
 
 class CompileError(TMAError, RuntimeError):
-    """The CUDA compiler refused a kernel; ``log`` holds its whole output."""
+    """The CUDA compiler refused a kernel.
 
-    def __init__(self, message: str, log: str = "") -> None:
-        """Keep the compiler's log next to the message."""
+    Attributes:
+        log: The compiler's whole output.
+        undefined: Names that the source uses and nothing defines: perhaps types and constants that
+            the host has to supply.
+    """
+
+    def __init__(self, message: str, log: str = "", undefined: Iterable[str] = ()) -> None:
+        """Keep the compiler's log and the undefined names next to the message."""
         self.log = log
+        self.undefined = tuple(dict.fromkeys(undefined))
         super().__init__(message)
 
 

@@ -58,7 +58,7 @@ class _Token:
 
 
 def declarations(source: str) -> tuple[Declaration, ...]:
-    """Return the declarations of a header, in order; a namespace has its declarations as members."""
+    """Return the declarations of a header, in order; a namespace has members."""
     return _Reader(source).scope()
 
 

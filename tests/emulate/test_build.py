@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import can_precompile
+from tmaasync.emulate.toolchain import can_precompile, reported_if_slow
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -195,6 +198,42 @@ def test_an_error_shows_the_users_line_and_what_is_not_defined() -> None:
     assert "types={'Name': tile}" in str(caught.value)
 
 
+def test_an_error_has_no_note_about_the_abi_of_old_compilers() -> None:
+    text = (
+        "struct alignas(128) Map { char bytes[128]; };\n"
+        'extern "C" __global__ void k(const Map map) { MISSING; }\n'
+    )
+
+    with pytest.raises(CompileError) as caught:
+        build(source(text), "k")
+
+    assert "MISSING" in caught.value.log
+    assert "ABI" not in caught.value.log
+
+
+def test_a_slow_build_is_reported_and_a_fast_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with reported_if_slow("building", seconds=0.01):
+        deadline = time.monotonic() + 30
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.001)
+    with reported_if_slow("too fast", seconds=30):
+        pass
+
+    assert caplog.messages == ["building"]
+
+
+def test_the_report_of_a_slow_build_is_a_line_on_stderr() -> None:
+    code = (
+        "import time\n"
+        "from tmaasync.emulate.toolchain import reported_if_slow\n"
+        "with reported_if_slow('tmaasync: compiling mine.cu', 0.0): time.sleep(0.5)\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert (ran.stdout, ran.stderr) == ("", "tmaasync: compiling mine.cu\n")
+
+
 def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
     with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: empty"):
         build(source(EMPTY), "nope")
@@ -217,5 +256,5 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
+    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*apt install g\+\+"):
         build(source(EMPTY), "empty")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tmaasync._compile import ComputedIncludeError, Source, reached
-from tmaasync._elements import ELEMENTS, element
+from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
 from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
@@ -107,7 +107,13 @@ def _identifier(argument: str, name: str) -> str:
     return name
 
 
-_ELEMENT_TYPES = {element.name: element.cuda_type for element in ELEMENTS}
+# half, float and double are C++ text: with cuda_fp16.h half is CUDA's own type.
+_CPP_NAMES = ("half", "float", "double")
+_ELEMENT_TYPES = {
+    name: element(name).cuda_type
+    for name in (*map(str, ELEMENTS), *SHORT_NAMES)
+    if name not in _CPP_NAMES
+}
 
 
 def _cuda_type(name: str, value: object) -> str:

@@ -1,0 +1,77 @@
+"""Every kernel of the cookbook compiles for the GPU; `test_documents` runs the recipes."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from test_documents import Block, blocks
+
+from tmaasync import Kernel, create_tma_tile
+from tmaasync._compile import Source, run_nvrtc
+
+COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
+RECIPES = sorted(path for path in COOKBOOK.glob("*.md") if path.name != "index.md")
+WITH_KERNELS = [path for path in RECIPES if "__global__" in path.read_text()]
+
+
+class _LaunchedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.stem)
+def test_a_recipe_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Kernel] = []
+
+    def compile_instead(kernel: Kernel, *_: object, **__: object) -> NoReturn:
+        assert kernel.compile().warnings == ()
+        compiled.append(kernel)
+        raise _LaunchedError
+
+    monkeypatch.setattr(Kernel, "__call__", compile_instead)
+    monkeypatch.setattr(Kernel, "prepare", compile_instead)
+    names: dict[str, Any] = {}
+    for block in blocks(path, "python"):
+        if not block.needs_gpu:
+            run_until_a_launch(block, names)
+
+    assert compiled or path.stem == "own_launcher"
+
+
+def run_until_a_launch(block: Block, names: dict[str, Any]) -> None:
+    examples = doctest.DocTestParser().get_examples(block.text)
+    text = "".join(example.source for example in examples) or block.text
+    try:
+        exec(compile(text, str(block.path), "exec"), names)  # noqa: S102
+    except _LaunchedError:
+        return
+
+
+def test_the_line_for_nvcc_compiles_the_recipe(tmp_path: Path) -> None:
+    page = COOKBOOK / "own_launcher.md"
+    names: dict[str, Any] = {}
+    exec(blocks(page, "python")[0].text, names)  # noqa: S102
+    source = names["source_for"](create_tma_tile(np.zeros((256, 256), np.float32), (64, 64)))
+    (tmp_path / "copy_tile.cu").write_text(source)
+    (line,) = (block.text for block in blocks(page, "sh"))
+    include = subprocess.run(
+        [sys.executable, "-m", "tmaasync", "include"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    command = shlex.split(line.replace("$(tmaasync include)", include))
+
+    if shutil.which("nvcc"):
+        subprocess.run(command, cwd=tmp_path, check=True)
+        assert (tmp_path / "copy_tile.cubin").stat().st_size > 0
+    else:
+        options = [option for option in command if re.match("-(std|arch|I)", option)]
+        cubin, _, log = run_nvrtc(Source(text=source, name="copy_tile.cu"), tuple(options))
+        assert cubin
+        assert log == ""

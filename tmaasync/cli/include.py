@@ -1,0 +1,14 @@
+"""``include``: the directory of the CUDA headers."""
+
+from __future__ import annotations
+
+import typer
+
+from tmaasync._sources import include_dir
+
+__all__ = ["include"]
+
+
+def include() -> None:
+    """Print the directory of the CUDA headers: nvcc -std=c++17 -I$(tmaasync include) my.cu."""
+    typer.echo(include_dir())
