@@ -65,7 +65,7 @@ _HEADERS = ".. headers "
 # Files of the repository's root that a page of the site includes.
 _INCLUDED = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
 _LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
-_LINK_TO_FILE = re.compile(r"\]\(((?:\.\./)*(?:examples|benchmarks|kernels|tests|LICENSE)[^)#]*)\)")
+_LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|LICENSE)\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
