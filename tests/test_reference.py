@@ -22,6 +22,7 @@ _TOCTREE = re.compile(
     r"^(?:```\{toctree\}\n(?P<md>.*?)^```|\.\. toctree::\n(?P<rst>(?:   .*\n|\n)*))",
     re.DOTALL | re.MULTILINE,
 )
+_INDEXED = re.compile(r"^<!-- index: (.*) -->$", re.MULTILINE)
 _DOCUMENTED = re.compile(r"^\.\. (?:auto\w+|py:data):: (tmaasync[\w.]*)", re.MULTILINE)
 
 
@@ -81,3 +82,22 @@ def test_the_reference_has_names_that_exist_and_each_once() -> None:
 
     assert [name for name in names if pydoc.locate(name) is None] == []
     assert len(names) == len(set(names))
+
+
+def test_a_term_of_the_index_leads_to_one_page() -> None:
+    terms = [
+        term
+        for page in _pages()
+        for line in _INDEXED.findall(page.read_text())
+        for term in line.split(", ")
+    ]
+
+    assert sorted(terms) == sorted(set(terms))
+    assert set(_SEARCHED_FOR) <= set(terms)
+
+
+# What people type into the search of the site; the comments make it find the right page first.
+_SEARCHED_FOR = (
+    *("gqa", "flash attention", "epilogue", "paged kv cache", "persistent kernel"),
+    *("install", "swizzle", "mbarrier", "hang"),
+)
