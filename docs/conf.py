@@ -32,6 +32,7 @@ html_title = f"tmaasync {release}"
 html_static_path = ["_static"]
 html_logo = "_static/logo.svg"
 html_favicon = "_static/favicon.svg"
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sphinx = False
 toc_object_entries_show_parents = "hide"
