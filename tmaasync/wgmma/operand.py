@@ -342,7 +342,7 @@ def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptor
     panel_bytes = buffer.rows * buffer.swizzle.span_bytes
     group_bytes = _GROUP_ROWS * buffer.swizzle.span_bytes
     is_swizzled = buffer.swizzle is not Swizzle.NONE
-    # Swizzled rows of K need no leading distance. Without swizzle leading distance and stride are exchanged.
+    # Swizzled rows of K need no leading distance. Without swizzle the two distances are exchanged.
     leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and buffer.is_k_major else panel_bytes
     if not is_swizzled and not buffer.is_k_major:
         leading, group_bytes = group_bytes, panel_bytes
