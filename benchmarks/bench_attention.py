@@ -1,13 +1,13 @@
 """ops.attention against cuDNN and FlashAttention-2 (torch's scaled_dot_product_attention).
 
-Packed sequences: ops.varlen_attention against torch's varlen_attn, against itself with a paged KV
-cache whose pages lie in random order, and against ops.attention on as many tokens in entries of one
-length that make as many FLOPs. FP8 operands, with a scale each on the GPU: ops.attention against
-itself, and against cuDNN, in bfloat16.
+Packed sequences: ops.varlen_attention against torch's varlen_attn, and against itself with a paged
+KV cache whose pages lie in random order. "equal lengths" is ops.attention on as many tokens in
+sequences of one length, which take as many FLOPs. FP8 operands, with a scale each on the GPU:
+ops.attention against itself, and against cuDNN, in bfloat16.
 
 Writes sections "attention", "attention_float8", "attention_host" and "varlen_attention" of the
-results. Inputs are normally distributed. FLOPs are four for every query, key that it sees, and
-column.
+results. Inputs are normally distributed. FLOPs are 4 * head_dim for every query and key that it
+attends to.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
 
 TOKENS = 16384
-# Relative error of bf16 weights and outputs against float64.
+# Relative error of bf16 probabilities and outputs against float64.
 TOLERANCE = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float8_e4m3fn: 3.5e-2}
 LARGEST = 448  # that float8_e4m3fn holds
 PAGE_SIZES = (128, 16)
@@ -75,8 +75,12 @@ class Case:
     def label(self) -> str:
         mask = "causal" if self.causal else "full"
         heads = f"{self.heads}" if self.kv_heads == self.heads else f"{self.heads}/{self.kv_heads}"
-        few = f" queries {self.queries}" if self.queries else ""
-        return f"{self.batch} x {self.positions}, {heads} heads of {self.head_dim}, {mask}{few}"
+        parts = [f"{self.batch} x {self.positions}", f"{heads} heads of {self.head_dim}", mask]
+        if self.queries:
+            parts.append(f"decode of {self.queries} {'query' if self.queries == 1 else 'queries'}")
+        if self.dtype == torch.float16:
+            parts.append("float16")
+        return ", ".join(parts)
 
     @property
     def flops(self) -> float:
@@ -108,10 +112,14 @@ def cases(*, short: bool) -> list[Case]:
     found += [Case(length, 128, 64, 8, False, 2) for length in (2048, 8192)]
     found += [Case(8192, 128, 64, 8, False, 16, queries=count) for count in (1, 16)]
     found += [Case(32768, 128, 64, 8, False, 1, queries=count) for count in (1, 16)]
-    found += [Case(8192, 128, 64, 8, False, 20, queries=1)]  # a round, and some more
+    found += [Case(8192, 128, 64, 8, False, 20, queries=1)]  # one wave, and some more
     found += [Case(4096, 128, 16, 16, True, 4, dtype=torch.float16)]
     found += [Case(4096, 256, 8, 8, causal, 4) for causal in (False, True)]
     return found
+
+
+def throughputs(row: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {tflops:6.1f}" for name, tflops in row["tflop_per_s"].items())
 
 
 def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callable[[], Any]:
@@ -127,7 +135,7 @@ def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callabl
 
 
 def peers(case: Case, arrays: list[torch.Tensor]) -> dict[str, Callable[[], Any]]:
-    """Those that take the case: torch aligns a causal mask top left, so both ends must meet."""
+    """Torch's back ends that take the case. Torch aligns a causal mask top left."""
     found = {}
     for name, backend in (
         ("cudnn", SDPBackend.CUDNN_ATTENTION),
@@ -174,9 +182,9 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     pair = {name: candidates[name] for name in ("tmaasync", reference)}
     row["interleaved"] = plain_race(pair, reference=reference)
     row["tflop_per_s"] = tera_per_second(row, case.flops)
-    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    figures = throughputs(row)
     print(
-        f"{case.label:48s} {rates}  {speed_text(row, reference)}, interleaved "
+        f"{case.label:48s} {figures}  {speed_text(row, reference)}, interleaved "
         f"{row['interleaved']['tmaasync']['median']:.3f}",
         flush=True,
     )
@@ -225,9 +233,9 @@ def measure_float8(case: Case, rounds: int) -> dict[str, Any]:
     row = {"case": f"float8, {case.label}", "head_dim": case.head_dim, "causal": case.causal}
     row |= race(candidates, rounds=rounds, reference="bfloat16", seconds_per_slice=0.1)
     row["tflop_per_s"] = tera_per_second(row, case.flops)
-    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    figures = throughputs(row)
     ratio = row["speed_over_bfloat16"]["tmaasync"]
-    print(f"{row['case']:56s} {rates}  {ratio['median']:.3f} x bfloat16", flush=True)
+    print(f"{row['case']:56s} {figures}  {ratio['median']:.3f} x bfloat16", flush=True)
     return row
 
 
@@ -283,7 +291,7 @@ class Batch:
         return 4.0 * self.heads * self.head_dim * seen
 
     def alike(self) -> Case:
-        """As many tokens in entries of one length, which make about as many FLOPs."""
+        """Return equal lengths with as many tokens, which take about as many FLOPs."""
         total, squares = sum(self.lengths), sum(n * n for n in self.lengths)
         length = round(squares / total)
         batch = max(1, round(total / length))
@@ -293,42 +301,43 @@ class Batch:
 def batches() -> list[Batch]:
     uniform = tuple(int(n) for n in np.random.default_rng(0).integers(1, 4097, 16))
     lengths = {
-        "16 of 1 to 4096": uniform,
-        "16384 and 64 of 256": (16384, *[256] * 64),
-        "16384 / 1, 2, ... 16": tuple(16384 // i for i in range(1, 17)),
-        "64 of 512": (512,) * 64,
+        "16 sequences of 1 to 4096": uniform,
+        "one sequence of 16384 and 64 of 256": (16384, *[256] * 64),
+        "sequences of 16384 / 1, 2, ... 16": tuple(16384 // i for i in range(1, 17)),
+        "64 sequences of 512": (512,) * 64,
     }
     return [Batch(name, each, causal) for name, each in lengths.items() for causal in (False, True)]
 
 
 def torch_varlen(
-    arrays: list[torch.Tensor], sums: torch.Tensor, longest: int, *, causal: bool
+    arrays: list[torch.Tensor], cu_seqlens: torch.Tensor, longest: int, *, causal: bool
 ) -> Callable[[], Any] | None:
     try:
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
     except ImportError:
         return None
+    given = (*arrays, cu_seqlens, cu_seqlens, longest, longest)
     for options in ({"is_causal": causal}, {"window_size": (-1, 0 if causal else -1)}):
         try:
-            varlen_attn(*arrays, sums, sums, longest, longest, **options)
+            varlen_attn(*given, **options)
         except TypeError:
             continue
-        return lambda options=options: varlen_attn(*arrays, sums, sums, longest, longest, **options)
+        return lambda options=options: varlen_attn(*given, **options)
     return None
 
 
-def in_pages(
+def paged_from(
     rows: list[torch.Tensor], lengths: tuple[int, ...], size: int
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Packed arrays as pages in random order, NaN where they hold nothing, and their table."""
+    """Return packed arrays as pages in random order, unused rows NaN, and the page table."""
     used = [-(-length // size) for length in lengths]
     numbers = np.split(np.random.default_rng(0).permutation(sum(used)), np.cumsum(used)[:-1])
     table = np.zeros((len(lengths), max(used)), np.int32)
-    places = []
+    positions = []
     for row, pages, length in zip(table, numbers, lengths, strict=True):
         row[: len(pages)] = pages
-        places.append((pages[:, None] * size + np.arange(size)).reshape(-1)[:length])
-    at = torch.from_numpy(np.concatenate(places)).cuda()
+        positions.append((pages[:, None] * size + np.arange(size)).reshape(-1)[:length])
+    at = torch.from_numpy(np.concatenate(positions)).cuda()
     paged = []
     for packed in rows:
         memory = torch.full((sum(used) * size, *packed.shape[1:]), torch.nan).to(packed)
@@ -337,12 +346,14 @@ def in_pages(
     return paged, torch.from_numpy(table).cuda()
 
 
-def with_pages(
+def with_paged_kv(
     given: tuple[Any, ...], lengths: tuple[int, ...], size: int, out: torch.Tensor, **options: Any
 ) -> Callable[[], Any]:
-    q, k, v, *sums = given
-    paged, table = in_pages([k, v], lengths, size)
-    return lambda: ops.varlen_attention(q, *paged, *sums, page_table=table, out=out, **options)
+    q, k, v, *lengths_of_both = given
+    paged, table = paged_from([k, v], lengths, size)
+    return lambda: ops.varlen_attention(
+        q, *paged, *lengths_of_both, page_table=table, out=out, **options
+    )
 
 
 def check_packed(
@@ -351,7 +362,7 @@ def check_packed(
     arrays: list[torch.Tensor],
     out: torch.Tensor,
 ) -> None:
-    """Every sequence of every candidate that writes there."""
+    """Check every sequence of every candidate that writes into ``out``."""
     ends = np.concatenate([[0], np.cumsum(batch.lengths)])
     for run in runs.values():
         out.fill_(torch.nan)
@@ -367,50 +378,50 @@ def measure_batch(batch: Batch, rounds: int) -> dict[str, Any]:
     shapes = ((total, heads, batch.head_dim) for heads in (batch.heads, *[batch.kv_heads] * 2))
     arrays = [torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
     on_host = np.concatenate([[0], np.cumsum(batch.lengths)]).astype(np.int32)
-    sums = torch.from_numpy(on_host).cuda()
+    cu_seqlens = torch.from_numpy(on_host).cuda()
     out = torch.full_like(arrays[0], torch.nan)
-    given = (*arrays, sums, sums, longest, longest)
+    given = (*arrays, cu_seqlens, cu_seqlens, longest, longest)
     runs = {"tmaasync": lambda: ops.varlen_attention(*given, causal=batch.causal, out=out)}
     for size in PAGE_SIZES:
-        run = with_pages(given, batch.lengths, size, out, causal=batch.causal)
-        runs[f"pages of {size}"] = run
+        run = with_paged_kv(given, batch.lengths, size, out, causal=batch.causal)
+        runs[f"paged KV, pages of {size}"] = run
     check_packed(batch, runs, arrays, out)
     alike = batch.alike()
     padded = alike.arrays()
     padded_out = torch.empty_like(padded[0])
     candidates = {
         **runs,
-        "sums on the host": lambda: ops.varlen_attention(
+        "cu_seqlens on the host": lambda: ops.varlen_attention(
             *arrays, on_host, on_host, causal=batch.causal, out=out
         ),
-        "one length": lambda: ops.attention(*padded, causal=batch.causal, out=padded_out),
+        "equal lengths": lambda: ops.attention(*padded, causal=batch.causal, out=padded_out),
     }
-    theirs = torch_varlen(arrays, sums, longest, causal=batch.causal)
+    theirs = torch_varlen(arrays, cu_seqlens, longest, causal=batch.causal)
     if theirs is not None:
         candidates["torch"] = theirs
-    reference = "torch" if theirs is not None else "one length"
+    reference = "torch" if theirs is not None else "equal lengths"
     label = f"{batch.name}, {'causal' if batch.causal else 'full'}"
     row = {"case": label, "causal": batch.causal}
     row |= race(candidates, rounds=rounds, reference=reference, seconds_per_slice=0.1)
-    three = {name: candidates[name] for name in ("tmaasync", "one length", reference)}
+    three = {name: candidates[name] for name in ("tmaasync", "equal lengths", reference)}
     row["interleaved"] = plain_race(three, reference=reference)
-    flops = dict.fromkeys(candidates, batch.flops) | {"one length": alike.flops}
+    flops = dict.fromkeys(candidates, batch.flops) | {"equal lengths": alike.flops}
     row["tflop_per_s"] = {name: round(flops[name] / us / 1e6, 1) for name, us in row["us"].items()}
     print_packed(label, row)
     return row
 
 
 def print_packed(label: str, row: dict[str, Any]) -> None:
-    rates = "  ".join(f"{name} {rate:6.1f}" for name, rate in row["tflop_per_s"].items())
+    figures = throughputs(row)
     own = row["interleaved"]["tmaasync"]["median"]
-    print(f"{label:36s} {rates}  interleaved {own:.3f}", flush=True)
+    print(f"{label:36s} {figures}  interleaved {own:.3f}", flush=True)
 
 
 def measure_host() -> dict[str, Any]:
-    """Time a call against a bound launch: what the host pays.
+    """Time the host's side of a call against a bound launch.
 
-    Between the two is a launch after what any safe call asks torch: the type and shape of the four
-    tensors, and their addresses.
+    "guards and launch" is a bound launch after the questions that any safe call asks torch: the
+    type, shape and address of the four tensors.
     """
     arrays = [torch.randn(1, 64, 1, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, out = arrays
@@ -427,7 +438,7 @@ def measure_host() -> dict[str, Any]:
     check, address_of = guard
     launch = bound[0].bind(bound[1], torch.cuda.current_stream().cuda_stream)
 
-    def look_and_launch() -> None:
+    def guards_and_launch() -> None:
         if check(*arrays):
             _ = address_of(q), address_of(k), address_of(v), address_of(out)
             launch()
@@ -435,11 +446,11 @@ def measure_host() -> dict[str, Any]:
     candidates = {
         "ops.attention(out=)": lambda: ops.attention(q, k, v, out=out),
         "ops.attention": lambda: ops.attention(q, k, v),
-        "look and launch": look_and_launch,
+        "guards and launch": guards_and_launch,
         "launch": launch,
         "sdpa": lambda: scaled_dot_product_attention(q, k, v),
     }
-    row = {"group": "a call", **host_race(candidates, reference="launch")}
+    row = {"group": "host cost of a call", **host_race(candidates, reference="launch")}
     print(row["us"], row["cost_over_launch"])
     return row
 

@@ -113,7 +113,8 @@ class Arrays:
         self.out = torch.full(shape, math.nan, dtype=torch.bfloat16, device="cuda")
 
     def ours(self) -> Any:
-        options = {"bias": self.bias, "relu": self.case.epilogue, "out": self.out}
+        activation = "relu" if self.case.epilogue else None
+        options = {"bias": self.bias, "activation": activation, "out": self.out}
         return ops.conv2d(self.images, self.filters, **options, **self.case.window)
 
     def theirs(self) -> Any:
@@ -154,11 +155,11 @@ def report(row: dict[str, Any]) -> str:
 
 
 def sweep(rounds: int) -> None:
-    """Race every tile config of every shape; then the best with other schedules and rings."""
+    """Race every tile config of every shape; then the best with other group_m and stages."""
     candidates = [
         TileConfig(consumers, n, cluster, rows=rows)
         for (consumers, rows, n), cluster in itertools.product(
-            coefficients().conv2d.rate, (1, 2, 4)
+            coefficients().conv2d.throughput, (1, 2, 4)
         )
     ]
     compile_all(candidates)

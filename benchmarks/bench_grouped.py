@@ -54,12 +54,12 @@ def zipf(groups: int, rows: int) -> list[int]:
 
 
 class Grouped:
-    """Groups of rows and their matrices, as torch takes them."""
+    """Operands of a grouped GEMM, as torch takes them; the case names all groups' M, N and K."""
 
     def __init__(self, kind: str, sizes: list[int], n: int, k: int) -> None:
         rows = sum(sizes)
         self.row = {
-            "case": f"{kind}, {len(sizes)} groups of {rows} rows x {n} x {k}",
+            "case": f"{kind}, {len(sizes)} groups, {rows} x {n} x {k}",
             "kind": kind,
             "rows": sizes,
             "n": n,

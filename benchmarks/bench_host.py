@@ -1,4 +1,4 @@
-"""What the host pays: making a tile, and launching. Writes section "host" of the results.
+"""Host cost of making a tile, and of launching. Writes section "host" of the results.
 
 Every candidate of a group does the same work; microseconds per call, the device drained between.
 """
@@ -31,12 +31,12 @@ def tiles() -> dict[str, Any]:
     """A tensor map of a 2-D bf16 array: asked for again, and asked for anew."""
     array = cupy.empty((4096, 4096), cupy.float16)
     rows = cupy.empty((512, 4096), cupy.float16)
-    places = [rows[index:] for index in range(256)]
+    views = [rows[index:] for index in range(256)]
     fresh = iter(range(10**9))
     candidates = {
         "tmaasync cached": lambda: create_tma_tile(array, (128, 64), swizzle=Swizzle.B128),
         "tmaasync new address": lambda: create_tma_tile(
-            places[next(fresh) % 256], (64, 64 + 8 * (next(fresh) // 256 % 8))
+            views[next(fresh) % 256], (64, 64 + 8 * (next(fresh) // 256 % 8))
         ),
     }
     tile = create_tma_tile(array, (128, 64), swizzle=Swizzle.B128)
@@ -123,7 +123,7 @@ def operations() -> dict[str, Any]:
     a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
     out = torch.empty_like(a)
     padded = torch.zeros(16, 16, 256, device="cuda").bfloat16()
-    sums = torch.arange(0, 17 * 8, 8, device="cuda", dtype=torch.int32)
+    cu_seqlens = torch.arange(0, 17 * 8, 8, device="cuda", dtype=torch.int32)
     packed, lengths = a[:128], [8] * 16
     one = torch.ones((), device="cuda")
     low, low_b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).T
@@ -141,9 +141,13 @@ def operations() -> dict[str, Any]:
             ),
             "ops.copy": lambda: ops.copy(a, out),
             "torch copy_": lambda: out.copy_(a),
-            "ops.ragged_store sums": lambda: ops.ragged_store(padded, out=packed, cu_seqlens=sums),
-            "ops.ragged_store list": lambda: ops.ragged_store(padded, lengths, packed),
-            "ops.ragged_load sums": lambda: ops.ragged_load(packed, out=padded, cu_seqlens=sums),
+            "ops.ragged_store cu_seqlens": lambda: ops.ragged_store(
+                padded, out=packed, cu_seqlens=cu_seqlens
+            ),
+            "ops.ragged_store list of lengths": lambda: ops.ragged_store(padded, lengths, packed),
+            "ops.ragged_load cu_seqlens": lambda: ops.ragged_load(
+                packed, out=padded, cu_seqlens=cu_seqlens
+            ),
         },
         reference="torch.matmul",
     )

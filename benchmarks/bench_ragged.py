@@ -48,8 +48,8 @@ class Batch:
         self.inside = cupy.asarray(np.arange(longest) < lengths[:, None])
         self.packed = cupy.zeros((rows, *row), cupy.uint16)
         self.spread = cupy.full_like(self.padded, 0xA5)
-        sums = np.concatenate([[0], np.cumsum(lengths)])
-        self.cu_seqlens = cupy.asarray(sums.astype(np.int32))
+        cu_seqlens = np.concatenate([[0], np.cumsum(lengths)])
+        self.cu_seqlens = cupy.asarray(cu_seqlens.astype(np.int32))
 
     def store(self) -> None:
         ops.ragged_store(self.padded, cu_seqlens=self.cu_seqlens, out=self.packed)
@@ -60,10 +60,10 @@ class Batch:
     def check(self) -> None:
         self.store()
         self.load()
-        places = cupy.nonzero(self.inside)
-        if not bool((self.packed == self.padded[places]).all()):
+        filled = cupy.nonzero(self.inside)
+        if not bool((self.packed == self.padded[filled]).all()):
             raise SystemExit(f"{self.label}: rows are packed wrong")
-        if not bool((self.spread[places] == self.packed).all()):
+        if not bool((self.spread[filled] == self.packed).all()):
             raise SystemExit(f"{self.label}: rows are spread out wrong")
         if bool(self.spread[cupy.nonzero(~self.inside)].any()):
             raise SystemExit(f"{self.label}: there are no zeros after the rows")

@@ -12,7 +12,7 @@ struct SharedMemory {
 extern "C" __device__ const int tiles_shared_bytes = sizeof(SharedMemory);
 
 // An array [entries, rows, heads, columns] as attention reads keys: a CTA takes one head of an
-// entry after the other, and one thread keeps STAGES tiles of its rows under way.
+// entry after the other, and one thread keeps STAGES tiles of its rows in flight.
 extern "C" __global__ void tiles(
     const __grid_constant__ Tile source, int rows, int heads, int entries
 ) {
@@ -22,28 +22,28 @@ extern "C" __global__ void tiles(
     fence_barrier_init();
 
     auto asked = Ring::for_consumer(), landed = Ring::for_consumer();
-    int under_way = 0;
+    int in_flight = 0;
     const auto wait_for_oldest = [&] {
         shared.full[landed.index].wait(landed.phase);
         landed.step();
-        --under_way;
+        --in_flight;
     };
     for (int slice = blockIdx.x; slice < heads * entries; slice += gridDim.x) {
         for (int row = 0; row < rows; row += Tile::side(1)) {
-            if (under_way == STAGES) wait_for_oldest();
+            if (in_flight == STAGES) wait_for_oldest();
             auto& full = shared.full[asked.index];
             full.expect_bytes(Tile::kBytes);
             source.async_copy(
                 shared.tiles[asked.index], full, {0, slice % heads, row, slice / heads}
             );
             asked.step();
-            ++under_way;
+            ++in_flight;
         }
     }
-    while (under_way > 0) wait_for_oldest();
+    while (in_flight > 0) wait_for_oldest();
 }
 
-// All of it in order, 16 bytes a thread, eight of which are under way at once. `kept` is written
+// All of it in order, 16 bytes a thread, eight of them in flight at once. `kept` is written
 // for one sum in 2^32, so that the loads are needed.
 extern "C" __global__ void loads(const uint4* values, i64 count, u32* kept) {
     constexpr int kAtOnce = 8;

@@ -2,7 +2,7 @@
 
 Arrays of keys, [entries, positions, heads, head dimension] in bfloat16 and larger than L2, are read
 once, head by head, in boxes of 128 rows by 128 bytes. ``tmaasync`` is what `create_tma_tile` does
-unless told otherwise; ``loads`` are instructions of 16 bytes a thread over all of it in order.
+by default; ``loads`` are instructions of 16 bytes a thread over all of it in order.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
         for stages in STAGES:
             rows.append(measure(*case, stages, rounds))
             figures = "  ".join(
-                f"{name} {rate:.3f}" for name, rate in rows[-1]["read_tb_per_s"].items()
+                f"{name} {throughput:.3f}" for name, throughput in rows[-1]["read_tb_per_s"].items()
             )
             print(f"{rows[-1]['case']:32s} {figures} TB/s", flush=True)
     print(record("reads", rows))

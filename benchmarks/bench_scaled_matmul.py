@@ -195,7 +195,7 @@ def occupancy() -> Occupancy:
 def candidates(m: int) -> Iterator[ScaledTileConfig]:
     numbers = coefficients().scaled
     if m > numbers.max_skinny_rows:
-        for shape, cluster, group_m in itertools.product(numbers.rate, (1, 2), (4, 8, 16)):
+        for shape, cluster, group_m in itertools.product(numbers.throughput, (1, 2), (4, 8, 16)):
             yield ScaledTileConfig(*shape, cluster, group_m)
         return
     for consumers, width in itertools.product((1, 2), (32, 64, 128, 256)):

@@ -97,13 +97,13 @@ def sweep(cases: list[Case], rounds: int) -> None:
     torch.zeros(1, device="cuda")
     active = {size: backend_of(0).max_active_clusters(size) for size in range(2, 9)}
     print(f"max active clusters: {active}", flush=True)
-    for case, blockings in found.items():
+    for case, configs in found.items():
         copies = math.ceil(CACHE_BYTES / case.traffic_bytes)
         sets = [Operands.random(case) for _ in range(copies)]
         order = [sets[index % copies] for index in range(max(LAUNCHES, copies))]
         theirs = captured([one.multiply_by_torch for one in order])
         results = []
-        for config in (None, *blockings):
+        for config in (None, *configs):
             try:
                 with chosen(config):
                     results.append((*timed(order, theirs, rounds), name_of(config)))

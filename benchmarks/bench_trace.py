@@ -23,7 +23,7 @@ from tmaasync._timing import device_microseconds
 _CALLS = 10
 
 
-def product(side: int, notes: int) -> tuple[str, Callable[[], Any], int]:
+def matmul(side: int, notes: int) -> tuple[str, Callable[[], Any], int]:
     rng = cupy.random.default_rng(0)
     a, b = (
         rng.standard_normal((side, side), dtype=cupy.float32).astype(np.dtype(ml_dtypes.bfloat16))
@@ -81,8 +81,8 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     rows = []
     for label, run, notes in (
-        product(2048, 1024),
-        product(4096, 2048),
+        matmul(2048, 1024),
+        matmul(4096, 2048),
         copy(64, 256),
         copy(256, 256),
     ):

@@ -64,7 +64,7 @@ __device__ void issue_store(
     }
 }
 
-// `image` is what shared memory holds before a store, or held after a load. `completed` tells
+// `image` is what shared memory holds before a store, or held after a load. `completed` is
 // whether the barrier's phase ended with `bytes` expected. One block of any size; its first thread
 // issues.
 extern "C" __global__ void probe(

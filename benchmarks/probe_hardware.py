@@ -35,7 +35,7 @@ _PLACE = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<
 
 @dataclass(frozen=True)
 class Probe:
-    """One instruction: on which array, through which map, where, and what is read off."""
+    """One instruction: its array, its map, its coordinates, and the measurement taken from it."""
 
     name: str
     operation: int
@@ -142,13 +142,13 @@ def _completion(_: Probe, image: Any, __: Any, completed: bool) -> Any:
     return {"completed": completed, "shared_bytes_written": touched}
 
 
-# --- what is probed -----------------------------------------------------------------------------
+# --- probes -------------------------------------------------------------------------------------
 
 _RANDOM = np.random.default_rng(0)
 
 
 def _values(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    # No byte is the poison, so that what was written can be counted.
+    # No byte is the poison, so that bytes written can be counted.
     raw = _RANDOM.integers(1, 100, (*shape, np.dtype(dtype).itemsize), dtype=np.uint8)
     return raw.view(dtype)[..., 0]
 

@@ -81,7 +81,13 @@ def measure(case: Case, configs: list[TileConfig], rounds: int) -> dict[str, Any
             runs[config] = captured([one.multiply for one in order])
     times = in_random_order(runs, rounds)
     us = {name: round(statistics.median(each) / len(order), 3) for name, each in times.items()}
-    row = {"case": case.label, "m": case.m, "n": case.n, "k": case.k, "dtype": case.type_name}
+    row = {
+        "case": f"{case.label}, {len(configs)} tile configs",
+        "m": case.m,
+        "n": case.n,
+        "k": case.k,
+        "dtype": case.type_name,
+    }
     found = [{**_named(one), "us": us[one]} for one in configs]
     return {**row, "rounds": rounds, "torch_us": us[None], "tile_configs": found}
 

@@ -20,15 +20,27 @@ if TYPE_CHECKING:
 
 project = "tmaasync"
 release = tmaasync.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 
 html_theme = "furo"
 html_title = f"tmaasync {release}"
+html_static_path = ["_static"]
+html_logo = "_static/logo.svg"
+html_favicon = "_static/favicon.svg"
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sphinx = False
 toc_object_entries_show_parents = "hide"
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
+# The copy button of a block with prompts copies its commands, not what they print.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 # Links to headings are those of GitHub.
 myst_heading_anchors = 3
@@ -51,13 +63,20 @@ python_maximum_signature_line_length = 88
 cpp_maximum_signature_line_length = 88
 
 _HEADERS_OF = ".. headers of "
+# Files of the repository's root that a page of the site includes.
+_INCLUDED = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
+_LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
+_LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|LICENSE)\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Write the headers where a page asks for them, and read links and docstrings as meant."""
+    """Fill in generated parts of pages, and adapt links and docstrings to the site."""
+    # From the folder of tools, too: pairs of pictures for light and dark pages.
+    app.setup_extension("theme_pictures")
     app.connect("source-read", _write_headers)
     app.connect("source-read", _write_explorer)
-    app.connect("source-read", _link_to_outside)
+    app.connect("source-read", _link_from_page)
+    app.connect("include-read", _link_from_root)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -83,11 +102,23 @@ def _write_explorer(app: Sphinx, docname: str, source: list[str]) -> None:
     del docname
 
 
-def _link_to_outside(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Make a link to Markdown that is no page, such as the README, one to the file."""
-    outside = re.escape("../" * (docname.count("/") + 1))
-    source[0] = re.sub(rf"\]\(({outside}[^)#]*\.md)(?:#[^)]*)?\)", r"](path:\1)", source[0])
+def _link_from_page(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Point links to the README, for example, to the page that includes it."""
+    del app, docname
+    source[0] = _LINK_TO_ROOT.sub(lambda found: _page_of(found, found[1][3:]), source[0])
+
+
+def _link_from_root(app: Sphinx, path: Path, page: str, source: list[str]) -> None:
+    """Point the links of an included file of the root to where the page finds their targets."""
     del app
+    if page in _INCLUDED.values() and path.stem in _INCLUDED:
+        text = source[0].replace("](docs/", "](")
+        text = _LINK_TO_FILE.sub(r"](path:../\1)", text)
+        source[0] = _LINK_TO_ROOT.sub(lambda found: _page_of(found, found[1]), text)
+
+
+def _page_of(link: re.Match[str], folder: str) -> str:
+    return f"]({folder}{_INCLUDED[link[2]]}.md"
 
 
 def _keep_colons(

@@ -247,13 +247,19 @@ CupyArray.__module__, CupyArray.__name__ = "cupy", "ndarray"
 
 
 class Cupy(ModuleType):
-    """As much of CuPy as brings numbers to a device, which ``uploads`` keeps, and adds them up."""
+    """As much of CuPy as brings numbers to a device, adds them up, and loads compiled modules.
+
+    Attributes:
+        uploads: The numbers that were brought to the device.
+        modules: The paths of the modules that were loaded.
+    """
 
     int32 = np.int32
 
     def __init__(self) -> None:
         super().__init__("cupy")
         self.uploads: list[list[int]] = []
+        self.modules: list[str] = []
         stream = SimpleNamespace(ptr=7)
         self.cuda = SimpleNamespace(
             Device=lambda _: nullcontext(),
@@ -261,6 +267,11 @@ class Cupy(ModuleType):
             ExternalStream=lambda _: nullcontext(),
             get_current_stream=lambda *_: stream,
         )
+
+    def RawModule(self, *, path: str) -> SimpleNamespace:  # noqa: N802
+        self.modules.append(path)
+        function = SimpleNamespace(kernel=SimpleNamespace(ptr=len(self.modules)))
+        return SimpleNamespace(get_function=lambda name: function)
 
     def asarray(self, values: np.ndarray[Any, Any]) -> CupyArray:
         self.uploads.append(values.tolist())

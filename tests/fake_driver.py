@@ -11,6 +11,7 @@ import importlib
 import struct
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from tmaasync._driver import DeviceLimits
@@ -34,6 +35,7 @@ class Driver:
         busy_looks: How many more times a stream says that it is busy.
         is_capturing: Whether streams are being captured.
         has_died: Whether a kernel has died.
+        map_offset: The difference between a tensor map's first word and the address of its array.
     """
 
     def __init__(
@@ -57,9 +59,10 @@ class Driver:
         self.busy_looks = 0
         self.is_capturing = False
         self.has_died = False
+        self.map_offset = 0
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("CU"):
+        if not name.startswith(("CU", "cuuint")):
             raise AttributeError(f"this driver has no {name}")
         return getattr(real, name)
 
@@ -122,6 +125,20 @@ class Driver:
         self.launch_configs.append(config)
         self.functions.append(function)
         return (real.CUresult(self.statuses.pop(0) if self.statuses else 0),)
+
+    def cuFuncSetAttribute(self, function: object, which: Any, value: int) -> tuple[Any]:  # noqa: N802
+        self.done.append(("cuFuncSetAttribute", which.name, value))
+        return (_SUCCESS,)
+
+    def cuOccupancyMaxActiveClusters(self, function: object, config: Any) -> tuple[Any, int]:  # noqa: N802
+        self.launch_configs.append(config)
+        return _SUCCESS, self._limits.sms // config.gridDimX
+
+    # --- tensor maps: the address, the allocation's bit of Blackwell, and nothing else -----------
+
+    def cuTensorMapEncodeTiled(self, kind: Any, rank: int, address: int, *rest: Any) -> Any:  # noqa: N802
+        words = [address + self.map_offset, 1 << (85 - 64), *[0] * 14]
+        return _SUCCESS, SimpleNamespace(opaque=words)
 
     # --- memory -------------------------------------------------------------------------------
 

@@ -250,8 +250,9 @@ def convolutions() -> Iterator[Call]:
         name = (
             f"conv2d {dtype} {n} x {side}^2, {c} -> {k}, {taps}x{taps}, stride {stride}, {epilogue}"
         )
+        activation = "relu" if epilogue else None
         window = {"stride": stride, "padding": taps // 2 * dilation, "dilation": dilation}
-        yield call(name, ops.conv2d, arrays, relu=epilogue, **window)
+        yield call(name, ops.conv2d, arrays, activation=activation, **window)
 
 
 # --- attention --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ import tmaasync
 from tmaasync.cli import app
 from tmaasync.cli._demo_emulated import JOBS
 from tmaasync.cli._demo_gpu import Case, GpuReport, why_not
+from tmaasync.cli._demo_host import HostReport
 from tmaasync.cli.demo import DemoParts
 from tmaasync.errors import BackendError
 
@@ -24,7 +26,7 @@ WITHOUT_GPU = DemoParts(why_no_gpu=lambda: "there is none")
 
 
 def run(*arguments: str, on: DemoParts | None = None) -> Any:
-    return CliRunner().invoke(app, list(arguments), obj=on)
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), obj=on)
 
 
 def case(**changed: Any) -> Case:
@@ -59,42 +61,72 @@ def with_gpu(*cases: Case) -> DemoParts:
     )
 
 
-def test_without_a_gpu_the_demo_says_so_and_shows_what_needs_none() -> None:
+def test_the_demo_begins_with_a_bug_that_the_cpu_finds() -> None:
     ran = run("demo", on=WITHOUT_GPU)
 
     assert ran.exit_code == 0
-    assert ran.output.startswith("No Hopper GPU to use: there is none.")
-    for part in (
-        "<TMATensorTile 128x128 of float16 [1000x512]",
-        "shape=(1000, 512), strides_bytes=(1024,), box_shape=(128, 64)",
-        "Pad that dimension to 1024 bytes.",
-        "128 | 1.1 1.0 1.3 1.2",
-        "gemm    bf16",
-    ):
-        assert part in ran.output
+    first, second = ran.output.split("\n2. ")
+    where = "Kernels run on the CPU. Not on the GPU: there is none.\n"
+    assert first.startswith(f"tmaasync {tmaasync.__version__}. {where}")
+    assert "6     arrived.expect_bytes(64);" in first
+    assert "tmaasync.errors.EmulatedDeadlock: corner: every thread waits" in first
+    assert "threads 0 at kernel.cu:8:" in first
+    assert "[[28 29 30 31  0  0  0  0]" in first
+    assert all(job.name in second for job in JOBS)
 
 
-def test_without_a_gpu_json_tells_the_same() -> None:
-    ran = run("demo", "--json", on=WITHOUT_GPU)
+def test_no_screen_of_the_demo_shows_addresses_or_reprs() -> None:
+    ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
 
-    told = json.loads(ran.stdout)
+    assert not re.search("0x[0-9a-f]{4}", ran.output)
+    assert "<TMATensorTile" not in ran.output
+    assert "TensorMapSpec(" not in ran.output
+    assert "Pad that dimension to 1024 bytes." in ran.output
+    assert re.search("gemm +bf16 128x256x64", ran.output)
+
+
+def test_without_a_gpu_json_has_the_same_facts() -> None:
+    ran = run("demo", "--json", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1]))
+
+    document = json.loads(ran.stdout)
     assert ran.exit_code == 0
-    assert (told["device"], told["reason"]) == (None, "there is none")
-    assert [kernel["kernel"] for kernel in told["kernels"]] == ["copy", "copy", "gemm"]
-    assert {kernel["spill_bytes"] for kernel in told["kernels"]} == {0}
+    assert (document["device"], document["reason"]) == (None, "there is none")
+    assert "EmulatedDeadlock" in document["bug"]["message"]
+    assert [kernel["kernel"] for kernel in document["kernels"]] == ["copy", "copy", "gemm"]
+    assert {kernel["spill_bytes"] for kernel in document["kernels"]} == {0}
+
+
+def test_without_nvrtc_the_demo_says_so_and_goes_on() -> None:
+    host = HostReport(illegal="", error="", kernels=(), no_nvrtc="there is no NVRTC. Install it.")
+
+    ran = run("demo", on=replace(WITHOUT_GPU, emulated_jobs=JOBS[:1], on_host=lambda: host))
+
+    assert ran.exit_code == 0
+    assert "Skipped: there is no NVRTC. Install it.\n" in ran.output
+    assert "timeline.json" in ran.output
+
+
+def test_with_neither_a_gpu_nor_a_compiler_the_remedy_is_the_error() -> None:
+    nothing = replace(WITHOUT_GPU, why_no_emulator=lambda: "there is no C++ compiler. Install g++.")
+
+    ran = run("demo", on=nothing)
+
+    assert ran.exit_code == 1
+    assert "Pad that dimension to 1024 bytes." in ran.stdout
+    assert ran.stderr == "error: there is no C++ compiler. Install g++.\n"
 
 
 def test_the_emulated_job_is_checked_and_leaves_pictures(here: Path) -> None:
     ran = run("demo", "--json", "--output", "pictures", on=WITHOUT_GPU)
 
-    told = json.loads(ran.stdout)
-    assert [case["name"] for case in told["emulated"]] == [job.name for job in JOBS]
-    assert {case["error"] for case in told["emulated"] if case["tolerance"] == 0} == {0}
+    document = json.loads(ran.stdout)
+    assert [case["name"] for case in document["emulated"]] == [job.name for job in JOBS]
+    assert {case["error"] for case in document["emulated"] if case["tolerance"] == 0} == {0}
     names = {"timeline.json", "swizzle.svg"}
     if importlib.util.find_spec("matplotlib"):
         names.add("timeline.png")
     assert {path.name for path in (here / "pictures").iterdir()} == names
-    assert {Path(path).name for path in told["pictures"]["files"]} == names
+    assert {Path(path).name for path in document["pictures"]["files"]} == names
     assert json.loads((here / "pictures/timeline.json").read_text())["traceEvents"]
 
 
@@ -115,7 +147,7 @@ def test_with_a_gpu_the_emulator_is_compared_to_it() -> None:
 
     ran = run("demo", on=replace(gpu, repeat_on_gpu=lambda run, arrays: run(*arrays) + 1))
     assert ran.exit_code == 1
-    assert ran.stderr.endswith("error: differs from its reference: copy 1 MiB\n")
+    assert ran.stderr.endswith("error: differs from its reference: copy 7x33x5x64 fp32\n")
 
 
 def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out() -> None:
@@ -124,7 +156,7 @@ def test_with_a_gpu_and_no_compiler_the_emulator_is_left_out() -> None:
     ran = run("demo", on=gpu)
 
     assert ran.exit_code == 0
-    assert "Not on the CPU too: there is no C++ compiler." in ran.output
+    assert "Kernels run on the GPU. Not on the CPU: there is no C++ compiler.\n" in ran.output
 
 
 def test_why_there_is_no_gpu_is_one_line() -> None:
@@ -146,10 +178,10 @@ def test_with_a_gpu_every_case_is_a_line() -> None:
 
 
 def test_with_a_gpu_json_has_every_figure() -> None:
-    told = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
+    document = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
 
-    assert told["device"] == "Fake"
-    assert told["cases"][0]["rate"] == 4.2
+    assert document["device"] == "Fake"
+    assert document["cases"][0]["rate"] == 4.2
 
 
 @pytest.mark.parametrize("arguments", [("demo",), ("demo", "--json")])
@@ -195,9 +227,9 @@ def test_the_demo_passes_on_a_gpu() -> None:
     ran = run("demo", "--json")
 
     assert ran.exit_code == 0, ran.output
-    told = json.loads(ran.stdout)
-    assert all(case["passed"] for case in told["cases"])
-    assert {case["name"] for case in told["cases"]} == {
+    document = json.loads(ran.stdout)
+    assert all(case["passed"] for case in document["cases"])
+    assert {case["name"] for case in document["cases"]} == {
         "copy",
         "copy window",
         "matmul bfloat16",

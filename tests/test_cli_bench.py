@@ -53,7 +53,7 @@ class Gpu:
         )
 
 
-def test_ratios_are_those_within_a_round_and_rates_those_of_the_median() -> None:
+def test_speed_ups_are_within_a_round_and_throughputs_of_the_median() -> None:
     gpu = Gpu()
 
     document = told("bench", "matmul", "1000", "2000", "3000", "--rounds", "5", on=gpu.bench)
@@ -65,7 +65,7 @@ def test_ratios_are_those_within_a_round_and_rates_those_of_the_median() -> None
     own, torch = (7, 12, 13, 18, 19), (8, 11, 14, 17, 20)  # their slices, after six to warm up
     middle = 200 * (1 + 13 / 1000)
     assert found["tmaasync"]["microseconds"] == pytest.approx(middle)
-    assert found["tmaasync"]["rate"] == pytest.approx(12e9 / middle / 1e6, abs=1e-3)
+    assert found["tmaasync"]["throughput"] == pytest.approx(12e9 / middle / 1e6, abs=1e-3)
     assert found["tmaasync"]["calls_per_turn"] == pytest.approx(50_000 / 200, abs=2)
     ratios = [1.1 * (1000 + b) / (1000 + a) for a, b in zip(own, torch, strict=True)]
     assert found["torch"]["tmaasync_is_faster"] == {
@@ -174,5 +174,5 @@ def test_all_candidates_run_on_a_gpu(arguments: tuple[str, ...]) -> None:
     found = document["contestants"]
     assert "tmaasync" in found
     assert set(found) | set(document["absent"]) == {"tmaasync", "torch", "cupy"}
-    assert all(facts["microseconds"] > 0 and facts["rate"] > 0 for facts in found.values())
+    assert all(facts["microseconds"] > 0 and facts["throughput"] > 0 for facts in found.values())
     assert document["clocks"]["sm_mhz_median"] > 100

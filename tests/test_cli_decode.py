@@ -77,7 +77,7 @@ def test_what_the_hardware_punishes_is_shown() -> None:
 
     assert hazard["argument"] == "shape[1]"
     assert "4 bytes beyond each row" in hazard["rule"]
-    assert "Beware" in run("decode", data).output
+    assert "Hazards" in run("decode", data).output
 
 
 @pytest.mark.parametrize(

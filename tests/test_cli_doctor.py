@@ -12,8 +12,7 @@ from command_line import run, told
 
 from tmaasync._driver import DeviceLimits
 from tmaasync.cli._probes import Machine
-from tmaasync.emulate.toolchain import RefusedError
-from tmaasync.errors import BackendError
+from tmaasync.errors import BackendError, CompileError
 
 ON_GPU, ON_CPU = "run kernels on the GPU", "run kernels on the CPU"
 
@@ -47,14 +46,14 @@ def whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
         nvrtc_version=lambda: (13, 0),
         toolkit_include_dirs=lambda: (tmp_path,),
         compiler_facts=lambda: ("/usr/bin/c++", "c++ 12"),
-        make_library=lambda text: b"",
+        run_on_cpu=lambda: None,
         import_module=lambda name: None,
         version={"cupy-cuda13x": "14.2", "matplotlib": "3.11"}.get,
         is_installed=lambda name: True,
     )
 
 
-def told_of(machine: Machine) -> dict[str, Any]:
+def document_of(machine: Machine) -> dict[str, Any]:
     return told("doctor", on=machine)
 
 
@@ -71,7 +70,7 @@ def lacks(document: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def test_with_a_hopper_gpu_everything_works(whole: Machine) -> None:
-    document = told_of(whole)
+    document = document_of(whole)
 
     assert lacks(document) == {}
     assert part(document, "device 0")["found"] == (
@@ -90,7 +89,7 @@ def test_without_a_driver_the_emulator_is_left(whole: Machine) -> None:
     )
     machine = replace(whole, driver_version=fail, device_count=fail)
 
-    document = told_of(machine)
+    document = document_of(machine)
 
     assert lacks(document) == {ON_GPU: ["driver", "device"]}
     driver = part(document, "driver")
@@ -105,7 +104,7 @@ def test_without_a_driver_the_emulator_is_left(whole: Machine) -> None:
 def test_a_driver_that_sees_no_gpu_is_not_enough(whole: Machine) -> None:
     machine = replace(whole, device_count=lambda: 0)
 
-    assert lacks(told_of(machine)) == {ON_GPU: ["device"]}
+    assert lacks(document_of(machine)) == {ON_GPU: ["device"]}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_a_driver_that_sees_no_gpu_is_not_enough(whole: Machine) -> None:
 def test_another_gpu_is_named_with_the_reason(
     capability: tuple[int, int], reason: str, whole: Machine
 ) -> None:
-    document = told_of(replace(whole, device_limits=lambda number: device(capability)))
+    document = document_of(replace(whole, device_limits=lambda number: device(capability)))
 
     assert lacks(document) == {ON_GPU: ["device"]}
     assert part(document, "device 0")["found"].endswith(reason)
@@ -126,7 +125,7 @@ def test_one_hopper_gpu_among_others_is_enough(whole: Machine) -> None:
         whole, device_count=lambda: 2, device_limits=lambda number: device((8 + number, 0))
     )
 
-    document = told_of(machine)
+    document = document_of(machine)
 
     assert lacks(document) == {}
     assert [part(document, f"device {number}")["works"] for number in (0, 1)] == [False, True]
@@ -135,21 +134,21 @@ def test_one_hopper_gpu_among_others_is_enough(whole: Machine) -> None:
 def test_without_nvrtc_no_kernel_is_compiled_for_a_gpu(whole: Machine) -> None:
     fail = absent("there is no NVRTC. Install it. (no)")
 
-    document = told_of(replace(whole, nvrtc_version=fail))
+    document = document_of(replace(whole, nvrtc_version=fail))
 
     assert lacks(document) == {"compile kernels for the GPU": ["NVRTC"], ON_GPU: ["NVRTC"]}
     assert part(document, "NVRTC")["remedy"] == "Install it."
 
 
 def test_an_nvrtc_newer_than_the_driver_is_found(whole: Machine) -> None:
-    document = told_of(replace(whole, driver_version=lambda: (12, 8)))
+    document = document_of(replace(whole, driver_version=lambda: (12, 8)))
 
     assert lacks(document) == {ON_GPU: ["driver and NVRTC"]}
     assert "tmaasync[cuda12]" in part(document, "driver and NVRTC")["remedy"]
 
 
 def test_for_a_driver_without_tma_there_is_no_wheel(whole: Machine) -> None:
-    document = told_of(replace(whole, driver_version=lambda: (11, 8)))
+    document = document_of(replace(whole, driver_version=lambda: (11, 8)))
 
     assert part(document, "driver and NVRTC")["remedy"] == "Update the driver."
 
@@ -157,20 +156,36 @@ def test_for_a_driver_without_tma_there_is_no_wheel(whole: Machine) -> None:
 def test_without_a_compiler_nothing_is_emulated(whole: Machine) -> None:
     fail = absent("there is no C++ compiler (c++, g++, clang++). Install g++ or clang++.")
 
-    document = told_of(replace(whole, compiler_facts=fail))
+    document = document_of(replace(whole, compiler_facts=fail))
 
     assert lacks(document) == {ON_CPU: ["C++ compiler"]}
     assert part(document, "C++ compiler")["remedy"] == "Install g++ or clang++."
 
 
+def test_a_compiler_that_refuses_the_test_kernel_does_not_serve(whole: Machine) -> None:
+    def refuse() -> NoReturn:
+        log = "kernel.cu: In function:\nkernel.cu:3: error: no __launch_bounds__\nmore"
+        raise CompileError("kernel.cu does not compile", log)
+
+    document = document_of(replace(whole, run_on_cpu=refuse))
+
+    assert lacks(document) == {ON_CPU: ["test kernel on the CPU"]}
+    probed = part(document, "test kernel on the CPU")
+    assert probed["found"] == "kernel.cu:3: error: no __launch_bounds__"
+    assert "set CXX" in probed["remedy"]
+
+
 def test_a_compiler_without_cpp20_does_not_serve(whole: Machine) -> None:
-    def refuse(*_: object) -> NoReturn:
-        raise RefusedError("c++", "unrecognized option -std=c++20\nmore")
+    fail = absent("c++ cannot compile the emulator's runtime. It needs a C++20 compiler.")
 
-    document = told_of(replace(whole, make_library=refuse))
+    document = document_of(replace(whole, run_on_cpu=fail))
 
-    assert lacks(document) == {ON_CPU: ["C++ compiler"]}
-    assert part(document, "C++ compiler")["found"].endswith(": unrecognized option -std=c++20")
+    assert lacks(document) == {ON_CPU: ["test kernel on the CPU"]}
+    assert part(document, "test kernel on the CPU")["remedy"] == "It needs a C++20 compiler."
+
+
+def test_this_machine_compiles_and_runs_the_test_kernel() -> None:
+    Machine().run_on_cpu()
 
 
 def test_without_the_headers_of_cuda_no_kernel_is_built(whole: Machine) -> None:
@@ -187,21 +202,21 @@ def test_without_cupy_nothing_is_launched_on_a_gpu(whole: Machine) -> None:
     def fail(name: str) -> NoReturn:
         raise ImportError("No module named 'cupy'\nsee the manual")
 
-    document = told_of(replace(whole, import_module=fail))
+    document = document_of(replace(whole, import_module=fail))
 
     assert lacks(document) == {ON_GPU: ["CuPy"]}
     assert part(document, "CuPy")["found"] == "No module named 'cupy'"
 
 
 def test_two_cupys_in_one_environment_are_refused(whole: Machine) -> None:
-    document = told_of(replace(whole, version=lambda name: "14.2"))
+    document = document_of(replace(whole, version=lambda name: "14.2"))
 
     assert lacks(document) == {ON_GPU: ["CuPy"]}
     assert part(document, "CuPy")["remedy"] == "Uninstall all but one of them."
 
 
 def test_without_matplotlib_no_timeline_is_drawn(whole: Machine) -> None:
-    document = told_of(replace(whole, is_installed=lambda name: False))
+    document = document_of(replace(whole, is_installed=lambda name: False))
 
     assert lacks(document) == {"draw timelines": ["matplotlib"]}
 

@@ -67,7 +67,7 @@ def test_an_array_contiguous_along_no_side_has_nothing_near() -> None:
 
     assert document["nearest"] is None
     assert document["load"]["mechanism"] in ("cp_async", "loop")
-    assert "nothing; mend the lengths first" in run("explain", "100x64", "--strides", "64,4").output
+    assert "none; correct the lengths first" in run("explain", "100x64", "--strides", "64,4").output
 
 
 def test_what_speaks_against_other_loads_is_told_when_asked() -> None:
@@ -133,9 +133,12 @@ def test_the_verdict_is_that_of_a_real_array(
         (["100xa"], "shape is '100xa'; it must be integers"),
         (["0x3"], "shape is 0x3; every side must be 1 or more"),
         (["100x3", "--strides", "3"], "strides is 3; the array has 2 dimensions"),
-        (["100x3", "--swizzle", "96B"], "swizzle is '96B'; there is no such mode. Pass one of"),
-        (["100x3", "--interleave", "64B"], "interleave is '64B'; there is no such mode"),
-        (["100x3", "--oob-fill", "one"], "oob_fill is 'one'; there is no such mode"),
+        (
+            ["100x3", "--swizzle", "96B"],
+            "swizzle is '96B'; no mode has this name. Pass one of none, 32B",
+        ),
+        (["100x3", "--interleave", "64B"], "interleave is '64B'; no mode has this name"),
+        (["100x3", "--oob-fill", "one"], "oob_fill is 'one'; no mode has this name"),
         (["100x3", "--box", "64 64"], "box is '64 64'; it must be integers"),
         (["100x3", "--element-strides", "1.5,1"], "element_strides is '1.5,1'; it must be"),
         (["100x3", "--address", "here"], "address is here; it must be an integer"),

@@ -200,7 +200,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--columns", "7"), "columns is 7; rows must be a multiple of 128 bytes"),
         (("--columns", "0"), "columns is 0; rows must be a multiple of 128 bytes"),
         (("--mode", "none", "--columns", "4"), "columns is 4; rows must be a multiple of 16 bytes"),
-        (("--mode", "256B"), "mode is '256B'; there is no such mode. Pass one of NONE, 32B"),
+        (("--mode", "256B"), "mode is '256B'; no mode has this name. Pass one of none, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
         (("--emulate",), "emulate is set; it chooses where to probe. Pass --probe too"),

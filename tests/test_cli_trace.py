@@ -137,9 +137,9 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("def\n")
 
-    assert_refused("subject is ", "trace", str(tmp_path / "none.py"))
-    assert_refused("subject is ", "trace", str(tmp_path))
-    assert_refused("subject is ", "trace", str(broken))
+    assert_refused("file is ", "trace", str(tmp_path / "none.py"))
+    assert_refused("file is ", "trace", str(tmp_path))
+    assert_refused("file is ", "trace", str(broken))
     assert_refused("path is ", "trace", str(tmp_path / "none.json"))
     assert_refused("path is ", "trace", str(other))
 

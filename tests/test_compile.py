@@ -10,7 +10,14 @@ from typing import NoReturn
 import pytest
 
 from tmaasync import _compile
-from tmaasync._compile import Parameter, Source, cache_dir, compile_source, load_nvrtc
+from tmaasync._compile import (
+    Parameter,
+    Source,
+    cache_dir,
+    compile_source,
+    headers_near,
+    load_nvrtc,
+)
 from tmaasync.errors import BackendError, CompileError
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
@@ -122,14 +129,15 @@ def test_an_error_shows_the_users_line_and_number() -> None:
     assert "missing" in caught.value.log
 
 
-def test_the_parameters_of_a_kernel_are_read_with_their_kinds() -> None:
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120a"])
+def test_the_parameters_of_a_kernel_are_read_with_their_kinds(arch: str) -> None:
     text = (
         "struct S { int a[3]; };\n"
         'extern "C" __global__ void k(S s, float f, double d, int i, long long l, void* p, char c)'
         " {}\n"
     )
 
-    entry = compiled(text).entries["k"]
+    entry = compiled(text, arch=arch).entries["k"]
 
     assert entry.parameters == (
         Parameter("struct", 12),
@@ -164,6 +172,29 @@ extern "C" __global__ void __launch_bounds__(1024) spills(volatile float* p) {
 
     assert entry.spill_bytes > 0
     assert entry.registers == 64
+
+
+@pytest.mark.parametrize(
+    ("library", "headers"),
+    [
+        ("cuda/lib64/libnvrtc.so.13", "cuda/include"),
+        ("site-packages/nvidia/cu13/lib/libnvrtc.so.13", "site-packages/nvidia/cu13/include"),
+        (
+            "site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+            "site-packages/nvidia/cuda_runtime/include",
+        ),
+    ],
+)
+def test_nvrtc_reads_the_headers_of_its_own_release(
+    tmp_path: Path, library: str, headers: str
+) -> None:
+    for path in (library, f"{headers}/cuda_bf16.h"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+
+    assert headers_near(tmp_path / library) == (tmp_path / headers,)
+    (tmp_path / headers / "cuda_bf16.h").unlink()
+    assert headers_near(tmp_path / library) == ()
 
 
 def test_without_nvrtc_the_error_says_how_to_install_it() -> None:

@@ -58,7 +58,7 @@ def test_the_models_choice_is_within_two_per_cent_of_the_fastest_raced() -> None
             missed.append(row["case"])
 
     # Where two stores of 32 bytes count for more than they take.
-    assert missed == ["bfloat16 1536 x 1536 x 1536"]
+    assert missed == ["bfloat16 1536 x 1536 x 1536, 2 tile configs"]
 
 
 def test_every_matmul_was_raced_in_two_tile_configs_or_more(tmp_path: Path) -> None:

@@ -104,6 +104,26 @@ def test_an_element_and_its_name_lead_back_to_it(row: Element) -> None:
     assert element(row.name) is row
 
 
+@pytest.mark.parametrize(
+    ("short", "name"),
+    [
+        ("bf16", "bfloat16"),
+        ("fp16", "float16"),
+        ("half", "float16"),
+        ("fp32", "float32"),
+        ("float", "float32"),
+        ("fp64", "float64"),
+        ("double", "float64"),
+        ("fp8", "float8_e4m3fn"),
+        ("e4m3", "float8_e4m3fn"),
+        ("e5m2", "float8_e5m2"),
+        ("tf32", "tfloat32"),
+    ],
+)
+def test_a_short_name_means_the_long_one(short: str, name: str) -> None:
+    assert element(short) is element(name)
+
+
 def test_integers_that_travel_as_unsigned_are_not_exact() -> None:
     assert [row.name for row in ELEMENTS if not row.is_exact] == [
         "int8",
@@ -129,9 +149,9 @@ def test_an_element_cannot_be_changed() -> None:
         (">f4", "bytes are in the other order", "newbyteorder"),
         (">f8", "bytes are in the other order", "newbyteorder"),
         (">i8", "bytes are in the other order", "newbyteorder"),
-        (np.dtype("M8[ns]"), "no such element type", 'dtype="uint64"'),
-        (ml_dtypes.float8_e4m3fnuz, "no such element type", 'dtype="uint8"'),
-        ("float8_e8m0fnu", "no such element type", 'dtype="uint8"'),
+        (np.dtype("M8[ns]"), "do not have this element type", 'dtype="uint64"'),
+        (ml_dtypes.float8_e4m3fnuz, "do not have this element type", 'dtype="uint8"'),
+        ("float8_e8m0fnu", "do not have this element type", 'dtype="uint8"'),
         (ml_dtypes.int4, "no integers below 8 bits", "Pack them into bytes"),
         ("uint4", "no integers below 8 bits", "Pack them into bytes"),
         (ml_dtypes.float4_e2m1fn, "need sm_100", "Pack them into bytes"),
@@ -142,11 +162,11 @@ def test_an_element_cannot_be_changed() -> None:
         (np.dtype("U3"), "no type of a tensor map has 12 bytes", "Convert the array"),
         (np.dtype("V1"), "does not say what its elements are", 'dtype="float8_e4m3fn"'),
         (np.dtype("V2"), "does not say what its elements are", 'dtype="bfloat16"'),
-        (np.dtype([("x", "f4"), ("y", "f4")]), "no such element type", 'dtype="uint64"'),
-        ("flaot32", "names no element type", "Pass a NumPy dtype or one of uint8, int8,"),
-        (None, "names no element type", "Pass a NumPy dtype"),
-        (0, "names no element type", "Pass a NumPy dtype"),
-        (["f4"], "names no element type", "Pass a NumPy dtype"),
+        (np.dtype([("x", "f4"), ("y", "f4")]), "do not have this element type", 'dtype="uint64"'),
+        ("flaot32", "names no element type", "Pass bf16, fp16, fp32, fp64, tf32, e4m3, e5m2"),
+        (None, "names no element type", "or a NumPy dtype"),
+        (0, "names no element type", "or a NumPy dtype"),
+        (["f4"], "names no element type", "or a NumPy dtype"),
     ],
     ids=str,
 )

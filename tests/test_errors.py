@@ -23,7 +23,9 @@ from tmaasync.wgmma import compute_a_descriptor_params
 _CLASSES = [
     value
     for name in errors.__all__
-    if isinstance(value := getattr(errors, name), type) and issubclass(value, Exception)
+    if isinstance(value := getattr(errors, name), type)
+    and issubclass(value, Exception)
+    and not issubclass(value, Warning)
 ]
 
 

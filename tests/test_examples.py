@@ -1,12 +1,17 @@
 """The examples run: the tutorial on NumPy arrays, or with ``--gpu`` on CuPy arrays.
 
-Each checks its own result and ends with ``SystemExit`` if that is wrong.
+Each checks its own result and ends with ``SystemExit`` if that is wrong. The tutorial's pages quote
+what the examples print, and what they print once broken: a ``diff`` block is a change to the
+example, a ``text`` block the message after the changes since the one before.
 """
 
 from __future__ import annotations
 
+import doctest
+import re
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +19,27 @@ import pytest
 
 from tmaasync import Kernel
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples"
-ALL = [pytest.param(path, id=path.stem) for path in sorted(FOLDER.glob("*.py"))]
-TUTORIAL = [pytest.param(path, id=path.stem) for path in sorted(FOLDER.glob("[0-9][0-9]_*.py"))]
+ROOT = Path(__file__).resolve().parents[1]
+ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.py"))]
+TUTORIAL = [
+    pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
+]
+_PRINTS = re.compile(r"^```console\n\$ python examples/(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_DIFF_OR_MESSAGE = re.compile(r"^```(diff|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def run(path: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])
     runpy.run_path(str(path), run_name="__main__")
+
+
+def page_of(path: Path) -> str:
+    return (ROOT / "docs" / "tutorial" / f"{path.stem}.md").read_text()
+
+
+def matches(wanted: str, printed: str) -> bool:
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(wanted, printed, flags)
 
 
 @pytest.mark.parametrize("path", TUTORIAL)
@@ -30,7 +48,56 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
 ) -> None:
     run(path, monkeypatch)
 
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 1
+    [(name, wanted)] = _PRINTS.findall(page_of(path))
+    assert name == path.name
+    assert matches(wanted, printed), printed
+
+
+def breakages() -> Iterator[Any]:
+    """A step of the tutorial, its changes, and the message that its page shows for them."""
+    for parameter in TUTORIAL:
+        path: Path = parameter.values[0]
+        changes: list[str] = []
+        for number, (kind, text) in enumerate(_DIFF_OR_MESSAGE.findall(page_of(path))):
+            changes += [text] if kind == "diff" else []
+            if kind == "text":
+                yield pytest.param(path, tuple(changes), text, id=f"{path.stem}-{number}")
+                changes = []
+
+
+def changed(source: str, diff: str) -> str:
+    """A source with one change, or as it is if the change is to another file."""
+    lines = diff.splitlines(keepends=True)
+    old = "".join(line[1:] for line in lines if line[0] in " -")
+    new = "".join(line[1:] for line in lines if line[0] in " +")
+    assert source.count(old) <= 1
+    return source.replace(old, new)
+
+
+@pytest.mark.parametrize(("path", "changes", "message"), list(breakages()))
+def test_a_broken_step_prints_what_its_page_says(
+    path: Path,
+    changes: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    applied = 0
+    for original in (path, path.with_suffix(".cu")):
+        source = original.read_text()
+        for diff in changes:
+            applied += changed(source, diff) != source
+            source = changed(source, diff)
+        (tmp_path / original.name).write_text(source)
+    assert applied == len(changes)
+
+    with pytest.raises((Exception, SystemExit)) as raised:
+        run(tmp_path / path.name, monkeypatch)
+
+    printed = f"{type(raised.value).__name__}: {raised.value}\n"
+    assert matches(message, printed), printed
 
 
 @pytest.mark.parametrize("path", TUTORIAL)

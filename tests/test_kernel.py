@@ -20,7 +20,6 @@ from tmaasync import (
     create_tma_tile,
 )
 from tmaasync._driver import DeviceLimits, bindings
-from tmaasync.kernel.source import arch_for
 
 VALUE = 'extern "C" __device__ const int value = VALUE;\nextern "C" __global__ void k() {}\n'
 
@@ -110,32 +109,12 @@ def test_a_file_that_does_not_exist_lists_the_shipped_kernels() -> None:
         Kernel("missing.cu")
 
 
-@pytest.mark.parametrize("word", ["async_multicast_load", "edit_in_gmem", "edit_in_shared_mem"])
-def test_what_sm_90a_has_or_does_faster_is_compiled_for_it(word: str) -> None:
-    text = f'\nextern "C" __global__ void k() {{ /* {word} */ }}\n'
-
-    assert arch_for(Kernel(text, "k")._recipe.source, (9, 0)) == "sm_90a"
-
-
-def test_multicast_is_no_reason_to_refuse_another_architecture() -> None:
-    text = '\nextern "C" __global__ void k() { /* async_multicast_load */ }\n'
-
-    assert arch_for(Kernel(text, "k")._recipe.source, (10, 0)) == "sm_100"
-
-
 def test_wgmma_is_compiled_for_sm_90a_and_plain_tma_for_sm_90() -> None:
     wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
 
     assert Kernel(wgmma, "k").compile().arch == "sm_90a"
     assert Kernel(VALUE, "k", constants={"VALUE": 1}).compile().arch == "sm_90"
     assert Kernel(VALUE, "k", constants={"VALUE": 1}, arch="sm_100").compile().arch == "sm_100"
-
-
-def test_wgmma_on_another_architecture_says_so_before_the_launch() -> None:
-    wgmma = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void k() {}\n'
-
-    with pytest.raises(BackendError, match="only sm_90a has; this device is sm_100"):
-        arch_for(Kernel(wgmma, "k")._recipe.source, (10, 0))
 
 
 def test_a_gpu_older_than_sm_90_is_refused_by_name(use_driver: Callable[[object], None]) -> None:

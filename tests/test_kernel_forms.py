@@ -13,7 +13,8 @@ from fake_arrays import Cupy, CupyArray
 from fake_driver import Driver
 
 from tmaasync import Kernel, LaunchError
-from tmaasync._driver import LaunchConfig, PreparedLaunch
+from tmaasync._driver import DeviceLimits, LaunchConfig, PreparedLaunch
+from tmaasync.emulate import LIMITS
 from tmaasync.kernel.arguments import views
 from tmaasync.kernel.builds import CudaBuild, LaunchRequest, Recipe
 from tmaasync.kernel.source import source_of
@@ -30,8 +31,8 @@ class Loaded:
         self.entry = entry
         self.allowed: list[LaunchConfig] = []
 
-    def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
-        assert threads_per_block == 1024
+    def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
+        assert limits == LIMITS
         self.allowed.append(config)
 
 

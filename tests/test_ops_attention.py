@@ -20,7 +20,7 @@ from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._flash.schedule import lpt_schedule
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import LaunchSequence
-from tmaasync.ops._sequence_lengths import Sums
+from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.ops._varlen_attention import VarlenAttention
 
 Q = np.zeros((2, 12, 4, 64), np.float16)
@@ -150,8 +150,11 @@ BYTES: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"scales": 2.0}, r"scales is 2\.0; it must be those of q, k and v\. Pass three: numbers"),
-        ({"scales": (1, 2)}, r"scales is \(1, 2\); it must be those of q, k and v"),
+        (
+            {"scales": 2.0},
+            r"scales is 2\.0; it must hold one each for q, k and v\. Pass three: numbers",
+        ),
+        ({"scales": (1, 2)}, r"scales is \(1, 2\); it must hold one each for q, k and v"),
         (
             {"scales": (0, 1, 1)},
             r"scales\[0\] is 0; it must be a finite number above 0\. Pass None",
@@ -173,9 +176,7 @@ def test_scales_and_float8_that_do_not_fit_are_refused(changes: dict[str, Any], 
 
 
 def test_scales_of_other_types_are_refused() -> None:
-    refused(
-        ArgumentError, "scales are given, and q holds float16; those of float8", scales=[1, 1, 1]
-    )
+    refused(ArgumentError, "scales are given, and q holds float16; only float8", scales=[1, 1, 1])
 
 
 def test_float8_has_outputs_of_16_bits_and_is_not_packed() -> None:
@@ -299,8 +300,8 @@ def test_wrong_sums_on_a_device_are_reported_and_leave_the_rest_alone(sums: list
     layouts = (operands.layouts, Layout.of(view(out)))
     operation = VarlenAttention(*layouts, Batch(3, 9, 9), scores, Pages(), has_lse=False)
     given = np.array(sums, np.int32)
-    on_device = Sums("cu_seqlens", given, 3, is_on_device=True)
-    right = Sums("cu_seqlens", np.array([0, 5, 9, 12], np.int32), 3, is_on_device=True)
+    on_device = CumulativeLengths("cu_seqlens", given, 3, is_on_device=True)
+    right = CumulativeLengths("cu_seqlens", np.array([0, 5, 9, 12], np.int32), 3, is_on_device=True)
 
     with pytest.raises(ArgumentError, match=r"of this call is wrong about sequence \d"):
         operation.run(operands, view(out), None, (on_device, on_device), None)

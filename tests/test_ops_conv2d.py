@@ -71,6 +71,12 @@ def test_types_that_the_kernel_lacks_are_refused(changes: dict[str, Any], said: 
     refused(ArrayTypeError, said, **changes)
 
 
+def test_an_activation_that_the_kernel_lacks_is_refused() -> None:
+    said = r"activation is 'tanh'; the kernel has relu, gelu, gelu_tanh, silu\. Pass one of them"
+
+    refused(ArgumentError, said, activation="tanh")
+
+
 def test_operands_of_two_types_are_refused() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -85,18 +91,18 @@ def test_operands_of_two_types_are_refused() -> None:
     ("window", "said"),
     [
         ({"stride": 0}, r"stride\[0\] is 0; it must be a positive integer"),
-        ({"stride": (1, 9)}, r"stride\[1\] is 9; TMA walks images in steps of 1 to 8.*slice every"),
+        ({"stride": (1, 9)}, r"stride\[1\] is 9; TMA steps over images by 1 to 8.*slice every"),
         ({"stride": (1, 1, 1)}, r"stride is \(1, 1, 1\); .*2 spatial dimensions.*Pass 2 numbers"),
         ({"dilation": 1.5}, r"dilation\[0\] is 1\.5; it must be a positive integer"),
         ({"padding": -1}, "padding is -1; it is a number of pixels, 0 or more"),
         ({"padding": "same"}, "padding is same; it is a number of pixels"),
         ({"padding": ((1, 2), (3,))}, r"padding is \(\(1, 2\), \(3,\)\)"),
-        ({"padding": 129}, r"padding\[0\] is \(129, 129\); TMA starts at most 128 pixels in front"),
+        ({"padding": 129}, r"padding\[0\] is \(129, 129\); TMA starts at most 128 pixels before"),
         (
             {"padding": ((0, 0), (0, 130))},
             (
                 r"padding\[1\] is \(0, 130\); filters reach 2 pixels along the width, and TMA "
-                r"allows padding behind the images from 0 to 129\. Pad the images themselves"
+                r"allows padding after the images from 0 to 129\. Pad the images themselves"
             ),
         ),
         (
@@ -116,11 +122,11 @@ def test_operands_of_two_types_are_refused() -> None:
         ),
     ],
 )
-def test_windows_that_tma_cannot_walk_are_refused(window: dict[str, Any], said: str) -> None:
+def test_windows_that_tma_cannot_step_over_are_refused(window: dict[str, Any], said: str) -> None:
     refused(ArgumentError, said, **window)
 
 
-def test_every_broken_rule_of_a_window_is_told_at_once() -> None:
+def test_every_broken_rule_of_a_window_is_reported_at_once() -> None:
     with pytest.raises(ArgumentError) as caught:
         ops.conv2d(IMAGES, FILTERS, stride=(9, 10), padding=((200, 0), (0, 0)))
 
@@ -178,7 +184,7 @@ def test_tiles_keep_the_sms_busy(m: int, k: int, least: float, sms: int) -> None
     assert used >= least
 
 
-@pytest.mark.parametrize("shape", coefficients().conv2d.rate, ids=str)
+@pytest.mark.parametrize("shape", coefficients().conv2d.throughput, ids=str)
 def test_every_tile_config_is_one_that_the_kernel_can_have(shape: tuple[int, int, int]) -> None:
     consumers, rows, block_n = shape
 

@@ -23,7 +23,7 @@ from tmaasync.ops._flash.operands import Operands, Results, Scores
 from tmaasync.ops._flash.pages import Pages
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._operation import tile_configs
-from tmaasync.ops._sequence_lengths import Sums
+from tmaasync.ops._sequence_lengths import CumulativeLengths
 from tmaasync.ops._varlen_attention import VarlenAttention
 
 ROWS, HEADS, HEAD_DIM = 48, 2, 64
@@ -57,7 +57,7 @@ def launched_operation() -> VarlenAttention:
     assert not operation.is_bindable
     operands = Operands.of(*drawn(0), "[rows, heads, head_dim]")
     out, lse = (_arrays.view(array) for array in outputs())
-    sums = Sums("cu_seqlens", SUMS, 3, is_on_device=True)
+    sums = CumulativeLengths("cu_seqlens", SUMS, 3, is_on_device=True)
     operation.run(operands, out, lse, (sums, sums), None)
     assert operation.is_bindable
     return operation
@@ -124,7 +124,7 @@ def test_the_work_list_is_kept_where_sums_in_host_memory_stay_the_same() -> None
     kept: list[Any] = []
 
     for sums in (SUMS, SUMS.copy(), OTHER_SUMS, OTHER_SUMS, SUMS):
-        given = Sums("cu_seqlens", sums, 3, is_on_device=False)
+        given = CumulativeLengths("cu_seqlens", sums, 3, is_on_device=False)
         operation.run(operands, _arrays.view(outputs()[0]), None, (given, given), None)
         kept.append(operation._kept)
 

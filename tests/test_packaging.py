@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
 
@@ -62,14 +64,66 @@ def test_the_wheel_installs_one_package_and_nothing_beside_it(wheel: zipfile.Zip
     assert tops == {"tmaasync", f"tmaasync-{tmaasync.__version__}.dist-info"}
 
 
-def test_the_wheel_and_the_package_tell_the_same_version(wheel: zipfile.ZipFile) -> None:
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
     path = f"tmaasync-{tmaasync.__version__}.dist-info/METADATA"
-    metadata = Parser().parsestr(wheel.read(path).decode())
+    return Parser().parsestr(wheel.read(path).decode())
 
+
+def test_the_wheel_and_the_package_have_the_same_version(metadata: Message) -> None:
     assert (metadata["Version"], metadata["License-Expression"]) == (
         tmaasync.__version__,
         "Apache-2.0",
     )
+
+
+def test_the_metadata_name_the_authors_and_no_address(metadata: Message) -> None:
+    assert metadata["Author"] == "The tmaasync authors"
+    assert {"Author-email", "Home-page", "Project-URL"} & set(metadata) == set()
+    assert {"cuda", "flash attention", "hopper", "pytorch", "tma"} <= set(
+        metadata["Keywords"].split(",")
+    )
+
+
+# Markdown's links and pictures, and those of HTML; addresses on the web and anchors are absolute.
+RELATIVE = re.compile(r"""(?:\]\(|(?:href|src|srcset)=["'])(?!https?:|#)[^)"'\s]+""")
+
+LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)")
+
+
+def test_the_description_has_no_link_or_picture_that_only_the_repository_has(
+    metadata: Message,
+) -> None:
+    text = _without_code(metadata.get_payload())
+
+    assert RELATIVE.search(text) is None
+    named = LINK.findall(_without_code(_README.read_text()))
+    assert named, "the README has no link or picture to test this with"
+    assert [words for words in named if words not in text] == []
+
+
+def test_the_description_shows_the_code_of_the_readme(metadata: Message) -> None:
+    assert _CODE.findall(metadata.get_payload()) == _CODE.findall(_README.read_text())
+
+
+_README = _ROOT / "README.md"
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _without_code(text: str) -> str:
+    return _CODE.sub("", text)
+
+
+def test_a_plain_installation_has_what_kernels_need_on_the_cpu(metadata: Message) -> None:
+    requirements = metadata.get_all("Requires-Dist")
+    plain = {re.split("[<>=;]", name)[0] for name in requirements if "extra ==" not in name}
+
+    assert "nvidia-cuda-runtime" in plain
+    assert {"cupy-cuda13x", "matplotlib", "nvidia-cuda-nvrtc", "torch"} & plain == set()
+    assert set(metadata.get_all("Provides-Extra")) == {
+        *("cpu", "cuda12", "cuda13", "torch", "plot"),
+        *("dev", "docs", "test"),
+    }
 
 
 def test_the_source_distribution_holds_what_builds_and_tests_need(built: Path) -> None:

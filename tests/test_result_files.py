@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,12 @@ def test_every_probe_of_the_hardware_is_recorded_once() -> None:
     names = [row["probe"] for row in read_section(DATA / "hardware_nvidia_h200.jsonl").rows]
 
     assert len(set(names)) == len(names) == 252
+
+
+@pytest.mark.parametrize("path", FILES, ids=file_name)
+def test_no_two_rows_of_a_section_have_one_name(path: Path) -> None:
+    names = Counter(
+        row.get("case") or row.get("group") or row["probe"] for row in read_section(path).rows
+    )
+
+    assert [name for name, count in names.items() if count > 1] == []

@@ -124,7 +124,7 @@ def wrong_mode(data: st.DataObject, spec: Spec) -> tuple[Spec, str]:
         "interleave": 0,
         "swizzle": L2Promotion.B128,
         "l2_promotion": None,
-        "oob_fill": "ZERO",
+        "oob_fill": "ONE",
     }
     argument = data.draw(st.sampled_from(sorted(wrong)))
     return replace(spec, **{argument: wrong[argument]}), argument

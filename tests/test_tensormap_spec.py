@@ -151,6 +151,29 @@ def test_numpy_integers_and_sequences_become_int_and_tuple() -> None:
     assert hash(spec) == hash(spec_2d())
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"dtype": "bf16", "swizzle": "128B", "l2_promotion": "256B", "oob_fill": "nan"},
+        {"dtype": "bfloat16", "swizzle": "B128", "l2_promotion": "B256", "oob_fill": "NAN"},
+    ],
+)
+def test_modes_and_types_are_taken_by_name(names: Any) -> None:
+    members = TensorMapSpec(
+        0x7F0000000000,
+        DataType.BFLOAT16,
+        (8, 64),
+        (128,),
+        (8, 64),
+        swizzle=Swizzle.B128,
+        l2_promotion=L2Promotion.B256,
+        oob_fill=OOBFill.NAN,
+    )
+
+    assert replace(members, **names) == members
+    assert str(replace(members, **names)) == str(members)
+
+
 def test_a_spec_is_frozen_and_slotted() -> None:
     spec = spec_2d()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tmaasync import (
+    ArgumentError,
     ArrayTypeError,
     BulkTile,
     DataType,
@@ -25,8 +27,13 @@ from tmaasync import (
     Swizzle,
     TensorMapError,
     TensorMapSpec,
+    create_ragged_tensor_map,
+    create_ragged_tma_3d_tile,
+    create_split_tma,
     create_tensor_tile,
     create_tma_tile,
+    create_tma_tile_gather4,
+    create_tma_tile_im2col,
     create_tma_tile_template,
 )
 
@@ -135,7 +142,7 @@ def test_element_strides_widen_the_box_of_the_map_not_of_shared_memory() -> None
     assert tile.tiles_per_side == (3, 1)
 
 
-def test_l2_fetches_lines_unless_told_otherwise() -> None:
+def test_l2_fetches_lines_by_default() -> None:
     array = aligned((64, 64))
 
     assert create_tma_tile(array, (8, 32)).spec.l2_promotion == L2Promotion.B128
@@ -399,3 +406,74 @@ def test_a_launch_refuses_a_template() -> None:
 
     with pytest.raises(LaunchError, match=r"args\[0\] is .* no array fills.*template.bind"):
         kernel(1, 32, (template,))
+
+
+MATRIX = np.zeros((512, 256), np.float16)
+IMAGES = np.zeros((2, 8, 8, 64), np.float16)
+FACTORIES: dict[str, Callable[..., Any]] = {
+    "create_tma_tile": lambda **modes: create_tma_tile(MATRIX, (64, 64), **modes),
+    "create_tensor_tile": lambda **modes: create_tensor_tile(MATRIX, (64, 64), **modes),
+    "create_tma_tile_gather4": lambda **modes: create_tma_tile_gather4(MATRIX, (8, 64), **modes),
+    "create_tma_tile_template": lambda **modes: create_tma_tile_template(
+        (64, 64), "fp16", **modes
+    ).bind(MATRIX),
+    "create_split_tma": lambda **modes: create_split_tma(MATRIX, (64, 64), **modes),
+    "create_tma_tile_im2col": lambda **modes: create_tma_tile_im2col(
+        IMAGES, (64, 64), filter_shape=(3, 3), padding=1, **modes
+    ),
+    "create_ragged_tensor_map": lambda **modes: create_ragged_tensor_map(MATRIX, (64, 64), **modes),
+    "create_ragged_tma_3d_tile": lambda **modes: create_ragged_tma_3d_tile(
+        MATRIX.reshape(512, 4, 64), 64, **modes
+    ),
+}
+MODES_BY_NAME: dict[str, tuple[str, Any]] = {
+    "swizzle": ("128B", Swizzle.B128),
+    "l2_promotion": ("256B", L2Promotion.B256),
+    "oob_fill": ("nan", OOBFill.NAN),
+}
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+@pytest.mark.parametrize("argument", MODES_BY_NAME)
+def test_every_factory_takes_modes_by_name(factory: str, argument: str) -> None:
+    if (factory, argument) in (
+        ("create_tensor_tile", "l2_promotion"),
+        ("create_tensor_tile", "oob_fill"),
+    ):
+        pytest.skip("this factory has no such argument")
+    name, member = MODES_BY_NAME[argument]
+    base = {"swizzle": "128B"}
+
+    by_name = FACTORIES[factory](**base | {argument: name})
+    by_member = FACTORIES[factory](**base | {argument: member})
+
+    assert by_name.spec == by_member.spec
+    assert by_name.cuda_type == by_member.cuda_type
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+@pytest.mark.parametrize("wrong", ["96B", 7, None, [128], L2Promotion.B256])
+def test_every_factory_refuses_a_swizzle_that_is_none(factory: str, wrong: Any) -> None:
+    with pytest.raises(
+        ArgumentError,
+        match=r"^swizzle is .*; .*\. Pass one of none, 32B, 64B, 128B",
+    ):
+        FACTORIES[factory](swizzle=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["one", 7, None])
+def test_other_modes_are_refused_by_their_names(wrong: Any) -> None:
+    for argument, names in {
+        "oob_fill": "zero, nan",
+        "l2_promotion": "none, 64B, 128B, 256B",
+        "interleave": "none, 16B, 32B",
+    }.items():
+        with pytest.raises(ArgumentError, match=rf"^{argument} is .*Pass one of {names}"):
+            create_tma_tile(MATRIX, (64, 64), **{argument: wrong})
+
+
+@pytest.mark.parametrize("argument", ["tile_shape", "box_shape", "element_strides"])
+def test_numbers_per_side_must_be_a_sequence(argument: str) -> None:
+    arguments: Any = {"tile_shape": (64, 64)} | {argument: 64}
+    with pytest.raises(TensorMapError, match=rf"^{argument} is 64; .*Pass a tuple"):
+        create_tma_tile(MATRIX, **arguments)

@@ -374,7 +374,7 @@ def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
     for figure, extent in ((whole, (30, 20_040)), (part, (100, 900))):
         warps, stages = figure.axes
         assert stages.get_xlim() == warps.get_xlim() == extent
-        assert stages.get_xlabel() == "nanoseconds"
+        assert stages.get_xlabel() == "time in nanoseconds"
     # An edge would cover what is thin: of 200 waits in 1400 pixels none has one.
     thin, wide = map(edges, (whole, part))
     assert not thin.any()

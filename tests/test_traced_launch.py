@@ -52,8 +52,8 @@ class Loaded:
     def __init__(self, device: Device) -> None:
         self._device = device
 
-    def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
-        assert threads_per_block == LIMITS.threads_per_block
+    def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
+        assert limits == LIMITS
 
     def global_address(self, name: str) -> int:
         assert name == "tmaasync_trace"
@@ -122,7 +122,7 @@ def test_a_block_without_room_for_the_slots_is_refused(
     device = Device(replace(LIMITS, shared_bytes=1055))
     use_driver(device)
 
-    with pytest.raises(LaunchError, match=r"to trace relay, 56 more are needed.* has 1055"):
+    with pytest.raises(LaunchError, match=r"to trace relay, 56 more are needed.* has at most 1055"):
         tracer(device, Collector()).run(device.launch, CONFIG)
 
     assert device.done == []

@@ -436,7 +436,7 @@ def test_json_tells_the_same(folder: Path) -> None:
     told = json.loads(run("4096", "4096", "4096", "--json").stdout)
     assert told["gpu"] == GPU
     assert Path(told["file"]).parent == folder
-    (gemm,) = told["products"]
+    (gemm,) = told["gemms"]
     assert gemm.pop("microseconds") < gemm.pop("default_microseconds")
     assert gemm.pop("gain") == pytest.approx(4, rel=0.1)
     assert gemm == {

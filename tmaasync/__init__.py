@@ -23,6 +23,7 @@ from tmaasync.errors import (
     StaleTileError,
     TensorMapError,
     TMAError,
+    UntestedDeviceWarning,
     Violation,
     WaitingThreads,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "TMATensorTileTemplate",
     "TensorMapError",
     "TensorMapSpec",
+    "UntestedDeviceWarning",
     "Violation",
     "WaitingThreads",
     "__version__",

@@ -32,8 +32,10 @@ __all__ = [
     "compile_source",
     "digest",
     "file_digest",
+    "headers_near",
     "load_facts",
     "load_nvrtc",
+    "nvrtc_include_dirs",
     "nvrtc_version",
     "reached",
     "refusal",
@@ -43,16 +45,21 @@ __all__ = [
     "write_whole",
 ]
 
-_FORMAT = 1
+_FORMAT = 2
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)"|(\S+))', re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)")
-_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+\w+(?:\[(\d+)\])?")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+"
+    r"(?:\.ptr\s+(?:\.\w+\s+(?:\d+\s+)?)*)?"  # of sm_100 and later
+    r"\w+(?:\[(\d+)\])?"
+)
 _SHARED_BYTES = re.compile(r"\.u32 (\w+)_shared_bytes = (\d+);")
 _PROPERTIES = re.compile(
     r"Function properties for (\w+)\n.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
     r"(\d+) bytes spill loads\n.*?Used (\d+) registers"
 )
 _ADVICE = re.compile(r"warning|\(C\d+\)", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"Instruction '([\w.]+)[^']*' not supported on .target '(\w+)'")
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 
 
@@ -238,10 +245,33 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(path) for path in found if path))
 
 
+@functools.cache
+def nvrtc_include_dirs() -> tuple[Path, ...]:
+    """Return the folders of CUDA's own headers for NVRTC, those of its own release first.
+
+    NVRTC 12 refuses the headers of CUDA 13, with which tmaasync is installed for the CPU.
+    """
+    from cuda import pathfinder
+
+    try:
+        library = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        library = None
+    own = headers_near(Path(library)) if library else ()
+    return tuple(dict.fromkeys((*own, *toolkit_include_dirs())))
+
+
+def headers_near(nvrtc: Path) -> tuple[Path, ...]:
+    """Return the folder of CUDA's headers in the toolkit, or next to the wheel, of this NVRTC."""
+    root = nvrtc.resolve().parents[1]
+    folders = (root / "include", root.parent / "cuda_runtime" / "include")
+    return tuple(folder for folder in folders if (folder / "cuda_bf16.h").is_file())
+
+
 def _options(source: Source, arch: str) -> tuple[str, ...]:
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     return (
-        f"--gpu-architecture={arch}",
+        f"{_ARCH_OPTION}{arch}",
         "--std=c++17",
         # Generic lambdas too, which NVRTC 13.0 takes for host functions otherwise.
         "--device-as-default-execution-space",
@@ -252,6 +282,23 @@ def _options(source: Source, arch: str) -> tuple[str, ...]:
     )
 
 
+_ARCH_OPTION = "--gpu-architecture="
+_ARCH = re.compile(r"sm_(\d+)[af]?")
+
+
+def _require_target(nvrtc: Any, arch: str) -> None:
+    """Refuse an architecture that is newer or older than the compiler."""
+    _, targets = nvrtc.nvrtcGetSupportedArchs()
+    found = _ARCH.fullmatch(arch)
+    if found is None or int(found[1]) not in targets:
+        known = ", ".join(f"sm_{target}" for target in targets)
+        version = "{}.{}".format(*nvrtc_version())
+        raise BackendError(
+            f"arch is {arch!r}; NVRTC {version} compiles for {known}, and for their variants like "
+            "sm_90a. For a newer GPU, update NVRTC: pip install -U 'tmaasync[cuda13]'."
+        )
+
+
 def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str]:
     """Compile with these options and no others; return cubin, PTX and log.
 
@@ -260,6 +307,9 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
         CompileError: The source is refused.
     """
     nvrtc = _nvrtc()
+    for option in options:
+        if option.startswith(_ARCH_OPTION):
+            _require_target(nvrtc, option.removeprefix(_ARCH_OPTION))
     text = source.whole_text.encode()
     _, program = nvrtc.nvrtcCreateProgram(text, source.name.encode(), 0, [], [])
     try:
@@ -268,7 +318,8 @@ def run_nvrtc(source: Source, options: tuple[str, ...]) -> tuple[bytes, str, str
         )
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(result) != 0:
-            raise CompileError(refusal(source, log, result.name, _UNDEFINED.findall(log)), log)
+            undefined = _UNDEFINED.findall(log)
+            raise CompileError(refusal(source, log, result.name, undefined), log, undefined)
         cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program, text=False)
         ptx = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode()
     finally:
@@ -284,15 +335,28 @@ def _read(size_of: Any, read: Any, program: Any, *, text: bool = True) -> bytes:
 
 
 def refusal(source: Source, log: str, result: str, undefined: Iterable[str]) -> str:
-    """Return the compiler's errors, with a hint at names that the host may have to supply."""
+    """Return the compiler's errors, with a hint at names and targets that the host may supply."""
     names = ", ".join(dict.fromkeys(undefined))
-    hint = ""
+    hint = _target_hint(log)
     if names:
-        hint = (
+        hint += (
             f"\nNot defined: {names}. If the host should supply one of them, pass "
             "types={'Name': tile} or constants={'NAME': value} to Kernel."
         )
     return f"{source.name} does not compile ({result}):\n{log.strip()}{hint}"
+
+
+def _target_hint(log: str) -> str:
+    """Say for which architecture an instruction exists that the assembler refuses."""
+    found = _UNSUPPORTED.search(log)
+    if found is None:
+        return ""
+    instruction, target = found.groups()
+    if instruction.startswith("wgmma"):
+        return f"\n{instruction} exists on compute capability 9.0 alone. Compile it for sm_90a."
+    if target.endswith(("a", "f")):
+        return ""
+    return f"\n{instruction} may need the architecture-specific target. Try arch={target + 'a'!r}."
 
 
 # --- the compiler's log -----------------------------------------------------------------------
@@ -325,7 +389,7 @@ def _parameter(kind: str, bits: str, count: str) -> Parameter:
 
 def _cache_key(source: Source, arch: str, options: Iterable[str]) -> str | None:
     """Return a hash of all that the cubin depends on; None where an include names a macro."""
-    folders = (include_dir(), *source.include_dirs, *toolkit_include_dirs())
+    folders = (include_dir(), *source.include_dirs, *nvrtc_include_dirs())
     try:
         headers = [(str(path), file_digest(path)) for path in reached(source.whole_text, folders)]
     except ComputedIncludeError:

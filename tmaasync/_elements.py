@@ -1,4 +1,4 @@
-"""Names of element types: NumPy's, the tensor map's and CUDA C++'s.
+"""Names of element types: NumPy's, short ones such as bf16, the tensor map's and CUDA C++'s.
 
 Every module asks this table; none keeps a second list of types.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from tmaasync.errors import ArrayTypeError, Violation
 from tmaasync.modes import DataType
 
-__all__ = ["BY_DTYPE", "ELEMENTS", "Element", "element"]
+__all__ = ["BY_DTYPE", "ELEMENTS", "SHORT_NAMES", "Element", "element"]
 
 
 # Compared and hashed by identity: there is one object per type, and every cached tile asks for it.
@@ -94,16 +94,29 @@ ELEMENTS = _STORED + _OTHER_READINGS_OF_FLOAT32
 BY_DTYPE = {row.dtype: row for row in _STORED}
 """What a NumPy dtype is read as."""
 
-_BY_NAME = {row.name: row for row in ELEMENTS} | {
-    alias: row
-    for row in ELEMENTS
-    for alias in {
-        "bfloat16": ("bf16",),
-        "float32_ftz": ("f32_ftz",),
-        "tfloat32": ("tf32",),
-        "tfloat32_ftz": ("tf32_ftz",),
-    }.get(row.name, ())
+SHORT_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "double": "float64",
+    "tf32": "tfloat32",
+    "fp8": "float8_e4m3fn",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "f32_ftz": "float32_ftz",
+    "tf32_ftz": "tfloat32_ftz",
 }
+"""Short names of element types. ``"float"`` is C++'s and PyTorch's, of 32 bits, not NumPy's."""
+
+_NAMED = {row.name: row for row in ELEMENTS}
+_BY_NAME = _NAMED | {short: _NAMED[name] for short, name in SHORT_NAMES.items()}
+_NAMES_SHOWN = (
+    "bf16, fp16, fp32, fp64, tf32, e4m3, e5m2, bool, int8 to int64, uint8 to uint64, or a NumPy "
+    "dtype"
+)
 _BY_DATA_TYPE = {row.data_type: row for row in ELEMENTS if row.is_exact}
 
 _SM_100_PREFIXES = ("float4_", "float6_")
@@ -115,8 +128,8 @@ def element(dtype: object, *, argument: str = "dtype") -> Element:
     """Look up the element type that ``dtype`` means.
 
     Args:
-        dtype: A NumPy dtype or scalar type, an ml_dtypes type, a torch dtype, a name such as
-            ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"tf32"``, a ``DataType``, or an ``Element``.
+        dtype: A NumPy dtype or scalar type, an ml_dtypes type, a torch dtype, a name (NumPy's or
+            ml_dtypes', or a short one of `SHORT_NAMES`), a ``DataType``, or an ``Element``.
         argument: What to call it in an error.
 
     Raises:
@@ -152,7 +165,7 @@ def _numpy_dtype(dtype: object, argument: str) -> np.dtype[np.generic]:
             raise _needs_sm_100(dtype, argument)
         dtype = getattr(ml_dtypes, dtype, dtype)
     try:
-        # To NumPy None would mean float64, and a list some structure.
+        # NumPy would take None for float64, and a list for a structure.
         if isinstance(dtype, type | str):
             return np.dtype(dtype)
     except (TypeError, ValueError):
@@ -163,7 +176,7 @@ def _numpy_dtype(dtype: object, argument: str) -> np.dtype[np.generic]:
                 argument,
                 repr(dtype),
                 "it names no element type",
-                f"Pass a NumPy dtype or one of {', '.join(row.name for row in ELEMENTS)}",
+                f"Pass {_NAMES_SHOWN}",
             )
         )
     )
@@ -194,10 +207,10 @@ def _why_not(dtype: np.dtype[np.generic]) -> tuple[str, str]:
         )
     if dtype.hasobject:
         return "its elements are Python objects", "Convert them: array.astype(numpy.float32)"
-    return _no_such_type(dtype)
+    return _no_map_type(dtype)
 
 
-def _no_such_type(dtype: np.dtype[np.generic]) -> tuple[str, str]:
+def _no_map_type(dtype: np.dtype[np.generic]) -> tuple[str, str]:
     if dtype.itemsize not in _CARRIER:
         return (
             f"no type of a tensor map has {dtype.itemsize} bytes (1, 2, 4 and 8 exist)",
@@ -205,10 +218,10 @@ def _no_such_type(dtype: np.dtype[np.generic]) -> tuple[str, str]:
         )
     if dtype.type is np.void and dtype.fields is None and dtype.itemsize in _LIKELY:
         likely = " or ".join(f'dtype="{name}"' for name in _LIKELY[dtype.itemsize])
-        return "the array does not say what its elements are", f"Say it yourself: {likely}"
+        return "the array does not say what its elements are", f"Pass {likely}"
     return (
-        "a tensor map has no such element type",
-        f'If the bits are what is to move, say so: dtype="{_CARRIER[dtype.itemsize]}"',
+        "tensor maps do not have this element type",
+        f'To move the bits as they are, pass dtype="{_CARRIER[dtype.itemsize]}"',
     )
 
 

@@ -1,9 +1,17 @@
-"""Facts of sm_90 that several modules need: PTX ISA, cuda.h, measurements on an H200."""
+"""Facts about the hardware that several modules need: PTX ISA, cuda.h, measurements on an H200.
+
+What differs between compute capabilities is in `CHIP_LIMITS`; everything else holds for sm_90.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 __all__ = [
     "BOX_START_ALIGNMENT",
+    "CHIP_LIMITS",
+    "HOPPER",
     "INT32_LIMIT",
     "INTERLEAVED_ALIGNMENT",
     "MATRIX_DESCRIPTOR_UNIT",
@@ -12,6 +20,8 @@ __all__ = [
     "MAX_CLUSTER_CTAS",
     "MAX_IM2COL_PIXELS",
     "MAX_SHARED_BYTES",
+    "PORTABLE_CLUSTER_BLOCKS",
+    "REGISTER_GRANULE",
     "SHARED_LINE_BYTES",
     "STORE_SECTOR_BYTES",
     "SWIZZLE_CHUNK_BYTES",
@@ -19,7 +29,63 @@ __all__ = [
     "WARPGROUP_THREADS",
     "WARPGROUP_WARPS",
     "WARP_THREADS",
+    "ChipLimits",
+    "chip_limits",
 ]
+
+# --- compute capabilities ---------------------------------------------------------------------
+
+HOPPER = (9, 0)
+"""The compute capability of H100 and H200, the only one with wgmma."""
+
+PORTABLE_CLUSTER_BLOCKS = 8
+"""Thread blocks of a cluster on every device that has clusters; more need the kernel's opt-in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipLimits:
+    """Limits of a compute capability on one thread block and on one cluster.
+
+    Attributes:
+        shared_bytes: Shared memory of a thread block, with the opt-in.
+        registers: 32-bit registers of a thread block.
+        cluster_blocks: Thread blocks of a cluster, with the opt-in.
+    """
+
+    shared_bytes: int
+    registers: int
+    cluster_blocks: int
+
+
+def _limits(shared_kib: int, cluster_blocks: int = PORTABLE_CLUSTER_BLOCKS) -> ChipLimits:
+    return ChipLimits(
+        shared_bytes=shared_kib * 1024, registers=64 * 1024, cluster_blocks=cluster_blocks
+    )
+
+
+# Shared memory and registers: CUDA Programming Guide, "Compute Capabilities"; libcu++ has the same
+# in cuda/__device/arch_traits.h. Clusters: Hopper and Blackwell Tuning Guide, "Thread Block
+# Clusters": 8 blocks on all, 16 on H100 and B200 with the opt-in. No manual has more than 8 for
+# 11.0, 12.0 and 12.1.
+CHIP_LIMITS: Mapping[tuple[int, int], ChipLimits] = {
+    HOPPER: _limits(227, 16),  # H100, H200
+    (10, 0): _limits(227, 16),  # B200, GB200
+    (10, 3): _limits(227, 16),  # B300, GB300
+    (11, 0): _limits(227),  # Jetson Thor
+    (12, 0): _limits(99),  # GeForce RTX 50, RTX PRO Blackwell
+    (12, 1): _limits(99),  # GB10 (DGX Spark)
+}
+
+_EVERYWHERE = _limits(99)
+
+
+def chip_limits(capability: tuple[int, int]) -> ChipLimits:
+    """Return the limits of a compute capability.
+
+    An unknown one gets what every known one allows.
+    """
+    return CHIP_LIMITS.get(capability, _EVERYWHERE)
+
 
 # --- TMA --------------------------------------------------------------------------------------
 
@@ -46,8 +112,8 @@ INT32_LIMIT = 1 << 31
 
 # --- shared memory ----------------------------------------------------------------------------
 
-MAX_SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that one thread block may have."""
+MAX_SHARED_BYTES = CHIP_LIMITS[HOPPER].shared_bytes
+"""Dynamic shared memory that one thread block may have on Hopper."""
 
 SHARED_LINE_BYTES = 128
 """One access to every bank: 32 banks of 4 bytes."""
@@ -66,8 +132,11 @@ WARPGROUP_WARPS = WARPGROUP_THREADS // WARP_THREADS
 
 MAX_BLOCK_THREADS = 1024
 
-MAX_CLUSTER_CTAS = 16
-"""CTAs of one cluster: 8 are portable, 16 need the kernel's opt-in."""
+MAX_CLUSTER_CTAS = CHIP_LIMITS[HOPPER].cluster_blocks
+"""CTAs of one cluster on Hopper: 8 are portable, 16 need the kernel's opt-in."""
+
+REGISTER_GRANULE = 8
+"""Registers of a thread are allocated in these."""
 
 # --- wgmma ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["current_stream", "tensor_guard", "tensor_maker"]
+__all__ = ["current_stream", "tensor_allocator", "tensor_guard"]
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
@@ -36,7 +36,7 @@ def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
         return None
 
 
-def tensor_maker(shape: tuple[int, ...], dtype: object, device: int) -> Callable[[], Any]:
+def tensor_allocator(shape: tuple[int, ...], dtype: object, device: int) -> Callable[[], Any]:
     """Return what makes contiguous uninitialised tensors on a CUDA device.
 
     At a quarter of the cost of its fallback, ``torch.empty``. The private function knows the

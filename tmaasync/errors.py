@@ -18,6 +18,9 @@ TMAError
 └── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs on, and nothing comes of it
 ```
 
+`UntestedDeviceWarning` (UserWarning) is no error: a kernel is about to run on a GPU that the
+package was not tested on.
+
 A message names the argument, its value, the rule, and the remedy. Where one call breaks several
 rules, one exception reports them all. After any of these nothing half-made is left.
 """
@@ -47,6 +50,7 @@ __all__ = [
     "StaleTileError",
     "TMAError",
     "TensorMapError",
+    "UntestedDeviceWarning",
     "Violation",
     "WaitingThreads",
 ]
@@ -127,11 +131,18 @@ class BackendError(TMAError, RuntimeError):
 
 
 class CompileError(TMAError, RuntimeError):
-    """The CUDA compiler refused a kernel; ``log`` holds its whole output."""
+    """The CUDA compiler refused a kernel.
 
-    def __init__(self, message: str, log: str = "") -> None:
-        """Keep the compiler's log next to the message."""
+    Attributes:
+        log: The compiler's whole output.
+        undefined: Names that the source uses and nothing defines: perhaps types and constants that
+            the host has to supply.
+    """
+
+    def __init__(self, message: str, log: str = "", undefined: Iterable[str] = ()) -> None:
+        """Keep the compiler's log and the undefined names next to the message."""
         self.log = log
+        self.undefined = tuple(dict.fromkeys(undefined))
         super().__init__(message)
 
 
@@ -427,3 +438,12 @@ class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
 
     def __reduce__(self) -> tuple[type[EmulatedTimeout], tuple[object, ...]]:
         return type(self), (self.kernel, self.budget_seconds, self.looping, self.waits)
+
+
+class UntestedDeviceWarning(UserWarning):
+    """A kernel is compiled for a GPU of a compute capability that the package was not tested on.
+
+    Once for each kind of GPU in a process. Hide it with
+    ``warnings.simplefilter("ignore", tmaasync.UntestedDeviceWarning)``. Where a filter makes
+    warnings errors, the launch raises it and does nothing.
+    """

@@ -2,23 +2,44 @@
 
 Every value is the one ``cuda.h`` (CUDA 13) gives the enumerator of the same name, so a member can
 be handed to the driver as it is; `SwizzleMode` and `ReduceOp` are of the PTX ISA. Members print as
-``Swizzle.B128``, not as their number.
+``Swizzle.B128``, not as their number. Every function that takes a mode of a tensor map also takes
+its short name: ``"128B"`` for ``Swizzle.B128``, ``"none"``, ``"nan"``.
 """
 
 from __future__ import annotations
 
+import re
 from enum import Enum, IntEnum
+from typing import Literal, Self
+
+from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "CachePolicy",
     "DataType",
     "Interleave",
+    "InterleaveName",
     "L2Promotion",
+    "L2PromotionName",
     "OOBFill",
+    "OOBFillName",
     "ReduceOp",
     "Swizzle",
     "SwizzleMode",
+    "SwizzleName",
 ]
+
+SwizzleName = Literal["none", "32B", "64B", "128B"]
+"""Short names of the modes of `Swizzle` that sm_90 has."""
+
+InterleaveName = Literal["none", "16B", "32B"]
+"""Short names of the members of `Interleave`."""
+
+L2PromotionName = Literal["none", "64B", "128B", "256B"]
+"""Short names of the members of `L2Promotion`."""
+
+OOBFillName = Literal["zero", "nan"]
+"""Short names of the members of `OOBFill`."""
 
 
 class _NamedIntEnum(IntEnum):
@@ -30,6 +51,59 @@ class _NamedIntEnum(IntEnum):
 
     def __format__(self, format_spec: str) -> str:
         return format(str(self), format_spec)
+
+
+class _Mode(_NamedIntEnum):
+    """A mode of a tensor map, which has a short name next to the vendor's.
+
+    Equal to itself only, not to its number nor to another mode of the same number: the cache of
+    tiles would otherwise take ``swizzle=L2Promotion.B128`` for ``Swizzle.B64``.
+    """
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    @property
+    def short_name(self) -> str:
+        """The name without the enumeration: ``128B``, ``none``, ``nan``."""
+        name, is_width = re.subn(r"^B(\d+)", r"\1B", self.name)
+        return name if is_width else name.lower()
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """Return the member of this name, short or the vendor's, in any case; None without one."""
+        wanted = re.sub(r"^(\d+)B", r"B\1", name.upper())
+        return cls.__members__.get(wanted)
+
+    @classmethod
+    def of(cls, value: object, argument: str) -> Self:
+        """Return the member that an argument gives, by itself or by its name.
+
+        Raises:
+            ArgumentError: It is neither a member nor the name of one.
+        """
+        if isinstance(value, cls):
+            return value
+        found = cls.named(value) if isinstance(value, str) else None
+        if found is None:
+            raise ArgumentError.of([cls.violation(value, argument)])
+        return found
+
+    @classmethod
+    def violation(cls, value: object, argument: str) -> Violation:
+        """Return the broken rule of an argument that is neither a member nor a name."""
+        names = ", ".join(member.short_name for member in cls if not _exists_later(member))
+        if isinstance(value, str):
+            rule, remedy = "no mode has this name", f"Pass one of {names}"
+        else:
+            kind = cls.__name__
+            rule = f"it must be a member of {kind}, or its name"
+            remedy = f"Pass one of {names}, or a member of {kind}"
+        return Violation(argument, repr(value), rule, remedy)
+
+
+def _exists_later(mode: _Mode) -> bool:
+    return isinstance(mode, Swizzle) and mode.needs_sm_100
 
 
 class DataType(_NamedIntEnum):
@@ -80,7 +154,7 @@ class DataType(_NamedIntEnum):
 _ITEMSIZE = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 
 
-class Interleave(_NamedIntEnum):
+class Interleave(_Mode):
     """``CUtensorMapInterleave``: channel-interleaved layouts (NC/8HWC8, NC/16HWC16)."""
 
     NONE = 0
@@ -88,7 +162,7 @@ class Interleave(_NamedIntEnum):
     B32 = 2
 
 
-class Swizzle(_NamedIntEnum):
+class Swizzle(_Mode):
     """``CUtensorMapSwizzle``: how 16-byte chunks are permuted on their way into shared memory.
 
     The last three permute larger atoms and exist on sm_100 and later only.
@@ -133,18 +207,20 @@ class SwizzleMode(_NamedIntEnum):
     B32 = 3
 
     @classmethod
-    def from_swizzle(cls, swizzle: Swizzle) -> SwizzleMode:
+    def from_swizzle(cls, swizzle: Swizzle | SwizzleName) -> SwizzleMode:
         """Return the number under which ``wgmma`` knows the swizzle that a tile was loaded with.
 
         Raises:
+            ArgumentError: ``swizzle`` names no mode.
             ValueError: The swizzle exists on sm_100 and later only.
 
         >>> print(SwizzleMode.from_swizzle(Swizzle.B32), int(SwizzleMode.from_swizzle(Swizzle.B32)))
         SwizzleMode.B32 3
         """
-        if swizzle.needs_sm_100:
-            raise ValueError(f"{swizzle} exists on sm_100 and later; wgmma is of sm_90")
-        return cls(-swizzle.value % 4)
+        mode = Swizzle.of(swizzle, "swizzle")
+        if mode.needs_sm_100:
+            raise ValueError(f"{mode} exists on sm_100 and later; wgmma is of sm_90")
+        return cls(-mode.value % 4)
 
     @property
     def swizzle(self) -> Swizzle:
@@ -162,7 +238,7 @@ class SwizzleMode(_NamedIntEnum):
         return self.swizzle.span_bytes // 16
 
 
-class L2Promotion(_NamedIntEnum):
+class L2Promotion(_Mode):
     """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches.
 
     What is read once comes from memory 3 to 10 % slower with ``B256`` than with ``B128`` or less;
@@ -176,7 +252,7 @@ class L2Promotion(_NamedIntEnum):
     B256 = 3
 
 
-class OOBFill(_NamedIntEnum):
+class OOBFill(_Mode):
     """``CUtensorMapFloatOOBfill``: what a load writes for elements out of bounds.
 
     ``NAN`` is NaN_REQUEST_ZERO_FMA: a NaN which the tensor cores treat as zero.

@@ -45,7 +45,14 @@ from tmaasync._ragged.rules import (
     window_violations,
 )
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.modes import (
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = [
@@ -231,10 +238,10 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     *,
     max_length: int | None = None,
     ragged_dim: int = 0,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> RaggedTensorMap:
     """Describe a tile of sequences that lie one after the other in an array.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tmaasync._hardware import SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.errors import ArgumentError
-from tmaasync.modes import Swizzle
+from tmaasync.modes import Swizzle, SwizzleName
 
 __all__ = [
     "bank_conflicts",
@@ -35,7 +35,7 @@ _ROW_SHIFT = 7  # bits 7-9 choose the pattern of a line ...
 _UNIT_SHIFT = 4  # ... that is applied to bits 4-6, the number of the 16-byte unit
 
 
-def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
+def shared_offset(offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
     """Return the offset of a byte that would lie at ``offset_bytes`` without swizzle.
 
     The number of the 16-byte unit (address bits 4 to 6) is XORed with address bits 7 to 9, of which
@@ -53,15 +53,16 @@ def shared_offset(offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
     >>> shared_offset(np.array([0, 128, 256]), Swizzle.B128).tolist()
     [0, 144, 288]
     """
-    if swizzle.needs_sm_100:
+    mode = Swizzle.of(swizzle, "swizzle")
+    if mode.needs_sm_100:
         raise ArgumentError(
-            f"swizzle is {swizzle}; it exists on sm_100 and later; this is sm_90. Use Swizzle.B128."
+            f"swizzle is {mode}; it exists on sm_100 and later; this is sm_90. Use Swizzle.B128."
         )
-    mask = (1 << swizzle.value) - 1
+    mask = (1 << mode.value) - 1
     return offset_bytes ^ ((offset_bytes >> _ROW_SHIFT & mask) << _UNIT_SHIFT)
 
 
-def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle) -> _Offset:
+def linear_offset(shared_offset_bytes: _Offset, swizzle: Swizzle | SwizzleName) -> _Offset:
     """Return the unswizzled offset of a byte: `shared_offset` is its own inverse."""
     return shared_offset(shared_offset_bytes, swizzle)
 
@@ -71,7 +72,7 @@ def tile_offset(
     tile_shape: Sequence[int],
     box_shape: Sequence[int],
     itemsize: int,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
 ) -> _Offset:
     """Return an element's offset in shared memory, in bytes from the start of the tile.
 
@@ -181,7 +182,7 @@ def render(
     tile_shape: Sequence[int],
     box_shape: Sequence[int],
     itemsize: int,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     *,
     lines: int = 16,
 ) -> str:
@@ -230,7 +231,10 @@ def render(
 
 
 def _chunks(
-    tile_shape: Sequence[int], box_shape: Sequence[int], itemsize: int, swizzle: Swizzle
+    tile_shape: Sequence[int],
+    box_shape: Sequence[int],
+    itemsize: int,
+    swizzle: Swizzle | SwizzleName,
 ) -> Iterator[tuple[int, str]]:
     """Yield the 16-byte chunks of a tile: where each lies, and its name."""
     step = max(SWIZZLE_CHUNK_BYTES // itemsize, 1)

@@ -41,7 +41,7 @@ from tmaasync._elements import element
 from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
-from tmaasync._tile.cut import Cut, argument_violations, default_box
+from tmaasync._tile.cut import Cut, argument_violations, default_box, sides_of
 from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebind_violations
 from tmaasync._tile.gather import gather4_box, gather4_tile_bytes
 from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
@@ -50,7 +50,16 @@ from tmaasync._tile.split import SplitLayout, split_violations
 from tmaasync._tile.strided import StridedTensor
 from tmaasync._tile.template import template_violations
 from tmaasync.errors import TensorMapError
-from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
+from tmaasync.modes import (
+    Interleave,
+    InterleaveName,
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 from tmaasync.tensormap import TensorMapSpec
 
 __all__ = [
@@ -126,11 +135,11 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
     array: object,
     tile_shape: Sequence[int],
     *,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
-    interleave: Interleave = Interleave.NONE,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
+    interleave: Interleave | InterleaveName = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
     dtype: object = None,
 ) -> TMATensorTile:
@@ -146,21 +155,27 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
             last dimension is contiguous; its other strides, in bytes, are multiples of 16.
         tile_shape: Elements per side, outermost first, one per dimension of the array.
         swizzle: How 16-byte chunks are permuted in shared memory, so that columns are read without
-            bank conflicts. Operands of wgmma use ``Swizzle.B128``.
-        box_shape: Elements per side of one instruction, where the rule above should not hold.
-        l2_promotion: The granule in which L2 fetches what a load touches.
-        oob_fill: What a load writes beyond the array: zero, or NaN for floating-point types.
-        interleave: For channel-interleaved layouts of three or more dimensions.
+            bank conflicts: ``"none"``, ``"32B"``, ``"64B"``, ``"128B"``, or a member of `Swizzle`.
+            Operands of wgmma use ``"128B"``.
+        box_shape: Elements per side of one instruction, in place of the rule above.
+        l2_promotion: The granule in which L2 fetches what a load touches: ``"none"``, ``"64B"``,
+            ``"128B"``, ``"256B"``, or a member of `L2Promotion`.
+        oob_fill: What a load writes beyond the array: ``"zero"``, or ``"nan"`` for floating-point
+            types; or a member of `OOBFill`.
+        interleave: Channel-interleaved layouts of three or more dimensions: ``"none"``, ``"16B"``,
+            ``"32B"``, or a member of `Interleave`.
         element_strides: Take every n-th element along a side, 1 to 8; the tile's sides count what
             lands in shared memory. The last is 1: the hardware ignores it (measured on an H200).
-        dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32).
+        dtype: The element type, where the array does not state it (fp8 in bytes, tf32 in float32),
+            as a NumPy dtype or a name such as ``"bf16"``, ``"fp16"``, ``"e4m3"``, ``"tf32"``.
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArgumentError: ``swizzle`` names no mode.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
-    >>> tile = create_tma_tile(np.zeros((512, 256), np.float16), (128, 128), swizzle=Swizzle.B128)
+    >>> tile = create_tma_tile(np.zeros((512, 256), np.float16), (128, 128), swizzle="128B")
     >>> tile.box_shape, tile.boxes_per_tile, tile.tile_bytes
     ((128, 64), 2, 32768)
     """
@@ -179,13 +194,13 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
             if not address & form.address_mask:
                 return TMATensorTile(form, address, array)
     options = TileOptions(
-        tuple(tile_shape),
+        sides_of("tile_shape", tile_shape),
         swizzle,
-        None if box_shape is None else tuple(box_shape),
+        None if box_shape is None else sides_of("box_shape", box_shape),
         l2_promotion,
         oob_fill,
         interleave,
-        None if element_strides is None else tuple(element_strides),
+        None if element_strides is None else sides_of("element_strides", element_strides),
     )
     kind = None if dtype is None else element(dtype)
     view = _arrays.view(array, dtype=kind)
@@ -205,7 +220,7 @@ def create_tensor_tile(
     array: object,
     tile_shape: Sequence[int],
     *,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     k_major_tma: bool = True,
     dtype: object = None,
 ) -> TMATensorTile:
@@ -231,19 +246,20 @@ def create_tensor_tile(
     >>> tile.box_shape, tile.boxes_per_tile
     ((128, 8), 8)
     """
-    sides = array_sides(tuple(tile_shape), k_major=k_major_tma)
+    sides = array_sides(sides_of("tile_shape", tile_shape), k_major=k_major_tma)
     itemsize = _arrays.view(array, dtype=dtype).element.itemsize
-    box = operand_box(sides, itemsize, swizzle)
-    return create_tma_tile(array, sides, swizzle=swizzle, box_shape=box, dtype=dtype)
+    mode = Swizzle.of(swizzle, "swizzle")
+    box = operand_box(sides, itemsize, mode)
+    return create_tma_tile(array, sides, swizzle=mode, box_shape=box, dtype=dtype)
 
 
 def create_tma_tile_gather4(
     array: object,
     tile_shape: Sequence[int],
     *,
-    swizzle: Swizzle = Swizzle.NONE,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTile:
     """Describe a tile of a matrix whose rows a kernel picks by number, four at a time.
@@ -256,7 +272,7 @@ def create_tma_tile_gather4(
     Args:
         array: A matrix, its rows contiguous, as in `create_tma_tile`.
         tile_shape: Rows, a multiple of 4, and columns.
-        swizzle: ``NONE`` or ``B128``: every row of a chunk starts at a multiple of 128 bytes.
+        swizzle: ``"none"`` or ``"128B"``: every row of a chunk starts at a multiple of 128 bytes.
         l2_promotion: As in `create_tma_tile`.
         oob_fill: As in `create_tma_tile`.
         dtype: As in `create_tma_tile`.
@@ -273,12 +289,12 @@ def create_tma_tile_gather4(
     ((1, 64), 32, 4096)
     """
     view = _arrays.view(array, dtype=dtype)
-    sides = tuple(tile_shape)
-    box = gather4_box(view.ndim, sides, view.element.itemsize, swizzle)
+    sides, mode = sides_of("tile_shape", tile_shape), Swizzle.of(swizzle, "swizzle")
+    box = gather4_box(view.ndim, sides, view.element.itemsize, mode)
     return create_tma_tile(
         array,
         sides,
-        swizzle=swizzle,
+        swizzle=mode,
         box_shape=box,
         l2_promotion=l2_promotion,
         oob_fill=oob_fill,
@@ -332,11 +348,11 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     tile_shape: Sequence[int],
     dtype: object,
     *,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
-    interleave: Interleave = Interleave.NONE,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
+    interleave: Interleave | InterleaveName = Interleave.NONE,
     element_strides: Sequence[int] | None = None,
 ) -> TMATensorTileTemplate:
     """Describe a tile before there is an array, with the arguments of `create_tma_tile`.
@@ -360,13 +376,20 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
     >>> template.tile_bytes, template.bind(np.zeros((256, 256), np.float16)).tiles_per_side
     (8192, (4, 4))
     """
-    sides, kind = tuple(tile_shape), element(dtype)
-    strides = (1,) * len(sides) if element_strides is None else tuple(element_strides)
-    given = None if box_shape is None else tuple(box_shape)
+    sides, kind = sides_of("tile_shape", tile_shape), element(dtype)
+    strides = element_strides
+    strides = (1,) * len(sides) if strides is None else sides_of("element_strides", strides)
+    given = None if box_shape is None else sides_of("box_shape", box_shape)
     TensorMapError.raise_for(argument_violations(len(sides), sides, given, strides))
-    cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, swizzle), strides, swizzle)
-    TensorMapError.raise_for(template_violations(cut, l2_promotion, oob_fill, interleave))
-    return TMATensorTileTemplate(cut, l2_promotion, oob_fill, interleave)
+    mode = Swizzle.of(swizzle, "swizzle")
+    cut = Cut(kind, sides, given or default_box(sides, kind.itemsize, mode), strides, mode)
+    rest = (
+        L2Promotion.of(l2_promotion, "l2_promotion"),
+        OOBFill.of(oob_fill, "oob_fill"),
+        Interleave.of(interleave, "interleave"),
+    )
+    TensorMapError.raise_for(template_violations(cut, *rest))
+    return TMATensorTileTemplate(cut, *rest)
 
 
 class SplitLastDimTMATensorTile(TMATensorTile):
@@ -406,11 +429,11 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     tile_shape: Sequence[int],
     *,
     gmem_shape: Sequence[int] | None = None,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     fold_chunks: int = 1,
     row_major: bool = False,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> SplitLastDimTMATensorTile:
     """Describe a tile of whole chunks of contiguous memory, whose extents may be fewer than it has.
@@ -450,13 +473,13 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     """
     view = _arrays.view(array, dtype=dtype)
     split = SplitLayout(
-        tuple(tile_shape),
-        view.shape if gmem_shape is None else tuple(gmem_shape),
-        swizzle,
+        sides_of("tile_shape", tile_shape),
+        view.shape if gmem_shape is None else sides_of("gmem_shape", gmem_shape),
+        Swizzle.of(swizzle, "swizzle"),
         fold_chunks,
         row_major,
-        l2_promotion,
-        oob_fill,
+        L2Promotion.of(l2_promotion, "l2_promotion"),
+        OOBFill.of(oob_fill, "oob_fill"),
     )
     return _split_tile(view, split)
 

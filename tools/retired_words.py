@@ -63,7 +63,7 @@ RETIRED = (
     Retired(
         "[Pp]roducts?",
         "matmul, GEMM",
-        allowed=r"(?i)(dot|inner|outer|cross|scalar|cartesian|partial|tensor)[ -]products?"
+        allowed=r"(?i)(dot|inner|outer|cross|scalar|cartesian|partial|tensor)[ _-]products?"
         r"|product\(|import product|itertools\.product",
     ),
     Retired("[Bb]ehind", "after, beyond"),

@@ -1,29 +1,44 @@
-"""Writes the measured tables of README.md and docs/benchmarks.md from benchmarks/results.
+"""Write the measured tables of README.md and docs from benchmarks/results.
 
 A table stands between ``<!-- measured: KIND -->`` and ``<!-- end measured -->``. KIND is ``short``
-(copies and square products) or ``all`` (every section and row of every GPU).
+(the operations of the README, a line each), ``groups`` (all operations, a line each) or ``all``
+(every section and case of every GPU).
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import re
+import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from result_files import RESULTS, Row, sections
+from result_files import RESULTS, Row, Section, sections
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "performance.md",
+)
 NOT_MEASURED = "Not measured yet: there is no file in `benchmarks/results/`."
+OUTLIER = 1.35
+"""How far a case is from the median of its operation, at least, to be named and not in the mean."""
+
+_READING = (
+    "**Geometric mean** over the cases (least to greatest); outliers, more than "
+    f"{OUTLIER} times off the median,\nare named and not in the mean."
+)
+
+Recorded = tuple[str, str, Section]
+"""A GPU's folder, a section's name, and the section."""
 
 _MARKED = re.compile(
-    r"(<!-- measured: (?P<kind>short|all) -->\n).*?(<!-- end measured -->)", re.DOTALL
+    r"(<!-- measured: (?P<kind>short|groups|all) -->\n).*?(<!-- end measured -->)", re.DOTALL
 )
 # What a row may hold, in the order of preference: its key, and the unit of the table.
 _UNITS = {
@@ -36,43 +51,235 @@ _RATIOS = ("speed_over_", "cost_over_")
 _OURS = "tmaasync"
 # The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
 _SHORTER = ("interleaved", "burst")
+_TITLES = {
+    "attention": "Attention",
+    "attention_float8": "FP8 attention",
+    "attention_host": "Host cost of attention",
+    "batched_matmul": "Batched GEMM",
+    "conv2d": "conv2d",
+    "copy": "Copies",
+    "fp8_blockwise_matmul": "Block-scaled FP8 GEMM",
+    "fp8_matmul": "FP8 GEMM, per-tensor scales",
+    "grouped_matmul": "Grouped GEMM (MoE)",
+    "host": "Host cost of tiles, launches and operations",
+    "matmul": "GEMM",
+    "matmul_epilogue": "GEMM with an epilogue",
+    "matmul_types": "GEMM in int8 and tf32",
+    "ragged": "Ragged pack and unpack",
+    "reads": "TMA reads by L2 promotion",
+    "split_k": "GEMM, split-K shapes",
+    "varlen_attention": "Varlen attention",
+}
+# Candidates by the names that readers know.
+_NAMES = {
+    "cudnn": "cuDNN",
+    "cudnn, bfloat16": "cuDNN in bf16",
+    "flash2": "FlashAttention-2",
+    "plain": "without epilogue",
+}
+
+
+_CUBLAS = {"torch": "cuBLAS"}
+_CUDNN = {"torch": "cuDNN"}
+_ATTENTION = {"cudnn": "cuDNN", "flash2": "FlashAttention-2"}
+_FP8 = {"torch": "cuBLAS", "torch without fast accumulation": "cuBLAS"}
+_COPIES = {"cupy": "CuPy", "torch": "torch"}
+_COPY = {"ops.copy": "ops.copy of as many bytes"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Cases that share a mean: of a section, those whose name has the pattern in it.
+
+    Attributes:
+        peers: What a case is compared with, the fastest of them, and what readers call it.
+        is_short: Whether the README has it.
+    """
+
+    name: str
+    section: str
+    peers: dict[str, str]
+    pattern: str = ""
+    is_short: bool = True
+
+    def members(self, section: Section) -> list[Row]:
+        return [row for row in _cases(section) if re.search(self.pattern, row["case"])]
+
+    @property
+    def peer(self) -> str:
+        return " or ".join(dict.fromkeys(self.peers.values()))
+
+    def ratio(self, row: Row) -> float:
+        """Return our speed over the fastest peer's, from the medians over the rounds."""
+        speeds = row[_ratio_key(row)]
+        theirs = max(speeds[peer]["median"] for peer in self.peers if peer in speeds)
+        return float(speeds[_OURS]["median"] / theirs)
+
+
+OPERATIONS = (
+    Operation("Attention, bf16, full", "attention", _ATTENTION, r"^(?!.*float16).*full$"),
+    Operation("Attention, bf16, causal", "attention", _ATTENTION, r"^(?!.*float16).*causal$"),
+    Operation("Attention, fp16, causal", "attention", _ATTENTION, "float16", is_short=False),
+    Operation("Decode, 1 query, GQA", "attention", _ATTENTION, "decode of 1 query$"),
+    Operation("Decode, 16 queries, GQA", "attention", _ATTENTION, "decode of 16", is_short=False),
+    Operation(
+        "Varlen attention, bf16",
+        "varlen_attention",
+        {"torch": "torch varlen_attn (FlashAttention-2)"},
+    ),
+    Operation(
+        "FP8 attention", "attention_float8", {"cudnn, bfloat16": "cuDNN in bf16"}, "(full|causal)$"
+    ),
+    Operation(
+        "FP8 decode, GQA",
+        "attention_float8",
+        {"bfloat16": "ours in bf16"},
+        "decode",
+        is_short=False,
+    ),
+    Operation("GEMM, bf16, M = N = K", "matmul", _CUBLAS, r"^bfloat16 (\d+) x \1 x \1$"),
+    Operation(
+        "GEMM, bf16, LLM shapes, M 1 to 8192", "matmul", _CUBLAS, r"^bfloat16 (?!(\d+) x \1 x \1$)"
+    ),
+    Operation("GEMM, fp16, M = N = K", "matmul", _CUBLAS, "^float16", is_short=False),
+    Operation("GEMM, few tiles and a long K", "split_k", _CUBLAS, is_short=False),
+    Operation("GEMM, batched", "batched_matmul", _CUBLAS, is_short=False),
+    Operation(
+        "GEMM with an epilogue",
+        "matmul_epilogue",
+        {"torch": "torch, fused or two kernels"},
+        is_short=False,
+    ),
+    Operation("GEMM, int8", "matmul_types", {"torch": "torch._int_mm"}, "^int8", is_short=False),
+    Operation("GEMM, tf32", "matmul_types", _CUBLAS, "^tf32", is_short=False),
+    Operation("GEMM, FP8, per-tensor scales", "fp8_matmul", _FP8),
+    Operation("GEMM, FP8, block-scaled", "fp8_blockwise_matmul", _CUBLAS),
+    Operation(
+        "Grouped GEMM (MoE)", "grouped_matmul", {"torch": "torch._grouped_mm"}, "^(equal|zipf)"
+    ),
+    Operation(
+        "Grouped GEMM, 4 to 64 rows a group",
+        "grouped_matmul",
+        {"torch": "torch._grouped_mm"},
+        "^few rows",
+        is_short=False,
+    ),
+    Operation("conv2d, bf16, NHWC", "conv2d", _CUDNN),
+    Operation("Copy, strided", "copy", _COPIES, "^window"),
+    Operation("Copy, contiguous", "copy", _COPIES, "^contiguous"),
+    Operation("Ragged pack (ragged_store)", "ragged", _COPY, "^ragged_store", is_short=False),
+    Operation("Ragged unpack (ragged_load)", "ragged", _COPY, "^ragged_load", is_short=False),
+)
 
 
 def rewritten(text: str, results: Path = RESULTS) -> str:
-    """The document with its tables made anew."""
+    """Return the document with its tables made anew."""
+    recorded = [one for one in sections(results) if _cases_or_groups(one[2])]
+    tables = {
+        "short": lambda: _by_operation(recorded, [one for one in OPERATIONS if one.is_short]),
+        "groups": lambda: _by_operation(recorded, OPERATIONS),
+        "all": lambda: _by_section(recorded),
+    }
 
     def replace(found: re.Match[str]) -> str:
-        body = "\n".join(_tables(results, short=found["kind"] == "short")) or NOT_MEASURED
+        body = "\n".join(tables[found["kind"]]()) or NOT_MEASURED
         return f"{found[1]}{body}\n{found[3]}"
 
     return _MARKED.sub(replace, text)
 
 
-def _tables(results: Path, *, short: bool) -> Iterator[str]:
-    for _, name, section in sections(results):
-        timed = [row for row in section.rows if "us" in row]
-        cases = [row for row in timed if "case" in row]
-        groups = [row for row in timed if "group" in row]
-        if short:
-            cases, groups = [row for row in cases if _belongs_in_short(name, row)], []
-        if not cases and not groups:
-            continue
-        if not short:
-            yield f"### {name}\n"
-        yield _circumstances(section.measured)
-        if cases:
-            yield from _race(name, cases)
-        for row in groups:
+# --- a line for each operation ----------------------------------------------------------------
+
+
+def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> Iterator[str]:
+    """Yield a table with an operation a line and a GPU a column."""
+    gpus = sorted({_gpu(section) for _, _, section in recorded}, reverse=True)
+    found = {(_gpu(section), name): section for _, name, section in recorded}
+    lines = []
+    for operation in operations:
+        groups = [_group_of(operation, found.get((gpu, operation.section))) for gpu in gpus]
+        if any(groups):
+            cells = (group.text if group else "" for group in groups)
+            lines.append(_line([operation.name, operation.peer, *cells]))
+    if not lines:
+        return
+    yield _line(["operation", "fastest peer", *(f"{gpu}: speed over peer" for gpu in gpus)])
+    yield _line(["---"] * (2 + len(gpus)))
+    yield from lines
+    yield ""
+    yield _READING
+    yield from (_circumstances([one for _, _, one in recorded if _gpu(one) == gpu]) for gpu in gpus)
+    yield ""
+
+
+def _group_of(operation: Operation, section: Section | None) -> Group | None:
+    rows = [] if section is None else operation.members(section)
+    return Group.of(operation, rows) if rows else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The speed of an operation over its peer, of each case; outliers apart."""
+
+    ratios: dict[str, float]
+    outliers: dict[str, float]
+
+    @classmethod
+    def of(cls, operation: Operation, rows: Iterable[Row]) -> Group:
+        ratios = {row["case"]: operation.ratio(row) for row in rows}
+        median = statistics.median(ratios.values())
+        outliers = {
+            case: ratio
+            for case, ratio in ratios.items()
+            if not median / OUTLIER < ratio < median * OUTLIER
+        }
+        kept = {case: ratio for case, ratio in ratios.items() if case not in outliers}
+        return cls(kept, outliers)
+
+    @property
+    def text(self) -> str:
+        values = self.ratios.values()
+        mean = statistics.geometric_mean(values)
+        spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+        apart = "".join(f"; {_short(case)}: {one:.2f}" for case, one in self.outliers.items())
+        return f"**{mean:.2f}**{spread}{apart}"
+
+
+def _short(case: str) -> str:
+    """Return a case without its element type, which the operation's name says."""
+    return re.sub(r"^(bfloat16|float16|e4m3|float8,) ", "", case)
+
+
+def _gpu(section: Section) -> str:
+    """Return a GPU's name without its vendor and its memory: H200."""
+    gpu = str(section.measured["gpu"])
+    model = re.search(r"\b[A-Z]+\d{2,}\b", gpu)
+    return model[0] if model else gpu
+
+
+def _circumstances(measured: Sequence[Section]) -> str:
+    """Return the GPU's full name, the dates and the drivers."""
+    seen = [section.measured for section in measured]
+    days = sorted({one["date"][:10] for one in seen})
+    drivers = ", ".join(sorted({one["driver"] for one in seen}))
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"{_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
+
+
+# --- every case -------------------------------------------------------------------------------
+
+
+def _by_section(recorded: list[Recorded]) -> Iterator[str]:
+    """Yield a heading and a table for every section of every GPU."""
+    for _, name, section in recorded:
+        yield f"### {_TITLES.get(name, name)} on {_gpu(section)}\n"
+        measured = section.measured
+        yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
+        if _cases(section):
+            yield from _race(name, _cases(section))
+            yield from _means(name, section)
+        for row in _groups(section):
             yield from _group(row)
-
-
-def _belongs_in_short(section: str, row: Row) -> bool:
-    is_cube = row.get("m") == row.get("n") == row.get("k") and row.get("dtype") == "bfloat16"
-    return section == "copy" or (section == "matmul" and is_cube)
-
-
-def _circumstances(measured: dict[str, Any]) -> str:
-    return f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"
 
 
 def _race(name: str, rows: list[Row]) -> Iterator[str]:
@@ -80,7 +287,7 @@ def _race(name: str, rows: list[Row]) -> Iterator[str]:
     unit = next(key for key in _UNITS if key in rows[0])
     peers = _candidates(rows)
     shorter = [key for key in _SHORTER if any(key in row for row in rows)]
-    titles = [f"{name} ({_UNITS[unit]})", *peers, _ratio_title(rows[0]), *shorter]
+    titles = [f"{name} ({_UNITS[unit]})", *map(_title, peers), _ratio_title(rows[0]), *shorter]
     yield _line(titles)
     yield _line(["---", *("---:" for _ in titles[1:])])
     for row in rows:
@@ -88,7 +295,17 @@ def _race(name: str, rows: list[Row]) -> Iterator[str]:
         more = (f"{row[key][_OURS]['median']:.3f}" if key in row else "" for key in shorter)
         yield _line([row["case"], *figures, _ratio(row), *more])
     yield ""
-    yield f"Geometric mean of the speeds: {_geometric_mean(rows):.3f}.\n"
+
+
+def _means(name: str, section: Section) -> Iterator[str]:
+    """Yield the mean of each operation of the section."""
+    for operation in OPERATIONS:
+        group = _group_of(operation, section) if operation.section == name else None
+        if group:
+            count = len(group.ratios)
+            cases = f"{count} case{'s' if count > 1 else ''}"
+            yield f"* {operation.name}, {cases}: {group.text} x {operation.peer}"
+    yield ""
 
 
 def _group(row: Row) -> Iterator[str]:
@@ -97,8 +314,21 @@ def _group(row: Row) -> Iterator[str]:
     yield _line([row["group"], "microseconds", _ratio_title(row)])
     yield _line(["---", "---:", "---:"])
     for peer, microseconds in row["us"].items():
-        yield _line([peer, _figure(microseconds), f"{ratios[peer]:.2f}"])
+        yield _line([_title(peer), _figure(microseconds), f"{ratios[peer]:.2f}"])
     yield ""
+
+
+def _cases(section: Section) -> list[Row]:
+    return [row for row in section.rows if "us" in row and "case" in row]
+
+
+def _groups(section: Section) -> list[Row]:
+    return [row for row in section.rows if "us" in row and "group" in row]
+
+
+def _cases_or_groups(section: Section) -> list[Row]:
+    """Return the rows that a table is made of; none where something else was recorded."""
+    return _cases(section) + _groups(section)
 
 
 def _candidates(rows: Iterable[Row]) -> list[str]:
@@ -107,22 +337,22 @@ def _candidates(rows: Iterable[Row]) -> list[str]:
     return sorted(names, key=lambda name: (name != _OURS, name))
 
 
+def _title(candidate: str) -> str:
+    return _NAMES.get(candidate, candidate)
+
+
 def _ratio_key(row: Row) -> str:
     return next(key for key in row if key.startswith(_RATIOS))
 
 
 def _ratio_title(row: Row) -> str:
-    return _ratio_key(row).replace("_", " ", 2)
+    kind, over, peer = _ratio_key(row).split("_", 2)
+    return f"{kind} {over} {_title(peer)}"
 
 
 def _ratio(row: Row) -> str:
     ours = row[_ratio_key(row)][_OURS]
     return f"{ours['median']:.3f} ({ours['min']:.3f} to {ours['max']:.3f})"
-
-
-def _geometric_mean(rows: list[Row]) -> float:
-    medians = [row[_ratio_key(row)][_OURS]["median"] for row in rows]
-    return math.prod(medians) ** (1 / len(medians))
 
 
 def _figure(value: float | None) -> str:
@@ -136,6 +366,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def main() -> None:
+    """Rewrite the documents."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     for path in DOCUMENTS:
         path.write_text(rewritten(path.read_text()))

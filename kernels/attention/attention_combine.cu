@@ -1,10 +1,10 @@
-// The combine kernel of split-KV (flash-decoding): rescales the partial outputs of a tile to a
-// common row_max, adds them up, and stores the output and its log-sum-exp.
+// The combine kernel of split-KV (flash-decoding, Dao et al. 2023): rescales the partial outputs of
+// a tile to a common row_max, adds them up, and stores the output and its log-sum-exp.
 //
 //   WARPS  of a CTA, each of which combines one row at a time
 //
-// Types and other constants are those of attention.cu. `schedule` are the SplitSpans of padded
-// arrays; of packed ones it is the WorkList of attention.cu, with `splits_per_tile` for each tile.
+// Types and other constants as in attention.cu. `schedule` holds the SplitSpans of padded arrays;
+// for packed ones it is the WorkList of attention.cu, with `splits_per_tile` splits of each tile.
 // Grid: CONSUMERS CTAs for every tile, which are CLUSTER tiles for every split span, or as many
 // tiles as there may be at most; 32 * WARPS threads.
 #include "abi.cuh"

@@ -1,7 +1,7 @@
 // Transposes FP8 values for attention.cu, because wgmma accepts FP8 values only with the keys
-// contiguous. Every sixteen keys come in the order in which a thread holds their probabilities,
-// that of column_of_k. Beyond the last key there are zeros. Also writes the descale factors of
-// every KV head: of scores from the scales of q and k, of values from that of v.
+// contiguous. Every sixteen keys come in the order of column_of_k, in which a thread holds their
+// probabilities. Beyond the last key there are zeros. Also writes the descale factors of every KV
+// head: the scores' from the scales of q and k, the values' from the scale of v.
 //
 //   VTile           keys by HEAD_DIM columns, of [batch, keys, kv_heads, head_dim]
 //   TransposedTile  HEAD_DIM columns by as many keys, of [batch, kv_heads, head_dim, keys]

@@ -1,12 +1,12 @@
 // Writes the schedule of attention.cu for packed sequences: cuts them into tiles of queries, in
 // sections of consecutive sequences with about `section_keys` keys together, whose keys stay in L2.
 // In a section the tiles that see the most keys come first: a longest-processing-time-first (LPT)
-// schedule, whose last tiles are short. One CTA.
+// schedule (Graham 1969; the varlen sort of FlashAttention-3), whose last tiles are short. One CTA.
 //
 // Leaves out sequences that exceed the arrays, and sequences with a page that does not exist.
 // Writes the number of one of them, counted from 1, to `broken_sequence`.
 //
-// The constants are those of attention.cu.
+// The constants are as in attention.cu.
 #include "abi.cuh"
 #include "config.cuh"
 #include "pages.cuh"
@@ -24,7 +24,7 @@ constexpr u32 kWholeWarp = 0xffffffff;
 struct SharedMemory {
     i32 bins[kBins];
     i32 sections[kMaxSections + 1];  // the first item of each, and the end of the last
-    i32 warp_sums[kWarps];
+    i32 warp_totals[kWarps];
     i32 broken;
 };
 
@@ -131,9 +131,9 @@ __device__ i32 sum_before(SharedMemory& shared, i32 value) {
         const i32 before = __shfl_up_sync(kWholeWarp, sum, step);
         if (lane >= step) sum += before;
     }
-    if (lane == 31) shared.warp_sums[warp] = sum;
+    if (lane == 31) shared.warp_totals[warp] = sum;
     __syncthreads();
-    for (i32 other = 0; other < warp; ++other) sum += shared.warp_sums[other];
+    for (i32 other = 0; other < warp; ++other) sum += shared.warp_totals[other];
     return sum - value;
 }
 

@@ -33,7 +33,7 @@ using Probabilities = u32[BLOCK_N * sizeof(Element) / 32][4];
 using Accumulators = float[HEAD_DIM / 2];
 
 // Two-level accumulation of FP8 (as in DeepSeek-V3 and SageAttention2). The tensor cores' FP8
-// accumulators lose what is below about 14 bits, always towards zero: 16384 equal probabilities
+// accumulators drop bits below the first 14 or so, always towards zero: 16384 equal probabilities
 // would come to three quarters of their sum (measured on an H200). So the tensor cores accumulate
 // one block alone, and blocks are added in fp32. There are registers for both while there are no
 // scores, for some columns at once: the MMAs of a consumer follow one another.
@@ -98,7 +98,7 @@ struct Consumer {
         return task().is_last ? KeyBlocks{} : task().tile.blocks(problem, index);
     }
 
-    // How many blocks the cluster loads before those of the task.
+    // How many blocks the cluster loads before the blocks of the task.
     __device__ __forceinline__ i32 blocks_to_skip(const KeyBlocks& blocks) const {
         return task().is_last ? 0 : task().tile.blocks(problem).end - blocks.end;
     }

@@ -36,7 +36,7 @@ struct KeysIn<0> {
 
 // Loads a block of keys or values from its pages. Each box of the tile lies in one page. The first
 // page is a parameter, because the producer looks it up before it waits for the stage. Rows beyond
-// the sequence become zeros, so that the bytes are always those of a block.
+// the sequence become zeros, so that a whole block of bytes always arrives.
 template <typename Rows, int kPageSize>
 __device__ __forceinline__ void load_pages(
     const Rows& rows,

@@ -32,7 +32,7 @@ static_assert(!kIsFp8 || !IS_PACKED, "values of packed sequences are not transpo
 // next are in use already.
 constexpr int kTasks = 2 * QUERY_BUFFERS;
 
-// A place in the ring of tasks, and the buffer and phase of its queries.
+// A stage of the task pipeline, and the buffer and phase of its queries.
 struct TaskState {
     u32 index = 0;
 
@@ -71,7 +71,7 @@ struct Task : TileDescale<kIsFp8> {
 
 // --- shared memory -------------------------------------------------------------------------------
 
-// Where a consumer's output is staged: in memory of its own, or in that of its queries.
+// Where a consumer's output is staged: in its own memory, or over its queries.
 template <bool kIsOverQ>
 struct OutputStaging {
     typename OTile::Shared tiles[CONSUMERS];

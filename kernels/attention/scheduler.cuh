@@ -14,7 +14,7 @@ namespace tmaasync {
 using Entry = EntryWith<Keys>;
 using WorkList = WorkListWith<Keys>;
 
-// This CTA's tile among those of the span.
+// The index of this CTA's tile in the span.
 __device__ __forceinline__ i32 rank_in_span() {
     if constexpr (CLUSTER == 1) return 0;
     return block_rank_in_cluster();

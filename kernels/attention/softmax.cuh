@@ -83,11 +83,11 @@ __device__ __forceinline__ float inverse_row_sum(float row_sum) {
     return row_sum == 0 ? 0 : 1 / row_sum;
 }
 
-// Online softmax with lazy rescaling (FlashAttention-4): row_max may lag behind the greatest score
-// by kRescaleThreshold powers of 2, so that accumulators are seldom rescaled. Probabilities are
-// 2^kShift times what they would be, so that small ones stay distinct in a type of few exponents.
-// The greatest probability is 2^(kRescaleThreshold + kShift): all 16-bit types hold 2^8, and sums
-// of it, and e4m3 holds 448.
+// Online softmax (Milakov & Gimelshein 2018) with lazy rescaling (FlashAttention-4): row_max may be
+// up to kRescaleThreshold powers of 2 below the greatest score, so that accumulators are seldom
+// rescaled. Probabilities are scaled by 2^kShift, so that small ones stay distinct in a type of few
+// exponents. The greatest is 2^(kRescaleThreshold + kShift), which P's type must hold: e4m3 holds
+// 448.
 template <int kRescaleThreshold, int kShift>
 struct OnlineSoftmax {
     float scale_log2;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Split-KV (flash-decoding): the partial outputs of a tile over splits of its keys, which
-// attention.cu writes to a workspace and attention_combine.cu combines.
+// Split-KV (flash-decoding, Dao et al. 2023): the partial outputs of a tile over splits of its
+// keys, which attention.cu writes to a workspace and attention_combine.cu combines.
 #include "abi.cuh"
 #include "epilogue.cuh"
 

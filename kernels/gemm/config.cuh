@@ -8,7 +8,7 @@
 namespace tmaasync {
 
 using Output = typename CTile::Element;
-using Accumulator = typename SumOf<typename ATile::Element>::Type;
+using Accumulator = typename AccumulatorOf<typename ATile::Element>::Type;
 
 // --- threads -------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@
 //   ROWS            rows of each: 64 or 128
 //   BLOCK_N         columns of the CTA tile
 //   STAGES          pipeline stages
-//   CLUSTER         CTAs that share loads by multicast: along M those of B, or with
-//   SIDE_BY_SIDE    along N those of A
+//   CLUSTER         CTAs that share loads by multicast: tiles of B along M, or with
+//   SIDE_BY_SIDE    tiles of A along N
 //   SPLIT_K         CTAs of a cluster that each multiply a range of K: see split_k.cuh. A cluster
 //                   has CLUSTER times as many
 //   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one

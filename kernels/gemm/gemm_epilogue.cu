@@ -1,5 +1,5 @@
 // GEMM with a fused epilogue: C = activation(scale A B + beta addend + bias), computed in fp32 and
-// rounded once. Tiles, constants and grid are those of gemm.cu, and
+// rounded once. Tiles, constants and grid as in gemm.cu, and
 //
 //   Bias, BIAS, ACTIVATION    see epilogue_ops.cuh
 //   IS_SCALED       whether scale is not 1: it is alpha times what scale_a and scale_b point to

@@ -8,11 +8,11 @@
 //   CTile           RaggedTensorMap of C; its tile as in gemm.cu
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, A_IS_K_MAJOR, B_IS_K_MAJOR
 //                   as in gemm.cu
-//   C_IS_N_MAJOR    else A and B are swapped (swap AB), for groups of few rows: ATile is one of the
+//   C_IS_N_MAJOR    else swap AB (CUTLASS; DeepGEMM), for groups of few rows: ATile is one of the
 //                   matrices, BTile are rows, and groups lie along N
 //
 // Grid, threads and edges as in gemm.cu. All tiles of a cluster lie in one group, along M; where a
-// group has an odd number of rows of tiles, those of the last row lie along N.
+// group has an odd number of rows of tiles, the tiles of its last row lie along N.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 

@@ -129,7 +129,7 @@ __device__ void multiply_tiles_cooperative(
     wait_for_stores();
 }
 
-// Scheduler has the interface of TileScheduler, Epilogue that of IdentityEpilogue.
+// Scheduler has the interface of TileScheduler, Epilogue the interface of IdentityEpilogue.
 template <typename Operands, typename Scheduler, typename Epilogue>
 __device__ void multiply_tiles(
     SharedMemory& shared,

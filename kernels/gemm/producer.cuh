@@ -20,7 +20,7 @@ __device__ Coordinates<BTile::kRank> b_at(const OutputTile& tile, int k) {
     return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, tile.batch);
 }
 
-// Loads the operands of every tile. After those of a tile, load_more(state, tile) may fill further
+// Loads the operands of every tile. After each tile, load_more(state, tile) may fill further
 // stages.
 template <typename LoadMore>
 __device__ void load_tiles(

@@ -153,8 +153,8 @@ __device__ void wait_for_mma(float (&partial)[kPartialSums]) {
     wgmma_fence_operands(partial);
 }
 
-// Releases a stage that the warp has read. Unlike wgmma's reads, those of the scales have to be
-// ordered by the arrival, at this CTA's barrier alone: its own producer loads them.
+// Releases a stage that the warp has read. Unlike wgmma's reads, the reads of the scales have to
+// be ordered by the arrival, at this CTA's barrier alone: its own producer loads them.
 __device__ void release_scaled_stage(ScaledSharedMemory& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();

@@ -57,7 +57,7 @@ struct OutputTile {
         c.async_store(chunk, at<Tile::kRank>(row, column));
     }
 
-    // Loads such a chunk of a matrix like the output.
+    // Loads the same chunk of a matrix with the shape of the output.
     template <typename Tile>
     __device__ void load(
         const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column

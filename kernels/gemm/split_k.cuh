@@ -131,7 +131,7 @@ __device__ void reduce_slice(SharedMemory& shared, OutputSlice& slice) {
     }
 }
 
-// Leaves the sums over all of K in `slice`, if this CTA stores one.
+// Leaves the accumulators over all of K in `slice`, if this CTA stores one.
 template <typename Operands>
 __device__ void multiply_slice(
     SharedMemory& shared, StageState& state, OutputSlice& slice, int consumer, int k_blocks

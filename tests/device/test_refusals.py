@@ -28,11 +28,11 @@ extern "C" __global__ void refused(const __grid_constant__ Tile tile) {{
         ("cp_async_gs<4, CacheLevels::kL2>(&shared, &tile)", "past L1 cp.async copies 16 bytes"),
         (
             "tma_reduce_1d<ReduceOp::kAdd, ElementType::kS64>(nullptr, &shared, 16)",
-            "no such reduction into global memory",
+            "lacks this reduction into global memory",
         ),
         (
             "tma_reduce_cluster<ReduceOp::kMax, ElementType::kU64>(&shared, full, &shared, 16, 1)",
-            "no such reduction into shared memory",
+            "lacks this reduction into shared memory",
         ),
     ],
 )

@@ -22,8 +22,8 @@ _ASKS = re.compile(
     r"|^ +if \(instrument::(?:is_draining|has_waited(?:_cluster)?)\(.*\n",
     re.MULTILINE,
 )
-_PLACE = re.compile(r",\s+(?:const )?WaitPlace&? place(?: = \{\})?|, place(?=[,)])")
-_LEFT = re.compile(r"is_draining|has_waited|gives_up|kWatchesHangs|WaitPlace&? place")
+_LOCATION = re.compile(r",\s+(?:const )?WaitLocation&? location(?: = \{\})?|, location(?=[,)])")
+_LEFT = re.compile(r"is_draining|has_waited|gives_up|kWatchesHangs|WaitLocation&? location")
 
 TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<8, 32>, tmaasync::Box<8, 32>>"
 KERNELS = {
@@ -42,7 +42,7 @@ def bare_headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in sorted(bare.rglob("*.cuh")):
         if path.parent.name != "instrument":
             text, count = _ASKS.subn("", path.read_text())
-            text = _PLACE.sub("", text)
+            text = _LOCATION.sub("", text)
             assert not _LEFT.search(text), path
             path.write_text(text)
             removed += count

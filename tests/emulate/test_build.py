@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
-from tmaasync._compile import Parameter, Source
+from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
-from tmaasync.emulate.toolchain import can_precompile
+from tmaasync.emulate.toolchain import can_precompile, reported_if_slow
 
 EMPTY = 'extern "C" __global__ void empty() {}\n'
 
@@ -90,6 +93,60 @@ def test_macros_change_cudas_headers(tmp_path: Path) -> None:
         build(source(f"{NO_HALF}{EMPTY}"), "empty")
 
 
+# The toolkit's header with these keywords, as a C++ compiler for the host reads it.
+KEYWORDS = """
+#ifndef __HOST_DEFINES_H__
+#define __HOST_DEFINES_H__
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
+#define __cluster_dims__(...) __attribute__((cluster_dims(__VA_ARGS__)))
+#define CUDARTAPI
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __device_builtin__
+#define __device_builtin_texture_type__
+#define __device_builtin_surface_type__
+#define __cudart_builtin__
+#endif
+"""
+BOUNDED = """
+#include <cuda_fp16.h>
+extern "C" __global__ void __launch_bounds__(64, 1) bounded(
+    const __grid_constant__ int n, __half* out
+) {
+    if (int(threadIdx.x) < n) out[threadIdx.x] = __float2half(float(threadIdx.x));
+}
+"""
+
+
+def run_bounded(toolkit: Path) -> None:
+    """Compile and run a kernel with the CUDA headers of a folder, which its includes find first."""
+    out = np.zeros(64, np.float16)
+    Kernel(BOUNDED, "bounded", include_dirs=(toolkit,))(1, 64, (40, out))
+    assert out.tolist() == [*range(40), *[0] * 24]
+
+
+def test_a_toolkits_keywords_next_to_its_headers_are_not_read(tmp_path: Path) -> None:
+    # The headers name "crt/host_defines.h" in quotes, which finds the file next to them first.
+    headers = next(folder for folder in toolkit_include_dirs() if (folder / "cuda_fp16.h").exists())
+    for header in headers.glob("*.h*"):
+        (tmp_path / header.name).symlink_to(header)
+    (tmp_path / "crt").mkdir()
+    (tmp_path / "crt" / "host_defines.h").write_text(KEYWORDS)
+
+    run_bounded(tmp_path)
+
+
+def test_kernels_compile_with_an_installed_toolkit() -> None:
+    toolkit = Path("/usr/local/cuda/include")
+    if not (toolkit / "crt" / "host_defines.h").is_file():
+        pytest.skip(f"there is no CUDA toolkit with its compiler's headers in {toolkit}")
+
+    run_bounded(toolkit)
+
+
 def test_an_edited_header_an_option_and_a_damaged_library_compile_anew(tmp_path: Path) -> None:
     header = tmp_path / "mine.cuh"
     header.write_text("constexpr int kMine = 1;\n")
@@ -141,6 +198,42 @@ def test_an_error_shows_the_users_line_and_what_is_not_defined() -> None:
     assert "types={'Name': tile}" in str(caught.value)
 
 
+def test_an_error_has_no_note_about_the_abi_of_old_compilers() -> None:
+    text = (
+        "struct alignas(128) Map { char bytes[128]; };\n"
+        'extern "C" __global__ void k(const Map map) { MISSING; }\n'
+    )
+
+    with pytest.raises(CompileError) as caught:
+        build(source(text), "k")
+
+    assert "MISSING" in caught.value.log
+    assert "ABI" not in caught.value.log
+
+
+def test_a_slow_build_is_reported_and_a_fast_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with reported_if_slow("building", seconds=0.01):
+        deadline = time.monotonic() + 30
+        while not caplog.records and time.monotonic() < deadline:
+            time.sleep(0.001)
+    with reported_if_slow("too fast", seconds=30):
+        pass
+
+    assert caplog.messages == ["building"]
+
+
+def test_the_report_of_a_slow_build_is_a_line_on_stderr() -> None:
+    code = (
+        "import time\n"
+        "from tmaasync.emulate.toolchain import reported_if_slow\n"
+        "with reported_if_slow('tmaasync: compiling mine.cu', 0.0): time.sleep(0.5)\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert (ran.stdout, ran.stderr) == ("", "tmaasync: compiling mine.cu\n")
+
+
 def test_a_name_that_does_not_exist_lists_those_that_do() -> None:
     with pytest.raises(ArgumentError, match=r"name is 'nope'; .* It has: empty"):
         build(source(EMPTY), "nope")
@@ -163,5 +256,5 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*Install g\+\+ or clang\+\+"):
+    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*apt install g\+\+"):
         build(source(EMPTY), "empty")

@@ -15,8 +15,10 @@ import pytest
 import test_kernels as shipped
 from typer.testing import CliRunner
 
-from tmaasync import Kernel, _arrays
+from tmaasync import Kernel, _arrays, ops
+from tmaasync._sources import shipped_kernels
 from tmaasync.cli import app
+from tmaasync.cli._shipped_kernels import kernels_of
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
@@ -26,8 +28,11 @@ from tmaasync.ops._flash.config import Variant
 from tmaasync.ops._gemm.config import ScaledTileConfig, TileConfig
 from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
 
-HERE = Path(__file__).parent
-DOCUMENT = HERE.parents[1] / "docs" / "lint.md"
+HERE = Path(__file__).resolve().parent
+SOUND = "ring"  # a kernel of sound.cu
+REPOSITORY = HERE.parents[1]
+DOCUMENT = REPOSITORY / "docs" / "lint.md"
+TUTORIAL = sorted((REPOSITORY / "examples").glob("[0-9][0-9]_*.py"))
 
 
 def findings(file: str) -> list[Finding]:
@@ -174,14 +179,13 @@ def test_the_command_prints_a_line_for_each_finding_and_exits_with_one() -> None
 def test_one_entry_is_looked_at_where_one_is_named() -> None:
     ran = run(HERE / "pending_stores.cu", "--entry", "never_waited_for", "--json")
 
-    told = json.loads(ran.stdout)
     assert ran.exit_code == 1
-    (finding,) = told["findings"]
+    (finding,) = json.loads(ran.stdout)["findings"]
     assert (finding["file"], finding["function"]) == ("pending_stores.cu", "never_waited_for")
     assert set(finding) == {"file", "line", "rule", "function", "reason", "remedy"}
 
 
-def test_a_shipped_kernel_takes_what_it_leaves_open() -> None:
+def test_a_shipped_source_takes_types_and_constants() -> None:
     ran = run(
         *("copy.cu", "--type", "Tile=tmaasync::BulkTile<unsigned char, 4096>"),
         *("--constant", "STAGES=4", "--constant", "LOADS_AHEAD=2"),
@@ -190,12 +194,98 @@ def test_a_shipped_kernel_takes_what_it_leaves_open() -> None:
     assert (ran.exit_code, ran.stdout) == (0, "0 findings in copy.cu.\n")
 
 
+@pytest.mark.parametrize("source", [path.name for path in shipped_kernels()])
+def test_every_shipped_source_has_kernels_of_the_operations(source: str) -> None:
+    kernels = kernels_of(source)
+
+    assert kernels
+    assert {kernel.source.name for kernel in kernels} == {source}
+    assert len(set(kernels)) == len(kernels)
+
+
+def test_kernels_that_are_only_looked_at_leave_no_launches_behind() -> None:
+    kernels_of("copy.cu")
+    source, target = np.arange(1 << 10, dtype=np.float32), np.zeros(1 << 10, np.float32)
+
+    ops.copy(source, target)
+
+    np.testing.assert_array_equal(source, target)
+
+
+@pytest.mark.parametrize("file", ["copy.cu", REPOSITORY / "kernels" / "ragged.cu"])
+def test_a_shipped_source_is_linted_as_the_operations_build_it(file: str | Path) -> None:
+    ran = run(file, "--json")
+
+    document = json.loads(ran.stdout)
+    assert (ran.exit_code, document["findings"]) == (0, [])
+    assert {kernel["source"] for kernel in document["kernels"]} == {Path(file).name}
+    assert run(file).stdout == f"0 findings in {len(document['kernels'])} kernels of {file}.\n"
+
+
+@pytest.mark.parametrize("script", TUTORIAL, ids=lambda path: path.stem)
+def test_a_step_of_the_tutorial_is_linted_through_its_script(script: Path) -> None:
+    ran = run(script)
+
+    assert (ran.exit_code, ran.stdout) == (0, f"0 findings in 1 kernel of {script}.\n")
+
+
+_SCRIPT = """
+import sys
+import numpy as np
+from tmaasync import Kernel
+UNFENCED = {folder!r} + "/unfenced_init.cu"
+kernels = [Kernel(UNFENCED), Kernel(UNFENCED), Kernel({folder!r} + "/sound.cu", sys.argv[1])]
+print("built", *kernels)
+{end}
+"""
+
+
+@pytest.mark.parametrize(("end", "exit_code"), [("", 1), ("raise RuntimeError('after')", 2)])
+def test_every_kernel_that_a_script_builds_is_checked_once(
+    tmp_path: Path, end: str, exit_code: int
+) -> None:
+    script = tmp_path / "builds.py"
+    script.write_text(_SCRIPT.format(folder=str(HERE), end=end))
+
+    ran = run(script, SOUND)
+
+    finding, summary = ran.stdout.splitlines()
+    assert ran.exit_code == exit_code
+    assert finding.startswith("unfenced_init.cu:10: barrier-init-without-fence")
+    assert summary == f"1 finding in 2 kernels of {script}."
+    assert "built <Kernel unfenced_init" in ran.stderr
+    assert ("RuntimeError: after" in ran.stderr) == bool(end)
+    assert ("only kernels built before are checked" in ran.stderr) == bool(end)
+
+
+def test_one_kernel_of_a_script_can_be_chosen(tmp_path: Path) -> None:
+    script = tmp_path / "builds.py"
+    script.write_text(_SCRIPT.format(folder=str(HERE), end=""))
+
+    assert run(script, SOUND, "--entry", SOUND).exit_code == 0
+    ran = run(script, SOUND, "--entry", "other")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert f"builds no kernel of that name. It has: unfenced_init, {SOUND}." in ran.stderr
+
+
+def test_names_that_the_source_leaves_open_are_answered_in_options(sources: Path) -> None:
+    ran = run(sources / "fine.cu")
+
+    first, *log = ran.stderr.splitlines()
+    assert first.startswith("error: fine.cu does not compile")
+    assert "the source does not define N. Pass --type NAME=C++ or --constant NAME=VALUE" in first
+    assert "types={" not in ran.stderr
+    assert log == ['fine.cu(1): error: identifier "N" is undefined']
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     (tmp_path / "binary.cu").write_bytes(bytes(range(128, 256)))
     (tmp_path / "empty.cu").write_text("")
     (tmp_path / "wrong.cu").write_text('extern "C" __global__ void wrong() { return 1 }\n')
     (tmp_path / "fine.cu").write_text('extern "C" __global__ void fine(float* p) { *p = N; }\n')
+    (tmp_path / "idle.py").write_text("pass\n")
+    (tmp_path / "failing.py").write_text("raise SystemExit(3)\n")
     return tmp_path
 
 
@@ -207,7 +297,11 @@ def sources(tmp_path: Path) -> Path:
         (["binary.cu"], "cannot be read"),
         (["empty.cu"], "no __global__ function"),
         (["wrong.cu"], "does not compile"),
-        (["fine.cu"], "Not defined: N"),
+        (["fine.cu"], "does not define N"),
+        (["fine.cu", "argument"], "takes none"),
+        (["absent.py"], "cannot be read"),
+        (["idle.py"], "it ended without a Kernel"),
+        (["failing.py"], "it ended with exit code 3 without a Kernel"),
         (["fine.cu", "--constant", "N=2", "--entry", "other"], "It has: fine."),
         (["fine.cu", "--constant", "N"], "must be NAME=VALUE"),
         (["fine.cu", "--constant", "N="], "must be NAME=VALUE"),

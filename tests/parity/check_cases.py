@@ -60,11 +60,11 @@ CASES = {
     ),
     "a store in front": (
         "tile.async_store(shared.bytes.tile, {0, -1});",
-        "at[1] is -1; stores start inside the array or behind it, at least at 0",
+        "at[1] is -1; stores start inside the array or after it, at least at 0",
     ),
     "a reduction in front": (
         "tile.template async_reduce<ReduceOp::kAdd>(shared.bytes.tile, {-4, 0});",
-        "at[0] is -4; stores start inside the array or behind it, at least at 0",
+        "at[0] is -4; stores start inside the array or after it, at least at 0",
     ),
     "a buffer off its alignment": (
         _ASKEW % "Tile::Shared" + f"tile.async_copy(askew, shared.full, {_ALL});",

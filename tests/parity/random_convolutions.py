@@ -1,7 +1,7 @@
 """Random convolutions, and what they must give: every tap in turn, in float64.
 
-A problem follows from its number alone. Its values are small integers, whose sums are exact in
-fp32 in any order, so that results are compared bit by bit.
+A problem follows from its number alone. Its values are small integers, which fp32 adds exactly in
+any order, so that results are compared bit by bit.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from parity.random_matmuls import ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
 
-# Operands, bias, ReLU, output: few, since each is a build.
-VARIANTS: tuple[tuple[str, str | None, bool, str], ...] = (
-    ("bfloat16", None, False, "bfloat16"),
-    ("bfloat16", "float32", True, "float32"),
-    ("float16", "float16", False, "float16"),
-    ("bfloat16", "bfloat16", True, "bfloat16"),
+# Operands, bias, activation, output: few, since each is a build.
+VARIANTS: tuple[tuple[str, str | None, str | None, str], ...] = (
+    ("bfloat16", None, None, "bfloat16"),
+    ("bfloat16", "float32", "relu", "float32"),
+    ("float16", "float16", None, "float16"),
+    ("bfloat16", "bfloat16", "relu", "bfloat16"),
 )
 
 
@@ -41,7 +42,7 @@ class Problem:
     padding: tuple[Pair, Pair]
     dtype: str = "bfloat16"
     bias: str | None = None
-    relu: bool = False
+    activation: str | None = None
     out: str = "bfloat16"
 
     @property
@@ -75,7 +76,7 @@ class Problem:
         return images.astype(dtype_of(self.dtype)), weights.astype(dtype_of(self.dtype)), bias
 
     def result(self) -> Array:
-        """The output: a product per tap of the padded images with that tap of the filters."""
+        """Return the output: per tap, a matmul of the padded images and the filters."""
         images, filters, bias = (
             None if array is None else array.astype(np.float64) for array in self.operands()
         )
@@ -83,15 +84,15 @@ class Problem:
         assert filters is not None
         (p, q), (n, *_) = self.outputs, images.shape
         padded = np.pad(images, ((0, 0), *self.padding, (0, 0)))
-        sums = np.zeros((n, p, q, filters.shape[0]))
+        total = np.zeros((n, p, q, filters.shape[0]))
         for r in range(filters.shape[1]):
             for s in range(filters.shape[2]):
                 down, across = r * self.dilation[0], s * self.dilation[1]
                 seen = padded[:, down :: self.stride[0], across :: self.stride[1]][:, :p, :q]
-                sums += seen @ filters[:, r, s].T
+                total += seen @ filters[:, r, s].T
         if bias is not None:
-            sums += bias
-        return (np.maximum(sums, 0) if self.relu else sums).astype(dtype_of(self.out))
+            total += bias
+        return np.asarray(ACTIVATIONS[self.activation](total)).astype(dtype_of(self.out))
 
 
 def problem(number: int, *, most: int) -> Problem:
@@ -109,7 +110,7 @@ def problem(number: int, *, most: int) -> Problem:
 
 
 def _drawn(rng: random.Random, number: int) -> Problem:
-    dtype, bias, relu, out = VARIANTS[number % len(VARIANTS)]
+    dtype, bias, activation, out = VARIANTS[number % len(VARIANTS)]
     # A quarter of the problems has a number of filters that no sector divides.
     filters = 8 * rng.choice((1, 1, 2, 3, 5, 9, 17, 20, 33))
     if rng.random() < 0.25:
@@ -123,6 +124,6 @@ def _drawn(rng: random.Random, number: int) -> Problem:
         ((rng.randint(0, 6), rng.randint(0, 6)), (rng.randint(0, 6), rng.randint(0, 6))),
         dtype,
         bias,
-        relu,
+        activation,
         out,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.cost_model import coefficients
-from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 
 EMULATED, ON_THE_CHIP = range(40), range(600)
@@ -24,7 +25,7 @@ def is_emulated(backend: Any) -> bool:
 
 
 def among_nans(backend: Any, values: Array, *, channels: int = 8) -> tuple[Any, Any]:
-    """The values in the middle of an array of NaNs; that array, and the view of its middle."""
+    """Return an array of NaNs with the values in its middle, and the view of its middle."""
     *outer, last = values.shape
     whole = np.full((*(side + 3 for side in outer), last + channels + 8), np.nan, values.dtype)
     middle = (*(slice(1, 1 + side) for side in outer), slice(channels, channels + last))
@@ -58,7 +59,7 @@ def test_random_convolutions_are_exact(backend: Any) -> None:
         _, images_on = among_nans(backend, images)
         _, filters_on = among_nans(backend, filters, channels=16)
         bias_on = None if bias is None else backend.array(bias)
-        options: dict[str, Any] = {"bias": bias_on, "relu": one.relu, **one.window}
+        options: dict[str, Any] = {"bias": bias_on, "activation": one.activation, **one.window}
         wanted = one.result()
 
         if number % 2:
@@ -79,7 +80,7 @@ CONFIGS = [
 ]
 CHOSEN = [
     TileConfig(consumers, n, cluster, rows=rows)
-    for consumers, rows, n in coefficients().conv2d.rate
+    for consumers, rows, n in coefficients().conv2d.throughput
     for cluster in (1, 2)
 ]
 
@@ -94,7 +95,7 @@ def run_persistent(backend: Any, config: TileConfig) -> None:
     side = 21 if is_emulated(backend) else 47
     one = Problem(
         *(7, (2, side, side + 2, 72), (config.block_n + 24, 2, 3), (1, 1), (1, 2)),
-        *(((1, 0), (2, 1)), "bfloat16", "float32", True, "bfloat16"),
+        *(((1, 0), (2, 1)), "bfloat16", "float32", "relu", "bfloat16"),
     )
     images, filters, bias = (backend.array(array) for array in one.operands())
     wanted = one.result()
@@ -109,7 +110,7 @@ def run_persistent(backend: Any, config: TileConfig) -> None:
 def launch(
     images: Any, filters: Any, bias: Any, out: Any, one: Problem, config: TileConfig, clusters: int
 ) -> None:
-    """Run the kernel in a tile config of our choice, on so many clusters."""
+    """Run the kernel in a given tile config, on a given number of clusters."""
     k, *taps = one.filters
     window = window_of(2, tuple(taps), **one.window)
     pixels = _arrays.view(out)
@@ -119,7 +120,7 @@ def launch(
     kernel = conv2d_kernel(
         [tile.cuda_type for tile in tiles],
         "float",
-        Epilogue(BiasSide.COLUMNS, Activation(one.relu)),
+        Epilogue(BiasSide.COLUMNS, activation_of(one.activation)),
         config,
     )
     kernel(
@@ -134,7 +135,7 @@ def launch(
 def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels: int) -> None:
     one = Problem(
         *(5, (1, 13, 14, channels), (80, 3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
-        *("bfloat16", "float32", True, "bfloat16"),
+        *("bfloat16", "float32", "relu", "bfloat16"),
     )
     images, filters, bias = (backend.array(array) for array in one.operands())
     wanted = one.result()
@@ -208,6 +209,16 @@ def test_input_and_output_may_be_channels_of_the_same_pixels(backend: Any) -> No
     assert np.isnan(backend.host(whole[..., 48:]).astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_activations_are_those_of_matmul(backend: Any, activation: str) -> None:
+    one = replace(problem(1, most=200_000), activation=activation)
+    images, filters, bias = (backend.array(array) for array in one.operands())
+
+    got = ops.conv2d(images, filters, bias=bias, activation=activation, dtype=one.out, **one.window)
+
+    assert np.allclose(backend.host(got), one.result(), rtol=1e-5, atol=1e-5)
+
+
 def test_relu_hands_nan_on(backend: Any) -> None:
     images, filters, bias = (
         backend.array(values.astype(dtype_of("bfloat16")))
@@ -216,7 +227,7 @@ def test_relu_hands_nan_on(backend: Any) -> None:
     images[0, 1, 1, 5] = np.nan
     images[0, 2, 2] = -1
 
-    got = backend.host(ops.conv2d(images, filters, bias=bias, relu=True))
+    got = backend.host(ops.conv2d(images, filters, bias=bias, activation="relu"))
 
     wanted = np.zeros((3, 3), np.float32)
     wanted[1, 1] = np.nan

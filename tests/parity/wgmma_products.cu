@@ -46,7 +46,7 @@ struct Case {
     using OperandA = WgmmaOperand<ATile, kMajorA>;
     using OperandB = WgmmaOperand<BTile, kMajorB>;
     using Sum = decltype(accumulator_value(static_cast<const Register*>(nullptr), 0));
-    static constexpr int kRegisters = kColumns / 2 / ptx::MmaSums<Register>::per_register();
+    static constexpr int kRegisters = kColumns / 2 / ptx::MmaAccumulators<Register>::per_register();
     using Sums = Register[1][1][kRegisters];
 
     struct SharedMemory {

@@ -20,7 +20,7 @@ constexpr int kGroups = 2;
 constexpr int kGroupRows = OperandA::kExtent / kGroups;
 constexpr int kAtomsM = kGroupRows / 64;
 constexpr int kAtomsN = OperandB::kExtent / COLUMNS;
-constexpr int kRegisters = COLUMNS / 2 / ptx::MmaSums<Register>::per_register();
+constexpr int kRegisters = COLUMNS / 2 / ptx::MmaAccumulators<Register>::per_register();
 
 struct SharedMemory {
     typename ATile::Shared a[kLoads];

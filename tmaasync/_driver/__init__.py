@@ -6,6 +6,7 @@ from tmaasync._driver.devices import (
     current_device,
     cycle_ns,
     device_limits,
+    note_untested,
     on_device,
     require_device,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "is_busy",
     "is_capturing",
     "max_active_clusters",
+    "note_untested",
     "on_device",
     "parameter_sizes",
     "require_device",

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tmaasync._driver import bindings
-from tmaasync.errors import BackendError
+from tmaasync._hardware import HOPPER, chip_limits
+from tmaasync.errors import BackendError, UntestedDeviceWarning
 
 __all__ = [
     "DeviceLimits",
     "current_device",
     "cycle_ns",
     "device_limits",
+    "note_untested",
     "on_device",
     "require_device",
 ]
@@ -30,6 +36,19 @@ class DeviceLimits:
     sms: int
     shared_bytes: int
     threads_per_block: int
+
+    def __str__(self) -> str:
+        major, minor = self.compute_capability
+        return f"{self.name} (compute capability {major}.{minor})"
+
+    @property
+    def registers_per_block(self) -> int:
+        return chip_limits(self.compute_capability).registers
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Thread blocks of a cluster, with the opt-in."""
+        return chip_limits(self.compute_capability).cluster_blocks
 
 
 def cycle_ns(device: int) -> float:
@@ -76,6 +95,41 @@ def require_device(device: int) -> DeviceLimits:
             "Accelerator exists on sm_90 and later. Use an H100 or H200, or pass NumPy arrays."
         )
     return limits
+
+
+def note_untested(device: int) -> None:
+    """Warn, once for each kind of GPU, that kernels are compiled for it but were not run on it.
+
+    Warns:
+        UntestedDeviceWarning: The device has a compute capability other than 9.0.
+    """
+    limits = device_limits(device)
+    if limits.compute_capability != HOPPER:
+        _warn_once(bindings.driver(), limits)
+
+
+@functools.cache  # A warning that a filter makes an error is raised again by the next launch.
+def _warn_once(driver: Any, limits: DeviceLimits) -> None:
+    del driver
+    major, minor = limits.compute_capability
+    warnings.warn(
+        f"kernels for {limits.name} are compiled for compute capability {major}.{minor}, which "
+        "tmaasync was not tested or measured on; H100 and H200 (9.0) are. Check the results. "
+        "warnings.simplefilter('ignore', tmaasync.UntestedDeviceWarning) hides this note.",
+        UntestedDeviceWarning,
+        stacklevel=_caller_level(),
+    )
+
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+def _caller_level() -> int:
+    """Return the ``stacklevel`` of the code that called the package, for the calling function."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def current_device() -> int | None:

@@ -10,20 +10,48 @@ from collections.abc import Sequence
 from typing import Any
 
 from tmaasync._driver import bindings
+from tmaasync._driver.devices import device_limits
+from tmaasync._hardware import HOPPER
+from tmaasync.errors import BackendError
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
 __all__ = ["encode"]
 
 
-def encode(spec: TensorMapSpec | Im2colSpec) -> bytes:
-    """Return the 128 bytes of a legal spec, from the driver.
+def encode(spec: TensorMapSpec | Im2colSpec, device: int = 0) -> bytes:
+    """Return the 128 bytes of a legal spec, from the driver, for kernels on a device.
 
     Raises:
         DriverError: The driver refuses the spec.
-        BackendError: There is no driver or no device.
+        BackendError: There is no driver or no device, or its maps do not start with the address.
     """
     map_ = _encode_tiled(spec) if isinstance(spec, TensorMapSpec) else _encode_im2col(spec)
-    return b"".join(int(word).to_bytes(8, "little") for word in map_.opaque)
+    words = [int(word) for word in map_.opaque]
+    capability = device_limits(device).compute_capability
+    if capability != HOPPER:
+        words = _checked(words, spec.address, capability)
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+# Known issue in NVIDIA's release notes of driver 595.71.05: on Blackwell the driver may set this
+# bit by the size of the allocation, and accesses to a small one fault. NVIDIA's workaround is to
+# clear it. It is cleared in every map, since launches move a map to arrays in other allocations.
+_BLACKWELL_MAJORS = (10, 11, 12)
+_ALLOCATION_BIT = 85
+
+
+def _checked(words: list[int], address: int, capability: tuple[int, int]) -> list[int]:
+    """Return a map of a chip that was not tested, after a check of what launches rely on."""
+    if words[0] != address:
+        raise BackendError(
+            f"a tensor map of compute capability {capability[0]}.{capability[1]} does not start "
+            "with the address of its array, which launches replace there. Use BulkTile, or run on "
+            "an H100 or H200."
+        )
+    if capability[0] in _BLACKWELL_MAJORS:
+        word, bit = divmod(_ALLOCATION_BIT, 64)
+        words[word] &= ~(1 << bit)
+    return words
 
 
 def _encode_tiled(spec: TensorMapSpec) -> Any:

@@ -16,7 +16,14 @@ from tmaasync._ragged.rules import (
     window_violations,
 )
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.modes import (
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
 __all__ = ["RaggedTMA3DTile", "create_ragged_tma_3d_tile"]
@@ -121,9 +128,9 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     *,
     chunk_columns: int | None = None,
     max_length: int | None = None,
-    swizzle: Swizzle = Swizzle.NONE,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> RaggedTMA3DTile:
     """Describe rows of one head of sequences that lie one after the other in an array.

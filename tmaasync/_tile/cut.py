@@ -10,7 +10,7 @@ from typing import Any
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element
 from tmaasync._hardware import BOX_START_ALIGNMENT, MAX_BOX_SIDE, MAX_SHARED_BYTES, TMA_ALIGNMENT
-from tmaasync.errors import Violation
+from tmaasync.errors import TensorMapError, Violation
 from tmaasync.modes import Swizzle
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "is_positive_integer",
     "layout_violations",
     "per_side_violations",
+    "sides_of",
 ]
 
 
@@ -163,6 +164,19 @@ def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> It
                 "it must be a positive integer",
                 "Pass an int of 1 or more",
             )
+
+
+def sides_of(argument: str, values: object) -> tuple[Any, ...]:
+    """Return numbers per side as a tuple.
+
+    Raises:
+        TensorMapError: They are no sequence.
+    """
+    try:
+        return tuple(values)  # type: ignore[arg-type]
+    except TypeError:
+        rule, remedy = "it must be one integer per dimension", "Pass a tuple, outermost first"
+        raise TensorMapError.of([Violation(argument, repr(values), rule, remedy)]) from None
 
 
 def is_positive_integer(value: object) -> bool:

@@ -17,7 +17,16 @@ from tmaasync._tile.cut import (
     layout_violations,
 )
 from tmaasync.errors import TensorMapError, Violation
-from tmaasync.modes import Interleave, L2Promotion, OOBFill, Swizzle
+from tmaasync.modes import (
+    Interleave,
+    InterleaveName,
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 from tmaasync.tensormap import TensorMapSpec
 
 __all__ = ["FORMS", "TileForm", "TileOptions", "cached_form", "rebind_violations"]
@@ -26,14 +35,14 @@ _MAX_FORMS = 4096
 
 
 class TileOptions(NamedTuple):
-    """Cut and modes of a tile: the arguments of `create_tma_tile`."""
+    """The arguments of `create_tma_tile`; modes are members or names, as the caller gave them."""
 
     tile_shape: tuple[int, ...]
-    swizzle: Swizzle
+    swizzle: Swizzle | SwizzleName
     box_shape: tuple[int, ...] | None
-    l2_promotion: L2Promotion
-    oob_fill: OOBFill
-    interleave: Interleave
+    l2_promotion: L2Promotion | L2PromotionName
+    oob_fill: OOBFill | OOBFillName
+    interleave: Interleave | InterleaveName
     element_strides: tuple[int, ...] | None
 
 
@@ -50,7 +59,10 @@ FORMS: dict[object, TileForm] = {}
 
 def cached_form(key: object, view: ArrayView, options: TileOptions) -> TileForm:
     """Return the form under this key; make it if there is none."""
-    form = FORMS.get(key)
+    try:
+        form = FORMS.get(key)
+    except TypeError:  # an argument that has no hash, which is refused below
+        form = None
     if form is None:
         form = _new_form(view, options)
         if len(FORMS) >= _MAX_FORMS:
@@ -70,10 +82,9 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
     TensorMapError.raise_for(
         argument_violations(view.ndim, options.tile_shape, options.box_shape, strides)
     )
-    box = options.box_shape or default_box(
-        options.tile_shape, view.element.itemsize, options.swizzle
-    )
-    cut = Cut(view.element, options.tile_shape, box, strides, options.swizzle)
+    swizzle = Swizzle.of(options.swizzle, "swizzle")
+    box = options.box_shape or default_box(options.tile_shape, view.element.itemsize, swizzle)
+    cut = Cut(view.element, options.tile_shape, box, strides, swizzle)
     spec = TensorMapSpec(
         address=view.address,
         dtype=view.element.data_type,
@@ -82,13 +93,13 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         box_shape=cut.span_shape,
         element_strides=strides,
         interleave=options.interleave,
-        swizzle=options.swizzle,
+        swizzle=swizzle,
         l2_promotion=options.l2_promotion,
         oob_fill=options.oob_fill,
     )
     TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
-    descriptor = spec.encode() if view.device is None else _driver.encode(spec)
-    is_interleaved = options.interleave is Interleave.B32
+    descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
+    is_interleaved = spec.interleave is Interleave.B32
     mask = (INTERLEAVED_ALIGNMENT if is_interleaved else TMA_ALIGNMENT) - 1
     template = view._replace(owner=None, lease=None)
     return TileForm(cut, template, descriptor, spec, cut.cuda_type(), mask)

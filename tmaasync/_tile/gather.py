@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from tmaasync._elements import element
 from tmaasync._hardware import BOX_START_ALIGNMENT
-from tmaasync._tile.cut import equal_part, per_side_violations
+from tmaasync._tile.cut import equal_part, per_side_violations, sides_of
 from tmaasync.errors import TensorMapError, Violation
-from tmaasync.modes import Swizzle
+from tmaasync.modes import Swizzle, SwizzleName
 
 __all__ = ["gather4_box", "gather4_tile_bytes"]
 
@@ -22,30 +22,34 @@ def gather4_box(
     """Return the box of a gathered tile: one row of a chunk.
 
     Raises:
-        TensorMapError: There is no such tile.
+        TensorMapError: The array is no matrix, the rows are no multiple of 4, or a row of a chunk
+            is no multiple of 128 bytes.
     """
     TensorMapError.raise_for(_gather_violations(rank, tile_shape, itemsize, swizzle))
     return 1, _chunk(tile_shape[1], itemsize, swizzle)
 
 
 def gather4_tile_bytes(
-    tile_shape: Sequence[int], dtype: object, *, swizzle: Swizzle = Swizzle.NONE
+    tile_shape: Sequence[int], dtype: object, *, swizzle: Swizzle | SwizzleName = Swizzle.NONE
 ) -> int:
     """Return the bytes of a gathered tile, which a barrier must expect for it: whole chunks.
 
     Args:
         tile_shape: Rows, a multiple of 4, and columns.
         dtype: The element type.
-        swizzle: ``NONE`` or ``B128``.
+        swizzle: ``"none"`` or ``"128B"``, or a member of `Swizzle`.
 
     Raises:
-        TensorMapError: There is no such tile.
+        TensorMapError: The rows are no multiple of 4, or a row of a chunk is no multiple of 128
+            bytes.
+        ArgumentError: ``swizzle`` names no mode.
+        ArrayTypeError: ``dtype`` names no element type.
 
-    >>> gather4_tile_bytes((4, 100), "float16", swizzle=Swizzle.B128)
+    >>> gather4_tile_bytes((4, 100), "float16", swizzle="128B")
     1024
     """
-    sides, itemsize = tuple(tile_shape), element(dtype).itemsize
-    _, chunk = gather4_box(2, sides, itemsize, swizzle)
+    sides, itemsize = sides_of("tile_shape", tile_shape), element(dtype).itemsize
+    _, chunk = gather4_box(2, sides, itemsize, Swizzle.of(swizzle, "swizzle"))
     return sides[0] * math.ceil(sides[1] / chunk) * chunk * itemsize
 
 

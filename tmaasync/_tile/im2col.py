@@ -18,10 +18,18 @@ from tmaasync._tile.cut import (
     equal_part,
     layout_violations,
     per_side_violations,
+    sides_of,
 )
 from tmaasync._tile.window import Padding, PerSide, Window, window_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import L2Promotion, OOBFill, Swizzle
+from tmaasync.modes import (
+    L2Promotion,
+    L2PromotionName,
+    OOBFill,
+    OOBFillName,
+    Swizzle,
+    SwizzleName,
+)
 from tmaasync.tensormap import Im2colSpec
 
 __all__ = ["Im2colStart", "TMATensorTileIm2col", "create_tma_tile_im2col"]
@@ -187,10 +195,10 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     padding: Padding = 0,
     lower_corner: Sequence[int] | None = None,
     upper_corner: Sequence[int] | None = None,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     box_shape: Sequence[int] | None = None,
-    l2_promotion: L2Promotion = L2Promotion.B128,
-    oob_fill: OOBFill = OOBFill.ZERO,
+    l2_promotion: L2Promotion | L2PromotionName = L2Promotion.B128,
+    oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTileIm2col:
     """Describe a tile of the patch matrix of images, for a convolution as a GEMM (implicit GEMM).
@@ -232,14 +240,12 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     view = _arrays.view(array, dtype=dtype)
     TensorMapError.raise_for(_rank_violations(view))
     spatial = view.ndim - 2
-    TensorMapError.raise_for(per_side_violations(2, "tile_shape", tuple(tile_shape)))
-    window = window_of(
-        spatial, tuple(filter_shape), stride, dilation, padding, lower_corner, upper_corner
-    )
-    rows, columns = tile_shape
-    channels = columns if swizzle is Swizzle.NONE else swizzle.span_bytes // view.element.itemsize
-    box = (equal_part(rows, MAX_IM2COL_PIXELS), equal_part(min(channels, columns)))
-    cut = Cut(view.element, (rows, columns), tuple(box_shape or box), (1, 1), swizzle)
+    sides, mode = sides_of("tile_shape", tile_shape), Swizzle.of(swizzle, "swizzle")
+    TensorMapError.raise_for(per_side_violations(2, "tile_shape", sides))
+    taps = sides_of("filter_shape", filter_shape)
+    window = window_of(spatial, taps, stride, dilation, padding, lower_corner, upper_corner)
+    box = _default_box(sides, view.element.itemsize, mode) if box_shape is None else box_shape
+    cut = Cut(view.element, sides, sides_of("box_shape", box), (1, 1), mode)
     TensorMapError.raise_for(per_side_violations(2, "box_shape", cut.box_shape))
     spec = Im2colSpec(
         address=view.address,
@@ -251,17 +257,24 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         pixels_per_column=cut.box_shape[0],
         channels_per_pixel=cut.box_shape[1],
         element_strides=(1, *window.strides, 1),
-        swizzle=swizzle,
-        l2_promotion=l2_promotion,
-        oob_fill=oob_fill,
+        swizzle=mode,
+        l2_promotion=l2_promotion,  # type: ignore[arg-type] - or its name
+        oob_fill=oob_fill,  # type: ignore[arg-type]
     )
     own = _im2col_violations(view, cut, window)
     TensorMapError.raise_for(
         [*layout_violations(view), *spec.violations(), *cut_violations(cut), *own]
     )
-    descriptor = spec.encode() if view.device is None else _driver.encode(spec)
+    descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
     form = _Form(cut, view._replace(owner=None, lease=None), descriptor, window, spec)
     return TMATensorTileIm2col(form, view.address, view.owner, view.lease)
+
+
+def _default_box(sides: tuple[int, ...], itemsize: int, swizzle: Swizzle) -> tuple[int, int]:
+    """Return the box of a tile without ``box_shape``: as many channels as the span holds."""
+    rows, columns = sides
+    channels = columns if swizzle is Swizzle.NONE else swizzle.span_bytes // itemsize
+    return equal_part(rows, MAX_IM2COL_PIXELS), equal_part(min(channels, columns))
 
 
 def _digits(number: int, extents: Sequence[int]) -> list[int]:

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import tmaasync
+from tmaasync.cli._wording import in_options
 from tmaasync.cli.bench import bench
 from tmaasync.cli.cache import cache
 from tmaasync.cli.decode import decode
@@ -31,9 +32,9 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
-    """Says what went wrong in the error's own words, without a traceback.
+    """Prints an error's message without a traceback, its remedies in options of the command.
 
-    It exits with 2 for bad input, and with 1 for what this machine lacks or cannot do.
+    It exits with 2 for bad input, and with 1 where this machine lacks something.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -41,7 +42,9 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except TMAError as error:
             is_input = isinstance(error, ArgumentError | ArrayTypeError)
-            raise _failed(str(error), 2 if is_input else 1) from None
+            command = self.commands[ctx.invoked_subcommand]
+            sentence = in_options(str(error), [str(one.name) for one in command.params])
+            raise _failed(sentence, 2 if is_input else 1) from None
         except _UsageError as error:
             raise _failed(error.format_message(), 2) from None
 

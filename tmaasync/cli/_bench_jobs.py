@@ -154,7 +154,7 @@ def _copy(request: Request, others: Libraries) -> Job:
 
 
 def _matmul(request: Request, others: Libraries) -> Job:
-    """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
+    """Multiply A[M, K] by the transpose of B[N, K], as the weights of a layer are stored."""
     cupy, torch, absent = others
     m, n, k = request.sides
     kind = request.element.dtype

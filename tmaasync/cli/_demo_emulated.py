@@ -1,8 +1,7 @@
-"""The demo's main job on the CPU: the shipped kernels, unmodified, on NumPy arrays."""
+"""The ready-made kernels of the demo on the CPU: unmodified, on NumPy arrays."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ import ml_dtypes
 import numpy as np
 
 from tmaasync import emulate, ops
-from tmaasync.emulate.toolchain import compiler_facts
+from tmaasync.cli import _demo_references as references
+from tmaasync.emulate.build import runtime_is_built
 from tmaasync.errors import BackendError
-from tmaasync.kernel import Kernel
 from tmaasync.modes import Swizzle
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
@@ -25,7 +24,7 @@ __all__ = ["JOBS", "PIPELINED", "EmulatedCase", "Job", "OnGPU", "run", "why_not"
 _Array = np.ndarray[Any, Any]
 
 OnGPU = Callable[[Callable[..., Any], tuple[_Array, ...]], _Array]
-"""Runs a job on copies of the arrays on the GPU, and brings its result back."""
+"""Run a job on copies of the arrays on the GPU; return its result in host memory."""
 
 _ROUNDING = 4e-3  # of bfloat16, relative to the Frobenius norm, with room
 
@@ -38,6 +37,7 @@ class EmulatedCase:
     """
 
     name: str
+    what: str
     size: str
     first_seconds: float
     seconds: float
@@ -54,9 +54,10 @@ class EmulatedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A kernel to run on arrays of any device, and its result."""
+    """An operation to run on arrays of any device, and its result."""
 
     name: str
+    what: str
     size: str
     inputs: Callable[[], tuple[_Array, ...]]
     run: Callable[..., Any]
@@ -64,7 +65,7 @@ class Job:
     tolerance: float = 0.0
 
     def difference(self, got: _Array, wanted: _Array) -> float:
-        """The share of elements that differ; where results are rounded, of the Frobenius norm."""
+        """Return the fraction of elements that differ; for rounded results, that of the norm."""
         if self.tolerance == 0:
             return float(np.mean(got != wanted))
         apart = got.astype(np.float64) - wanted.astype(np.float64)
@@ -72,11 +73,11 @@ class Job:
 
 
 def why_not() -> str | None:
-    """Return why nothing can be emulated here; None if it can."""
+    """Return why nothing can be emulated here, and the remedy; None if it can."""
     try:
-        compiler_facts()
+        runtime_is_built()
     except BackendError as error:
-        return str(error).partition(", and ")[0]
+        return str(error)
     return None
 
 
@@ -105,6 +106,7 @@ def _case(job: Job, on_gpu: OnGPU | None) -> EmulatedCase:
     theirs = None if on_gpu is None else on_gpu(job.run, job.inputs())
     return EmulatedCase(
         name=job.name,
+        what=job.what,
         size=job.size,
         first_seconds=first_seconds,
         seconds=seconds,
@@ -115,51 +117,46 @@ def _case(job: Job, on_gpu: OnGPU | None) -> EmulatedCase:
     )
 
 
-# --- copies -----------------------------------------------------------------------------------
+# --- the jobs ---------------------------------------------------------------------------------
 
 
-def _random(*shape: int, seed: int = 0) -> _Array:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+def _random(*shape: int, seed: int = 0, dtype: Any = np.float32) -> _Array:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
-def _same(source: _Array, *_: _Array) -> _Array:
-    return source
+def _bfloat16(*shape: int, seed: int = 0) -> _Array:
+    return _random(*shape, seed=seed, dtype=ml_dtypes.bfloat16)
 
 
-def _swizzled_job(shape: tuple[int, ...], tile: tuple[int, ...]) -> Job:
-    def copy(source: Any, target: Any) -> Any:
-        read, write = (create_tma_tile(x, tile, swizzle=Swizzle.B128) for x in (source, target))
-        kernel = Kernel("copy.cu", types={"Tile": read}, constants={"STAGES": 3, "LOADS_AHEAD": 2})
-        sides = (*reversed(read.tiles_per_side), 1, 1, 1, 1)[:5]
-        blocks = -(-math.prod(read.tiles_per_side) // 2)
-        kernel(blocks, 32, (read, write, np.array(sides, np.int32).tobytes()))
-        return target
-
-    return Job(
-        name="copy swizzled",
-        size=f"{'x'.join(map(str, shape))} clipped",
-        inputs=lambda: (_random(*shape), np.full(shape, np.nan, np.float32)),
-        run=copy,
-        wanted=_same,
-    )
+def _float8(*shape: int, seed: int = 0) -> _Array:
+    """Bytes: CuPy has no arrays of float8."""
+    return _random(*shape, seed=seed, dtype=ml_dtypes.float8_e4m3fn).view(np.uint8)
 
 
-# --- products ---------------------------------------------------------------------------------
+def _scaled_matmul(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
+    kind = "float8_e4m3fn"
+    return ops.scaled_matmul(a, b.T, scale_a, scale_b, a_dtype=kind, b_dtype=kind, dtype="bfloat16")
+
+
+def _scaled_reference(a: _Array, b: _Array, scale_a: _Array, scale_b: _Array) -> _Array:
+    kind = ml_dtypes.float8_e4m3fn
+    return references.scaled(a.view(kind), b.view(kind), scale_a, scale_b)
+
+
+def _heads(*shape: int) -> tuple[_Array, _Array, _Array]:
+    """Queries of four heads; keys and values of two, each shared by two of them."""
+    q, k, v = (_random(*shape, n, 64, seed=i, dtype=np.float16) for i, n in enumerate((4, 2, 2)))
+    return q, k, v
+
 
 _TILE_CONFIG = TileConfig(consumers=2, block_n=256)
-
-
-def _operands(m: int, n: int, k: int) -> tuple[_Array, _Array]:
-    a, b = _random(m, k), _random(n, k, seed=1)
-    return a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
-
-
-def _product(a: _Array, b: _Array, *_: _Array) -> _Array:
-    return a.astype(np.float64) @ b.astype(np.float64).T
+_GROUPS = (70, 70, 133, 200)  # where each expert's rows end; the second one has none
+_CU_SEQLENS = (0, 37, 40, 150)
+_LENGTHS = (37, 3, 50)
 
 
 def _pipelined(a: Any, b: Any, c: Any) -> Any:
-    """One block computes the tiles of C in turn, through a ring of four stages."""
+    """Compute all tiles of C with one CTA, through a pipeline of four stages."""
     (m, k), n = a.shape, len(b)
     tiles = [
         create_tma_tile(a, (_TILE_CONFIG.block_m, 64), swizzle=Swizzle.B128),
@@ -172,14 +169,16 @@ def _pipelined(a: Any, b: Any, c: Any) -> Any:
 
 
 PIPELINED = Job(
-    name=f"matmul {_TILE_CONFIG.stages} stages",
+    name=f"matmul, {_TILE_CONFIG.stages} stages",
+    what="GEMM",
     size="256x256x256 bf16",
     inputs=lambda: (
-        *_operands(256, 256, 256),
+        _bfloat16(256, 256),
+        _bfloat16(256, 256, seed=1),
         np.full((256, 256), np.nan).astype(ml_dtypes.bfloat16),
     ),
     run=_pipelined,
-    wanted=_product,
+    wanted=lambda a, b, _: references.matmul(a, b),
     tolerance=_ROUNDING,
 )
 """The job whose timeline is drawn."""
@@ -187,27 +186,78 @@ PIPELINED = Job(
 JOBS: tuple[Job, ...] = (
     Job(
         name="copy",
-        size="1 MiB",
-        inputs=lambda: (_random(1 << 18),),
-        run=ops.copy,
-        wanted=_same,
-    ),
-    Job(
-        name="copy window",
+        what="strided copy",
         size="7x33x5x64 fp32",
         inputs=lambda: (_random(7, 33, 5, 96),),
         run=lambda source: ops.copy(source[..., :64]),
         wanted=lambda source: source[..., :64],
     ),
-    _swizzled_job((100, 200), (64, 64)),
-    _swizzled_job((5, 50, 72), (2, 16, 32)),
-    PIPELINED,
     Job(
         name="matmul",
+        what="GEMM",
         size="200x136x328 bf16",
-        inputs=lambda: _operands(200, 136, 328),
+        inputs=lambda: (_bfloat16(200, 328), _bfloat16(136, 328, seed=1)),
         run=lambda a, b: ops.matmul(a, b.T),
-        wanted=_product,
+        wanted=references.matmul,
         tolerance=_ROUNDING,
     ),
+    Job(
+        name="scaled_matmul",
+        what="block-scaled FP8 GEMM",
+        size="64x192x256 fp8",
+        inputs=lambda: (
+            _float8(64, 256),
+            _float8(192, 256, seed=1),
+            np.linspace(0.5, 2, 128, dtype=np.float32).reshape(64, 2),
+            np.linspace(0.5, 2, 4, dtype=np.float32).reshape(2, 2),
+        ),
+        run=_scaled_matmul,
+        wanted=_scaled_reference,
+        tolerance=_ROUNDING,
+    ),
+    Job(
+        name="grouped_matmul",
+        what="grouped GEMM (MoE)",
+        size="200x64x128 bf16",
+        inputs=lambda: (_bfloat16(200, 128), _bfloat16(4, 64, 128, seed=1)),
+        run=lambda a, b: ops.grouped_matmul(a, b.swapaxes(1, 2), np.array(_GROUPS, np.int32)),
+        wanted=lambda a, b: references.grouped(a, b, _GROUPS),
+        tolerance=_ROUNDING,
+    ),
+    Job(
+        name="conv2d",
+        what="implicit-GEMM conv",
+        size="1x16x16x32 bf16",
+        inputs=lambda: (_bfloat16(1, 16, 16, 32), _bfloat16(32, 3, 3, 32, seed=1)),
+        run=lambda images, filters: ops.conv2d(images, filters, padding=1),
+        wanted=references.conv2d,
+        tolerance=_ROUNDING,
+    ),
+    Job(
+        name="attention",
+        what="causal GQA attention",
+        size="1x100x4x64 fp16",
+        inputs=lambda: _heads(1, 100),
+        run=lambda q, k, v: ops.attention(q, k, v, causal=True),
+        wanted=references.attention,
+        tolerance=_ROUNDING,
+    ),
+    Job(
+        name="varlen_attention",
+        what="packed sequences",
+        size="150x4x64 fp16",
+        inputs=lambda: _heads(150),
+        run=lambda q, k, v: ops.varlen_attention(q, k, v, list(_CU_SEQLENS), causal=True),
+        wanted=lambda q, k, v: references.varlen_attention(q, k, v, _CU_SEQLENS),
+        tolerance=_ROUNDING,
+    ),
+    Job(
+        name="ragged_store",
+        what="pack a padded batch",
+        size="3x50x64 bf16",
+        inputs=lambda: (_bfloat16(3, 50, 64),),
+        run=lambda padded: ops.ragged_store(padded, list(_LENGTHS)),
+        wanted=lambda padded: references.packed(padded, _LENGTHS),
+    ),
 )
+"""One small run of every ready-made kernel family."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any
 
 from rich.table import Table
 
 from tmaasync.cli._tables import table
+from tmaasync.cli._wording import in_options
 from tmaasync.errors import Violation
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 
@@ -52,9 +53,11 @@ def rule_facts(violations: Iterable[Violation]) -> list[dict[str, str]]:
     ]
 
 
-def rules_table(title: str, violations: Iterable[Violation]) -> Table:
-    """Broken rules, one a line, each with its remedy."""
+def rules_table(
+    title: str, violations: Iterable[Violation], parameters: Collection[str] = ()
+) -> Table:
+    """Broken rules, one a line, each with its remedy in options of the command."""
     made = table(title, ("argument", "is", "rule", "remedy"))
-    for violation in violations:
-        made.add_row(*rule_facts([violation])[0].values())
+    for facts in rule_facts(violations):
+        made.add_row(*(in_options(text, parameters) for text in facts.values()))
     return made

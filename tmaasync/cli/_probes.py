@@ -12,14 +12,25 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+
 from tmaasync import _compile, _driver, _sources
 from tmaasync._driver import DeviceLimits
 from tmaasync.emulate import toolchain
-from tmaasync.errors import TMAError
+from tmaasync.errors import BackendError, CompileError, TMAError
+from tmaasync.kernel import Kernel
 
-__all__ = ["Machine", "Part", "parts"]
+__all__ = ["TEST_KERNEL", "Machine", "Part", "parts"]
 
-_CPP20 = '#include <bit>\nextern "C" unsigned bits(unsigned x) { return std::bit_width(x); }\n'
+TEST_KERNEL = "test kernel on the CPU"
+
+# A half, launch bounds and the package's headers: CUDA's headers and the compiler must go together.
+_KERNEL = """#include <cuda_fp16.h>
+#include <tmaasync/tmaasync.cuh>
+extern "C" __global__ void __launch_bounds__(32, 1) count(__half* out) {
+    out[threadIdx.x] = __float2half(float(threadIdx.x));
+}
+"""
 _CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 _HOPPER = (9, 0)
 
@@ -31,8 +42,11 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _make_library(text: str) -> bytes:
-    return toolchain.make_library(toolchain.flags(is_kernel=False), text)
+def _run_on_cpu() -> None:
+    out = np.zeros(32, np.float16)
+    Kernel(_KERNEL, "count")(1, 32, (out,))
+    if out.tolist() != [*range(32)]:
+        raise BackendError(f"it counts {out.tolist()}. Try another compiler: set CXX to its path.")
 
 
 def _is_installed(package: str) -> bool:
@@ -46,7 +60,7 @@ class Machine:
     They raise what the package's own functions of these names raise.
 
     Attributes:
-        make_library: Compiles C++20 and links it.
+        run_on_cpu: Compiles a kernel with launch bounds for the CPU, and runs it.
         version: The version of a distribution; None where it is not installed.
         is_installed: Whether a package can be imported.
     """
@@ -57,7 +71,7 @@ class Machine:
     nvrtc_version: Callable[[], tuple[int, int]] = _compile.nvrtc_version
     toolkit_include_dirs: Callable[[], tuple[Path, ...]] = _compile.toolkit_include_dirs
     compiler_facts: Callable[[], tuple[str, str]] = toolchain.compiler_facts
-    make_library: Callable[[str], object] = _make_library
+    run_on_cpu: Callable[[], None] = _run_on_cpu
     import_module: Callable[[str], object] = import_module
     version: Callable[[str], str | None] = _version
     is_installed: Callable[[str], bool] = _is_installed
@@ -90,8 +104,7 @@ def parts(machine: Machine) -> tuple[Part, ...]:
         _probe("NVRTC", lambda: _dotted(machine.nvrtc_version())),
         *_fit(machine),
         _probe("tmaasync's headers", lambda: str(_sources.include_dir())),
-        _cuda_headers(machine),
-        _compiler(machine),
+        *_cpu_parts(machine),
         _probe("cache", _cache_found),
         _cupy(machine),
         *(_optional(name, machine) for name in ("torch", "jax")),
@@ -107,6 +120,8 @@ def _probe(name: str, find: Callable[[], str]) -> Part:
     """Run a probe; return its finding, or the error that it raised."""
     try:
         return Part(name=name, works=True, found=find())
+    except CompileError:
+        raise
     except TMAError as error:
         found, _, rest = str(error).partition(". ")
         remedy = re.sub(r"\s*\(.*\)$", "", rest, flags=re.DOTALL)  # the loader's own words
@@ -177,26 +192,38 @@ def _cuda_headers(machine: Machine) -> Part:
         name=name,
         works=False,
         found="there is no cuda_bf16.h",
-        remedy="Install them with: pip install 'tmaasync[cuda13]'.",
+        remedy="Install them with: pip install 'nvidia-cuda-runtime>=13,<14'.",
     )
 
 
-def _compiler(machine: Machine) -> Part:
-    """Return the compiler of the emulator; a version alone does not say whether C++20 links."""
-    part = _probe("C++ compiler", lambda: " ".join(machine.compiler_facts()))
-    if not part.works:
-        return part
+def _cpu_parts(machine: Machine) -> Iterator[Part]:
+    """Return the parts of the CPU back end; with all of them, the test kernel too."""
+    needed = (
+        _cuda_headers(machine),
+        _probe("C++ compiler", lambda: " ".join(machine.compiler_facts())),
+    )
+    yield from needed
+    if all(part.works for part in needed):
+        yield _test_kernel(machine)
+
+
+def _test_kernel(machine: Machine) -> Part:
+    """Build a kernel and run it: a compiler's version alone does not say whether it can."""
+
+    def found() -> str:
+        machine.run_on_cpu()
+        return "compiles, and counts to 31"
+
     try:
-        machine.make_library(_CPP20)
-    except toolchain.RefusedError as refused:
-        reason = (refused.log.splitlines() or ["it gives no reason"])[0]
+        return _probe(TEST_KERNEL, found)
+    except CompileError as refused:
+        lines = refused.log.splitlines() or ["the compiler gives no reason"]
         return Part(
-            name=part.name,
+            name=TEST_KERNEL,
             works=False,
-            found=f"{part.found} compiles no C++20: {reason}",
-            remedy="Install g++ 11 or clang++ 14, or name one in CXX.",
+            found=next((line for line in lines if "error:" in line), lines[0]),
+            remedy="Install g++ 11 or clang++ 14, or a later one, or set CXX to the path of one.",
         )
-    return part
 
 
 def _cache_found() -> str:

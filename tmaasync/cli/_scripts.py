@@ -14,20 +14,21 @@ from tmaasync.errors import ArgumentError
 __all__ = ["run_script"]
 
 
-def run_script(path: Path, arguments: Sequence[str], *, quietly: bool) -> int:
+def run_script(path: Path, arguments: Sequence[str], *, quietly: bool, wanted: str) -> int:
     """Run a script and return its exit code.
 
-    What it raises is shown as Python shows it, and the code is 1 then.
+    An exception is printed as Python prints it, and the code is 1.
 
     Args:
-        path: Of the script.
+        path: Path of the script.
         arguments: Its ``sys.argv`` after the path.
-        quietly: Whether what it prints goes to stderr, to leave stdout to us.
+        quietly: Whether its output goes to stderr, so that stdout is the command's alone.
+        wanted: The files that the command takes, for the error.
 
     Raises:
-        ArgumentError: There is no such script, or it is no Python.
+        ArgumentError: The script cannot be read, or is no Python.
     """
-    _check(path)
+    _check(path, wanted)
     output = contextlib.redirect_stdout(sys.stderr) if quietly else contextlib.nullcontext()
     with output, _as_main(path, arguments):
         try:
@@ -40,36 +41,34 @@ def run_script(path: Path, arguments: Sequence[str], *, quietly: bool) -> int:
     return 0
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, wanted: str) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")
     except OSError as error:
         raise ArgumentError(
-            f"subject is {str(path)!r}; it cannot be read ({error.strerror}). Pass a Python "
-            "script, or a file that --save wrote."
+            f"file is {str(path)!r}; it cannot be read ({error.strerror}). Pass {wanted}."
         ) from None
     except (SyntaxError, ValueError) as error:
         raise ArgumentError(
-            f"subject is {str(path)!r}; it is no Python script ({error}). Pass one, or a file that "
-            "--save wrote."
+            f"file is {str(path)!r}; it is no Python script ({error}). Pass {wanted}."
         ) from None
 
 
 @contextlib.contextmanager
 def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """``sys.argv`` and ``sys.path`` as the script expects them."""
-    argv, places = sys.argv, sys.path[:]
+    """Set ``sys.argv`` and ``sys.path`` as the script expects them."""
+    argv, folders = sys.argv, sys.path[:]
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     try:
         yield
     finally:
         sys.argv = argv
-        sys.path[:] = places
+        sys.path[:] = folders
 
 
 def _exit_code(asked: SystemExit) -> int:
-    """Convert the argument of SystemExit as Python does: a number, nothing, or words to print."""
+    """Convert the argument of SystemExit as Python does: a number, None, or a text to print."""
     if asked.code is None or isinstance(asked.code, int):
         return asked.code or 0
     print(asked.code, file=sys.stderr)

@@ -56,13 +56,11 @@ def bench(  # noqa: PLR0913 - the work, and how long to time it
         list[int] | None,
         typer.Argument(help="matmul M N K, attention BATCH POSITIONS HEADS HEAD_DIM, copy SIDES."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="The element type.")] = "bfloat16",
-    causal: Annotated[
-        bool, typer.Option("--causal", help="Of attention: see no later keys.")
-    ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="How many interleaved rounds.")] = 7,
+    dtype: Annotated[str, typer.Option(help="Element type, as in bf16 or fp16.")] = "bfloat16",
+    causal: Annotated[bool, typer.Option("--causal", help="Attention with a causal mask.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds.")] = 7,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="How long each is timed in a round.")
+        float, typer.Option(min=0.001, help="Seconds of each candidate in a round.")
     ] = 0.05,
     as_json: AsJson = False,
 ) -> None:
@@ -98,7 +96,7 @@ def _facts(request: Request, job: Job, timings: Timings[str], gpu: str) -> dict[
         "contestants": {
             name: {
                 "microseconds": round(medians[name], 3),
-                "rate": round(request.work / medians[name] / 1e6, 3),
+                "throughput": round(request.work / medians[name] / 1e6, 3),
                 "calls_per_turn": timings.calls[name],
                 "tmaasync_is_faster": _spread(timings.speeds(_OURS, name)),
             }
@@ -119,13 +117,13 @@ def _show(report: dict[str, Any]) -> None:
     causal = " causal" if report["causal"] else ""
     sides = " x ".join(map(str, report["sides"]))
     title = f"{report['operation']}{causal} {sides} {report['dtype']} on {report['gpu']}"
-    shown = table(title, ("",), ("time", "rate", "tmaasync is faster by", "least", "most"))
+    shown = table(title, ("",), ("time", "throughput", "speed-up", "min", "max"))
     for name, facts in report["contestants"].items():
         ratios = facts["tmaasync_is_faster"].values() if name != _OURS else ()
         shown.add_row(
             name,
             f"{facts['microseconds']:.1f} us",
-            f"{facts['rate']:.4g} {report['unit']}",
+            f"{facts['throughput']:.4g} {report['unit']}",
             *(f"{ratio:.3f} x" for ratio in ratios),
         )
     console.print(shown)

@@ -1,4 +1,4 @@
-"""``decode``: what the 128 bytes of a tensor map say."""
+"""``decode``: the fields of the 128 bytes of a tensor map."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def decode(
     console = Console(highlight=False)
     console.print(fields)
     if explanation.violations:
-        console.print(rules_table("The driver refuses it", explanation.violations))
+        console.print(rules_table("Rules that it breaks", explanation.violations))
     if explanation.hazards:
-        console.print(rules_table("Beware", explanation.hazards))
+        console.print(rules_table("Hazards", explanation.hazards))
 
 
 def _bytes_of(given: str) -> bytes:
@@ -73,7 +73,7 @@ def _require_hex(given: str, why_no_file: str) -> bytes:
 
 
 def _from_hex(text: str) -> bytes | None:
-    """Digits in the order of memory, or little-endian numbers; None where it is neither."""
+    """Return the bytes of digits in memory order, or of little-endian numbers; None for neither."""
     numbers = re.findall(r"[^\s,;{}]+", text)
     size = _NUMBERS.get(len(numbers))
     try:

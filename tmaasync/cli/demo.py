@@ -1,22 +1,29 @@
-"""``demo``: the main job on this machine's GPU and on its CPU."""
+"""``demo``: a bug found on the CPU, the ready-made kernels, their speed, and pictures."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
 
-from tmaasync.cli import _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
+import tmaasync
+from tmaasync.cli import _demo_bug, _demo_emulated, _demo_gpu, _demo_host, _demo_pictures
+from tmaasync.cli._demo_bug import BugReport
 from tmaasync.cli._demo_emulated import EmulatedCase, Job, OnGPU
 from tmaasync.cli._demo_gpu import Case, GpuReport
 from tmaasync.cli._demo_host import Compiled, HostReport
 from tmaasync.cli._demo_pictures import Pictures
 from tmaasync.cli._tables import AsJson, print_json, table
+from tmaasync.emulate.build import RUNTIME_SECONDS, build_runtime, runtime_is_built
+from tmaasync.errors import BackendError
 
 __all__ = ["DemoParts", "demo"]
 
@@ -33,14 +40,16 @@ class DemoParts:
         on_gpu: Runs and times the cases on the GPU.
         repeat_on_gpu: Runs an emulated job there too.
         why_no_emulator: The reason why nothing can be emulated; None where it can.
+        find_bug: Runs the kernel with the bug on the CPU.
         emulated_jobs: The jobs of the emulator.
-        on_host: Makes the report for machines without a GPU.
+        on_host: Makes the report that needs no launch.
     """
 
     why_no_gpu: Callable[[], str | None] = _demo_gpu.why_not
     on_gpu: Callable[[], GpuReport] = _demo_gpu.run
     repeat_on_gpu: OnGPU = _demo_gpu.repeat
     why_no_emulator: Callable[[], str | None] = _demo_emulated.why_not
+    find_bug: Callable[[], BugReport] = _demo_bug.run
     emulated_jobs: tuple[Job, ...] = _demo_emulated.JOBS
     on_host: Callable[[], HostReport] = _demo_host.run
 
@@ -52,71 +61,238 @@ def demo(
         Path, typer.Option("--output", help="The folder for the timeline and the pictures.")
     ] = _OUTPUT,
 ) -> None:
-    """Copy and multiply random arrays on the GPU, check the results and time them next to CuPy's.
+    """Find a bug in a kernel, run every ready-made kernel, measure the speed, and draw pictures.
 
-    The same kernels then run on the CPU, looking for races too, and leave a timeline of their warps
-    and stages. Without a Hopper GPU that comes after what needs no run: a tile, its 128 bytes, an
-    illegal array with its remedy, the swizzle, and the kernels compiled to SASS.
+    The kernels run on the CPU, which checks their results and looks for races. With a Hopper GPU
+    they run there too, and copies and matmuls are timed next to CuPy's.
     """
-    console, parts = Console(highlight=False), ctx.ensure_object(DemoParts)
-    reason = parts.why_no_gpu()
-    measured: tuple[Case, ...] = ()
-    if reason:
-        report = _host(console, reason, parts.on_host(), as_json)
-    else:
-        report, measured = _gpu(console, parts, as_json)
-    cases: list[EmulatedCase] = []
-    no_compiler = parts.why_no_emulator()
-    if no_compiler is None or reason:
-        cases = _emulate(parts.emulated_jobs, None if reason else parts.repeat_on_gpu)
-        pictures = _demo_pictures.save(output)
-        report |= {"emulated": list(map(dataclasses.asdict, cases))}
-        report |= {"pictures": dataclasses.asdict(pictures)}
-        if not as_json:
-            _show_emulated(console, cases)
-            _show_pictures(console, pictures)
-    elif not as_json:
-        console.print(f"Not on the CPU too: {no_compiler}.", soft_wrap=True)
+    parts = ctx.ensure_object(DemoParts)
+    shown = _Demo(Console(highlight=False, quiet=as_json), parts, parts.why_no_gpu())
+    no_emulator = parts.why_no_emulator()
+    shown.say_where(no_emulator)
+    with _without_build_notices():
+        if no_emulator is None:
+            shown.find_bug()
+            shown.run_jobs()
+        shown.measure()
+        shown.show_host()
+        if no_emulator is None:
+            shown.draw(output)
     if as_json:
-        print_json(report)
-    _require_passed((*measured, *cases))
+        print_json(shown.report)
+    if no_emulator and shown.no_gpu:
+        raise BackendError(no_emulator)
+    shown.require_passed()
 
 
-def _host(console: Console, reason: str, host: HostReport, as_json: bool) -> dict[str, Any]:
-    if not as_json:
-        _show_host(console, reason, host)
-    return {"device": None, "reason": reason, **dataclasses.asdict(host)}
+@contextlib.contextmanager
+def _without_build_notices() -> Iterator[None]:
+    """Keep the lines about slow builds out of the progress bars, which report them already."""
+    log = logging.getLogger("tmaasync")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
-def _gpu(
-    console: Console, parts: DemoParts, as_json: bool
-) -> tuple[dict[str, Any], tuple[Case, ...]]:
-    with Console(stderr=True).status("copying and multiplying"):
-        report = parts.on_gpu()
-    if not as_json:
-        _show_gpu(console, report)
-    return dataclasses.asdict(report), report.cases
+class _Demo:
+    """The blocks of the demo: each one shows itself and adds to the report."""
+
+    def __init__(self, console: Console, parts: DemoParts, no_gpu: str | None) -> None:
+        self._console, self._parts, self.no_gpu = console, parts, no_gpu
+        self._cases: list[Case | EmulatedCase] = []
+        self._blocks = 0
+        self.report: dict[str, Any] = {"device": None, "reason": no_gpu}
+
+    def say_where(self, no_emulator: str | None) -> None:
+        devices = [("CPU", no_emulator), ("GPU", self.no_gpu)]
+        runs = " and the ".join(name for name, reason in devices if reason is None)
+        lacks = [f"Not on the {name}: {reason.rstrip('.')}." for name, reason in devices if reason]
+        here = [f"Kernels run on the {runs}."] if runs else []
+        self._console.print(f"tmaasync {tmaasync.__version__}.", *here, *lacks, markup=False)
+
+    def find_bug(self) -> None:
+        _build_runtime()
+        found = self._parts.find_bug()
+        self.report["bug"] = dataclasses.asdict(found)
+        line = _demo_bug.LINE
+        self._title(f"A kernel of ten lines with a bug in line {line}, run on the CPU")
+        self._console.print(_highlighted(found.source, line))
+        self._console.print()
+        self._console.print(found.message, style="red", markup=False)
+        self._console.print(
+            f"\nWith {_demo_bug.FIX} in line {line} it copies the corner, and zeros outside the "
+            "image:",
+            markup=False,
+        )
+        self._console.print(found.output, markup=False)
+        self._takeaway(
+            "The same CUDA C++ runs on the CPU and on the GPU. On the CPU a deadlock, a race or an "
+            "illegal access is an error with its line."
+        )
+
+    def run_jobs(self) -> None:
+        cases = _emulate(
+            self._parts.emulated_jobs, None if self.no_gpu else self._parts.repeat_on_gpu
+        )
+        self._cases += cases
+        self.report["emulated"] = list(map(dataclasses.asdict, cases))
+        self._title("The ready-made kernels, run on the CPU")
+        self._console.print(_emulated_table(cases))
+        self._console.print(
+            "first: with compilation; races: a run that checks the order of all memory accesses; "
+            "error: relative to float64" + ("." if self.no_gpu else "; GPU: to its own result.")
+        )
+        self._takeaway(
+            "tmaasync.ops takes NumPy, CuPy, torch and JAX arrays. Every result is checked, and no "
+            "race was found."
+        )
+
+    def measure(self) -> None:
+        self._title("How fast they are")
+        if self.no_gpu:
+            self._console.print(
+                "Not measured here: that takes an H100 or H200. There this block times copies and "
+                "matmuls next to CuPy's, and `tmaasync bench` times any operation. The page "
+                "Benchmarks of the documentation has the recorded results."
+            )
+            return
+        with Console(stderr=True).status("copying and multiplying on the GPU"):
+            measured = self._parts.on_gpu()
+        self._cases += measured.cases
+        self.report |= dataclasses.asdict(measured)
+        self._console.print(_gpu_table(measured))
+        self._takeaway(
+            "x CuPy is the speed over CuPy's own copy or matmul of the same arrays, timed in "
+            "interleaved rounds; -: CuPy has none."
+        )
+
+    def show_host(self) -> None:
+        host = self._parts.on_host()
+        self.report |= dataclasses.asdict(host)
+        self._title("An array and a tile that TMA cannot read")
+        self._console.print(f">>> {host.illegal}", markup=False)
+        self._console.print(host.error, style="red", markup=False)
+        self._takeaway("Every broken rule is reported at once, before a launch, with the remedy.")
+        self._title("Kernels compiled for Hopper")
+        if host.no_nvrtc:
+            self._console.print(f"Skipped: {host.no_nvrtc}", markup=False, soft_wrap=True)
+            return
+        self._console.print(_compiled_table(host.kernels))
+        self._takeaway("Compilation for the GPU needs NVRTC, and no GPU.")
+
+    def draw(self, folder: Path) -> None:
+        pictures = _demo_pictures.save(folder)
+        self.report["pictures"] = dataclasses.asdict(pictures)
+        self._title("Pictures")
+        _show_pictures(self._console, pictures)
+        self._takeaway(
+            "`tmaasync trace --plot timeline.png script.py` draws the timeline of your own kernels."
+        )
+
+    def require_passed(self) -> None:
+        failed = [f"{case.name} {case.size}" for case in self._cases if not case.passed]
+        if failed:
+            typer.echo(f"error: differs from its reference: {', '.join(failed)}", err=True)
+            raise typer.Exit(1)
+
+    def _title(self, title: str) -> None:
+        self._blocks += 1
+        self._console.print(f"\n{self._blocks}. {title}\n", style="bold")
+
+    def _takeaway(self, sentence: str) -> None:
+        self._console.print(f"\n-> {sentence}", style="green", markup=False)
 
 
-def _require_passed(cases: Sequence[Case | EmulatedCase]) -> None:
-    failed = [f"{case.name} {case.size}" for case in cases if not case.passed]
-    if failed:
-        typer.echo(f"error: differs from its reference: {', '.join(failed)}", err=True)
-        raise typer.Exit(1)
+# --- the CPU ----------------------------------------------------------------------------------
 
 
-# --- with a GPU -------------------------------------------------------------------------------
+def _progress(*columns: Any) -> Progress:
+    """Return a progress bar, which shows on a terminal only."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
-def _show_gpu(console: Console, report: GpuReport) -> None:
+def _build_runtime() -> None:
+    if runtime_is_built():
+        return
+    with _progress() as progress:
+        progress.add_task(f"building the emulator (once, {RUNTIME_SECONDS})", total=None)
+        build_runtime(notice=False)
+
+
+def _emulate(jobs: Sequence[Job], on_gpu: OnGPU | None) -> list[EmulatedCase]:
+    cases: list[EmulatedCase] = []
+    with _progress(TextColumn("{task.completed} of {task.total}")) as progress:
+        task = progress.add_task("", total=len(jobs))
+        for job in jobs:
+            progress.update(task, description=f"compiling and running {job.name} on the CPU")
+            cases += _demo_emulated.run([job], on_gpu)
+            progress.advance(task)
+    return cases
+
+
+def _highlighted(source: str, line: int) -> Syntax:
+    return Syntax(
+        source.rstrip(),
+        "cuda",
+        theme="ansi_dark",
+        background_color="default",
+        line_numbers=True,
+        highlight_lines={line},
+    )
+
+
+def _emulated_table(cases: Sequence[EmulatedCase]) -> Any:
+    with_gpu = any(case.gpu_difference is not None for case in cases)
+    shown = table(
+        None,
+        ("tmaasync.ops", "what"),
+        ("first", "next", "races", "error", *(["GPU"] if with_gpu else [])),
+    )
+    for case in cases:
+        error = _error(case.error, "exact")
+        shown.add_row(
+            case.name,
+            case.what,
+            f"{case.first_seconds:.2f} s",
+            f"{case.seconds:.3f} s",
+            f"{case.races_seconds:.2f} s",
+            error if case.passed else f"{error} WRONG",
+            *([_error(case.gpu_difference or 0.0, "equal")] if with_gpu else []),
+        )
+    return shown
+
+
+def _error(error: float, none: str) -> str:
+    return none if error == 0 else f"{error:.1e}"
+
+
+def _show_pictures(console: Console, pictures: Pictures) -> None:
+    for path, what in pictures.files.items():
+        console.print(f"{path}: {what}", markup=False, soft_wrap=True)
+    if pictures.missing:
+        console.print(f"No timeline.png: {pictures.missing}", markup=False, soft_wrap=True)
+
+
+# --- the GPU ----------------------------------------------------------------------------------
+
+
+def _gpu_table(report: GpuReport) -> Any:
     shown = table(report.device, ("case", "size"), ("time", "speed", "x CuPy", "error"))
     for case in report.cases:
         shown.add_row(*_cells(case))
-    console.print(shown)
-    console.print(
-        "x CuPy: speed over CuPy's own copy or matmul of the same arrays, timed in interleaved "
-        "rounds; -: it has none."
-    )
+    return shown
 
 
 def _cells(case: Case) -> tuple[str, ...]:
@@ -132,90 +308,20 @@ def _cells(case: Case) -> tuple[str, ...]:
     )
 
 
-# --- without ----------------------------------------------------------------------------------
-
-
-def _show_host(console: Console, reason: str, report: HostReport) -> None:
-    console.print(f"No Hopper GPU to use: {reason}. What follows needs none.", soft_wrap=True)
-    _section(console, "A tile of a NumPy array", report.tile)
-    _section(console, "Its 128 bytes, decoded", report.decoded)
-    _section(console, "A tensor that TMA cannot read, and the nearest that it can", report.illegal)
-    _section(console, "Where the 16-byte chunks of a small tile land", report.swizzle)
+def _compiled_table(kernels: Sequence[Compiled]) -> Any:
     shown = table(
-        "The shipped kernels, compiled to SASS",
-        ("kernel", "configuration"),
-        ("registers", "spills", "shared", "time"),
+        None,
+        ("kernel", "configuration", "for"),
+        ("registers", "spills", "shared memory", "compile time"),
     )
-    for compiled in report.kernels:
-        shown.add_row(*_compiled_cells(compiled))
-    console.print()
-    console.print(shown)
-    console.print("Times are of this run; a kernel compiled before comes from the cache.")
-
-
-def _emulate(jobs: Sequence[Job], on_gpu: OnGPU | None) -> list[EmulatedCase]:
-    """Run the emulated cases with a progress bar, which shows on a terminal only."""
-    cases = track(
-        _demo_emulated.run(jobs, on_gpu),
-        description="running the kernels on the CPU",
-        total=len(jobs),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    return list(cases)
-
-
-def _show_emulated(console: Console, cases: Sequence[EmulatedCase]) -> None:
-    with_gpu = any(case.gpu_difference is not None for case in cases)
-    shown = table(
-        "The same kernels run on the CPU",
-        ("case", "size"),
-        ("first", "time", "races", "error", *(["GPU"] if with_gpu else [])),
-    )
-    for case in cases:
-        error = _error(case.error, "exact")
+    for compiled in kernels:
         shown.add_row(
-            case.name,
-            case.size,
-            f"{case.first_seconds:.2f} s",
-            f"{case.seconds:.3f} s",
-            f"{case.races_seconds:.2f} s",
-            error if case.passed else f"{error} WRONG",
-            *([_error(case.gpu_difference or 0.0, "equal")] if with_gpu else []),
+            compiled.kernel,
+            compiled.configuration,
+            compiled.arch,
+            str(compiled.registers),
+            f"{compiled.spill_bytes} B",
+            f"{compiled.shared_bytes / 1024:.0f} KiB",
+            f"{compiled.seconds:.2f} s",
         )
-    console.print()
-    console.print(shown)
-    console.print(
-        "first: with the build; races: once more, every access checked against those before it, "
-        "and no race found" + ("; GPU: the difference to its result." if with_gpu else ".")
-    )
-
-
-def _error(error: float, none: str) -> str:
-    return none if error == 0 else f"{error:.1e}"
-
-
-def _show_pictures(console: Console, pictures: Pictures) -> None:
-    console.print()
-    console.print("Pictures", style="bold")
-    for path, what in pictures.files.items():
-        console.print(f"{path}: {what}", markup=False, soft_wrap=True)
-    if pictures.missing:
-        console.print(f"No timeline.png: {pictures.missing}", markup=False, soft_wrap=True)
-
-
-def _section(console: Console, title: str, text: str) -> None:
-    console.print()
-    console.print(title, style="bold")
-    console.print(text, markup=False, soft_wrap=True)
-
-
-def _compiled_cells(compiled: Compiled) -> tuple[str, ...]:
-    return (
-        compiled.kernel,
-        compiled.configuration,
-        str(compiled.registers),
-        f"{compiled.spill_bytes} B",
-        f"{compiled.shared_bytes / 1024:.0f} KiB",
-        f"{compiled.seconds:.2f} s",
-    )
+    return shown

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tmaasync.cli import _probes
-from tmaasync.cli._probes import Machine, Part
+from tmaasync.cli._probes import TEST_KERNEL, Machine, Part
 from tmaasync.cli._tables import AsJson, print_json, table
 
 __all__ = ["doctor"]
@@ -22,7 +22,7 @@ _NEEDS = {
     "describe tiles, check and decode tensor maps": (),
     "compile kernels for the GPU": ("NVRTC", *_BUILD),
     _ON_GPU: ("driver", "device", "NVRTC", "driver and NVRTC", "CuPy", *_BUILD),
-    _ON_CPU: ("C++ compiler", *_BUILD),
+    _ON_CPU: ("C++ compiler", *_BUILD, TEST_KERNEL),
     "draw timelines": ("matplotlib",),
 }
 

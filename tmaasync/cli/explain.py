@@ -1,9 +1,10 @@
-"""``explain``: why TMA cannot move tiles of an array, and what it could."""
+"""``explain``: the rules of TMA that an array breaks, and the nearest legal tensor map."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +14,8 @@ from tmaasync._arrays import ArrayView
 from tmaasync._elements import Element, element
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._tile.cut import layout_violations
-from tmaasync.cli._arguments import SWIZZLES, integers, mode
 from tmaasync.cli._arguments import address as read_address
+from tmaasync.cli._arguments import integers
 from tmaasync.cli._maps import field_facts, map_facts, rule_facts, rules_table
 from tmaasync.cli._tables import AsJson, print_json
 from tmaasync.copy_plan import CopyPlan, plan_copy
@@ -31,15 +32,18 @@ _MEMORY_BYTES = 1 << 56
 
 
 def explain(  # noqa: PLR0913 - one per field of the tensor map
+    ctx: typer.Context,
     shape: Annotated[str, typer.Argument(metavar="SHAPE", help="As in 100x33, outermost first.")],
-    dtype: Annotated[str, typer.Option(help="The element type.")] = "float16",
+    dtype: Annotated[str, typer.Option(help="Element type, as in bf16, fp16 or e4m3.")] = "float16",
     strides: Annotated[
         str | None,
         typer.Option(help="Bytes from one index to the next, as in 66,2. [default: contiguous]"),
     ] = None,
     box: Annotated[
         str | None,
-        typer.Option(help="What one instruction moves, as in 64x64. [default: up to 64 rows]"),
+        typer.Option(
+            help="Elements that one instruction moves, as in 64x64. [default: up to 64 rows]"
+        ),
     ] = None,
     swizzle: Annotated[str, typer.Option(help="none, 32B, 64B or 128B.")] = "none",
     interleave: Annotated[str, typer.Option(help="none, 16B or 32B.")] = "none",
@@ -47,18 +51,18 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
         str | None, typer.Option(help="Take every n-th element, as in 2,1.")
     ] = None,
     oob_fill: Annotated[str, typer.Option(help="zero or nan.")] = "zero",
-    address: Annotated[str, typer.Option(help="Where the array starts.")] = _SOMEWHERE,
+    address: Annotated[str, typer.Option(help="Address of the first element.")] = _SOMEWHERE,
     full: Annotated[
-        bool, typer.Option("--full", help="Print what speaks against other ways to load it.")
+        bool, typer.Option("--full", help="Also print why faster mechanisms are refused.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why TMA cannot move tiles of an array, rule by rule, and what would be legal.
+    """Explain which rules of TMA an array breaks, and print the nearest legal tensor map.
 
-    The array need not exist. Below the rules it shows what loads its tiles as they are.
+    The array need not exist. Below the rules it prints how plan_copy loads tiles of it as it is.
     """
     view = _view(shape, element(dtype), strides, read_address("address", address))
-    swizzled = mode("swizzle", swizzle, SWIZZLES)
+    swizzled = Swizzle.of(swizzle, "swizzle")
     sides = _box(view, swizzled) if box is None else integers("box", box, like="64x64")
     spec = TensorMapSpec(
         view.address,
@@ -69,15 +73,15 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
         element_strides=()
         if element_strides is None
         else integers("element_strides", element_strides, like="2,1"),
-        interleave=mode("interleave", interleave, tuple(Interleave)),
+        interleave=Interleave.of(interleave, "interleave"),
         swizzle=swizzled,
-        oob_fill=mode("oob_fill", oob_fill, tuple(OOBFill)),
+        oob_fill=OOBFill.of(oob_fill, "oob_fill"),
     )
     judged, plan = _judged(view, spec), _plan(view, sides, swizzled)
     if as_json:
         print_json(_facts(judged, plan))
     else:
-        _show(Console(highlight=False), view, judged, plan, full)
+        _show(view, judged, plan, full, [str(one.name) for one in ctx.command.params])
 
 
 # --- arguments --------------------------------------------------------------------------------
@@ -96,10 +100,8 @@ def _view(shape: str, kind: Element, strides: str | None, address: int) -> Array
         remedy = f"Contiguous it would be {','.join(map(str, _contiguous(sides, kind.itemsize)))}"
         raise ArgumentError.of([Violation("strides", strides, rule, remedy)])
     if max(map(abs, (*sides, *steps))) >= _MEMORY_BYTES:
-        rule, remedy = (
-            f"no array is that large: its strides reach {_MEMORY_BYTES} bytes",
-            "Pass less",
-        )
+        rule = f"no array is that large: its strides reach {_MEMORY_BYTES} bytes"
+        remedy = "Pass a smaller shape"
         raise ArgumentError.of([Violation("shape", shape, rule, remedy)])
     return ArrayView(address, sides, steps, kind, None, True, "other", None)
 
@@ -110,7 +112,7 @@ def _contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _box(view: ArrayView, swizzle: Swizzle) -> tuple[int, ...]:
-    """One swizzle's span of up to 64 rows; without swizzle rows of whole 16 bytes."""
+    """Return the default box: a swizzle's span of up to 64 rows, or rows of whole 16 bytes."""
     itemsize = view.element.itemsize
     if swizzle is Swizzle.NONE:
         granule = TMA_ALIGNMENT // itemsize
@@ -183,23 +185,24 @@ def _plan_facts(plan: CopyPlan) -> dict[str, Any]:
 
 
 def _show(
-    console: Console,
     view: ArrayView,
     judged: Explanation[TensorMapSpec],
     plan: CopyPlan | str,
     full: bool,
+    parameters: Collection[str],
 ) -> None:
+    console = Console(highlight=False)
     shape, box = ("x".join(map(str, sides)) for sides in (view.shape, judged.spec.box_shape))
     verdict = "TMA moves" if judged.is_legal else "TMA cannot move"
     typer.echo(f"{view.element} [{shape}], strides {view.strides_bytes}: {verdict} boxes of {box}.")
     if judged.violations:
-        console.print(rules_table("Why not", judged.violations))
-        typer.echo("The nearest that it can:")
-        for change in judged.changes or ("nothing; mend the lengths first",):
+        console.print(rules_table("Why not", judged.violations, parameters))
+        typer.echo("The nearest legal map:")
+        for change in judged.changes or ("none; correct the lengths first",):
             typer.echo(f"  {change}")
     if judged.hazards:
-        console.print(rules_table("But beware", judged.hazards))
-    typer.echo("\nWhat loads such tiles of the array as it is:")
+        console.print(rules_table("Hazards", judged.hazards, parameters))
+    typer.echo("\nHow plan_copy loads these tiles from the array as it is:")
     typer.echo(plan if isinstance(plan, str) else _loads(plan, full))
 
 

@@ -1,26 +1,44 @@
-"""``lint``: what a kernel's PTX and its compiler's log give away, with no GPU."""
+"""``lint``: mistakes with TMA in the PTX of kernels, with no GPU."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.console import Console
+from rich.progress import track
 
-from tmaasync.errors import ArgumentError, TMAError
+from tmaasync._compile import Source
+from tmaasync.cli._scripts import run_script
+from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
+from tmaasync.errors import ArgumentError, CompileError, TMAError
+from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import Finding, check
 
 __all__ = ["lint"]
 
+_SM_90 = (9, 0)
+
 
 def lint(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .cu file, or a shipped kernel.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.cu|SCRIPT.py",
+            help="A CUDA source, a shipped one such as gemm.cu, or a script that builds kernels.",
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARGUMENTS]...", help="Arguments of the script; options after --."),
+    ] = None,
     entry: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The one __global__ function to look at.")
+        str | None, typer.Option(metavar="NAME", help="Check only this __global__ function.")
     ] = None,
     types: Annotated[
         list[str] | None,
@@ -34,40 +52,108 @@ def lint(
         bool, typer.Option("--json", help="Print one JSON document instead of sentences.")
     ] = False,
 ) -> None:
-    """Compile a CUDA source and look for mistakes with TMA that no compiler reports.
+    """Check the PTX of kernels for mistakes with TMA that no compiler reports.
 
-    Exits with 0 where there are none, with 1 where there are, with 2 where it cannot look.
+    A script runs on the CPU, and every kernel that it builds is checked. A shipped source is
+    checked with the types and constants of the operations, unless --type or --constant is given.
+
+    Exits with 0 without findings, with 1 with findings, and with 2 where it cannot check.
     """
     try:
-        found = _check(file, entry, types or [], constants or [])
+        job = _job(file, arguments or [], _names("type", types), _names("constant", constants))
+        job = job.only(file, entry)
+        found = _findings(job)
+    except CompileError as error:
+        raise _failed(_in_options(error)) from None
     except TMAError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
+        raise _failed(str(error)) from None
     if as_json:
-        typer.echo(json.dumps({"file": file, "findings": [_facts(one) for one in found]}))
+        typer.echo(json.dumps(_document(file, job, found)))
     else:
-        for one in found:
-            typer.echo(str(one))
-        typer.echo(f"{len(found)} finding{'' if len(found) == 1 else 's'} in {file}.")
-    if found:
-        raise typer.Exit(1)
+        _show(file, job, found)
+    if job.exit_code or found:
+        raise typer.Exit(2 if job.exit_code else 1)
 
 
-def _check(
-    file: str, entry: str | None, types: Iterable[str], constants: Iterable[str]
-) -> list[Finding]:
-    try:
-        source = source_of(
-            Path(file),
-            types=dict(_pair("type", one) for one in types),
-            constants={
-                name: _number(name, text)
-                for name, text in (_pair("constant", one) for one in constants)
-            },
+class _Compiled(NamedTuple):
+    """A source for one architecture, and the function to check; None for all."""
+
+    source: Source
+    arch: str
+    entry: str | None
+
+
+class _Job(NamedTuple):
+    """The kernels to check, whether each is known by name, and the exit code of the script."""
+
+    compiled: tuple[_Compiled, ...]
+    are_named: bool = False
+    exit_code: int = 0
+
+    def only(self, file: str, entry: str | None) -> _Job:
+        """Return the job for one function.
+
+        Raises:
+            ArgumentError: No kernel has this name.
+        """
+        if entry is None:
+            return self
+        if not self.are_named:
+            return self._replace(compiled=tuple(one._replace(entry=entry) for one in self.compiled))
+        chosen = tuple(one for one in self.compiled if one.entry == entry)
+        if not chosen:
+            known = ", ".join(dict.fromkeys(str(one.entry) for one in self.compiled))
+            raise ArgumentError(
+                f"--entry is {entry!r}; {file} builds no kernel of that name. It has: {known}."
+            )
+        return self._replace(compiled=chosen)
+
+
+# --- subjects ---------------------------------------------------------------------------------
+
+
+def _job(
+    file: str, arguments: Sequence[str], types: Mapping[str, str], constants: Mapping[str, str]
+) -> _Job:
+    is_script = Path(file).suffix.lower() == ".py"
+    if arguments and not is_script:
+        raise ArgumentError(
+            f"arguments are {' '.join(arguments)!r}; {file} is no script, and takes none. Leave "
+            "them out."
         )
+    if is_script:
+        return _of_script(file, arguments)
+    if is_shipped(file) and not types and not constants:
+        return _Job(tuple(map(_compiled, kernels_of(file))), are_named=True)
+    return _of_source(file, types, constants)
+
+
+def _of_script(file: str, arguments: Sequence[str]) -> _Job:
+    with observe() as observer:
+        code = run_script(Path(file), arguments, quietly=True, wanted="a Python script")
+    if not observer.kernels:
+        why = f"it ended with exit code {code}" if code else "it ended"
+        raise ArgumentError(
+            f"file is {file!r}; {why} without a Kernel. Pass a script that builds one."
+        )
+    return _Job(tuple(map(_compiled, observer.kernels)), are_named=True, exit_code=code)
+
+
+def _compiled(kernel: SeenKernel) -> _Compiled:
+    return _Compiled(kernel.source, kernel.arch or arch_for(kernel.source, _SM_90), kernel.name)
+
+
+def _of_source(file: str, types: Mapping[str, str], constants: Mapping[str, str]) -> _Job:
+    numbers = {name: _number(name, text) for name, text in constants.items()}
+    try:
+        source = source_of(Path(file), types=types, constants=numbers)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"file is {file}; it cannot be read ({error}). Pass another.") from None
-    return check(source, arch_for(source, (9, 0)), entry)
+    return _Job((_Compiled(source, arch_for(source, _SM_90), None),))
+
+
+def _names(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    return dict(_pair(option, one) for one in given or ())
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -95,7 +181,64 @@ def _number(name: str, text: str) -> bool | int | float:
         ) from None
 
 
+# --- findings ---------------------------------------------------------------------------------
+
+
+def _findings(job: _Job) -> list[Finding]:
+    """Return the findings of all kernels; tile configs of one source share most of theirs."""
+    kernels = track(
+        job.compiled,
+        "compiling",
+        console=Console(stderr=True),
+        transient=True,
+        disable=len(job.compiled) == 1,
+    )
+    return [*dict.fromkeys(found for one in kernels for found in check(*one))]
+
+
+def _failed(sentence: str) -> typer.Exit:
+    typer.echo(f"error: {sentence}", err=True)
+    return typer.Exit(2)
+
+
+def _in_options(error: CompileError) -> str:
+    """Return the message; for names that the source leaves open, the options that give them."""
+    if not error.undefined:
+        return str(error)
+    lines = [line for line in error.log.splitlines() if "is undefined" in line]
+    first = str(error).partition("\n")[0].rstrip(":")
+    sentence = (
+        f"{first}; the source does not define {', '.join(error.undefined)}. Pass --type NAME=C++ "
+        "or --constant NAME=VALUE for each, or lint the script that builds the kernel: "
+        "tmaasync lint SCRIPT.py."
+    )
+    return "\n".join((sentence, *dict.fromkeys(lines)))
+
+
+def _show(file: str, job: _Job, found: Sequence[Finding]) -> None:
+    for one in found:
+        typer.echo(str(one))
+    number = len(job.compiled)
+    kernels = f"{number} kernel{'' if number == 1 else 's'} of " if job.are_named else ""
+    typer.echo(f"{len(found)} finding{'' if len(found) == 1 else 's'} in {kernels}{file}.")
+    if job.exit_code:
+        typer.echo(
+            f"error: {file} ended with exit code {job.exit_code}; only kernels built before are "
+            "checked.",
+            err=True,
+        )
+
+
+def _document(file: str, job: _Job, found: Sequence[Finding]) -> dict[str, Any]:
+    kernels = [{"source": one.source.name, "entry": one.entry} for one in job.compiled]
+    return {
+        "file": file,
+        **({"kernels": kernels} if job.are_named else {}),
+        "findings": [_facts(one) for one in found],
+    }
+
+
 def _facts(finding: Finding) -> dict[str, Any]:
     facts = asdict(finding)
-    place = facts.pop("place") or {"file": None, "line": None}
-    return {**place, **facts}
+    line = facts.pop("place") or {"file": None, "line": None}
+    return {**line, **facts}

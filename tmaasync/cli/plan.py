@@ -19,6 +19,16 @@ from tmaasync.ops._tuning import Request
 __all__ = ["plan"]
 
 _H200_SMS = 132
+_OPERANDS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "int8": "int8",
+    "uint8": "uint8",
+    "tfloat32": "tf32",
+}
+"""Types that ops.matmul multiplies, with their short names."""
 _MAX_SIDE = INT32_LIMIT - 1
 _MOST_THREADS = 2048  # that an SM holds at once
 
@@ -29,7 +39,7 @@ def plan(
     k: Annotated[int, typer.Argument(metavar="K", help="Columns of A, rows of B.")],
     dtype: Annotated[
         str,
-        typer.Option(help="bfloat16, float16, float8_e4m3fn, float8_e5m2, int8, uint8 or tf32."),
+        typer.Option(help="bf16, fp16, e4m3, e5m2, int8, uint8 or tf32."),
     ] = "bfloat16",
     layout: Annotated[
         str, typer.Option(help="For A and B: n as written, t stored transposed; nt is A @ B.T.")
@@ -37,18 +47,18 @@ def plan(
     sms: Annotated[int, typer.Option(help="SMs of the GPU.")] = _H200_SMS,
     as_json: AsJson = False,
 ) -> None:
-    """Show the tiles, stages, shared memory and waves that ops.matmul chooses for a GEMM.
+    """Print the tile config of ops.matmul for a GEMM: CTA tile, cluster, stages, split-K, waves.
 
-    They are its cost model's; where tmaasync tune found a faster tile config, that is taken.
+    It is the config that tmaasync tune kept for this GEMM, else the choice of the cost model.
     """
     Request(m, n, k, layout=layout).check()
     if max(m, n, k) > _MAX_SIDE:
         raise ArgumentError(
-            f"a side is {max(m, n, k)}; the kernel counts to {_MAX_SIDE}. Split the product."
+            f"a side is {max(m, n, k)}; the kernel counts to {_MAX_SIDE}. Split the GEMM."
         )
     if sms < 2:  # a pair of CTAs takes two
         raise ArgumentError(f"sms is {sms}; it must be 2 or more. An H200 has 132.")
-    kind = element(dtype)
+    kind = _operand(dtype)
     operation = _matmul(m, n, k, kind, layout)
     facts = _facts(operation, kind, Occupancy.estimated(sms))
     if as_json:
@@ -58,6 +68,27 @@ def plan(
     for name, text in _lines(facts).items():
         shown.add_row(name, text)
     Console(highlight=False).print(shown)
+
+
+def _operand(dtype: str) -> Element:
+    """Return the element type of A and B.
+
+    Raises:
+        ArgumentError: ops.matmul does not multiply it.
+        ArrayTypeError: It names no element type.
+    """
+    kind = element(dtype)
+    if kind.name == "float32":
+        raise ArgumentError(
+            "dtype is float32; the tensor cores round it to tf32, 10 bits of fraction. Pass "
+            "--dtype tf32."
+        )
+    if kind.name not in _OPERANDS:
+        raise ArgumentError(
+            f"dtype is {kind}; ops.matmul multiplies {', '.join(_OPERANDS.values())}. Pass one of "
+            "them."
+        )
+    return kind
 
 
 def _matmul(m: int, n: int, k: int, kind: Element, layout: str) -> Matmul:
@@ -84,9 +115,9 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
     area = config.block_m * config.block_n
     return {
         "output": output.name,
-        "copied_operands": operation.staged_operands,
-        "multiplies_transposes": problem.m_major,
-        "block": {
+        "staged_operands": operation.staged_operands,
+        "swap_ab": problem.m_major,
+        "tile": {
             "m": config.block_m,
             "n": config.block_n,
             "k": BLOCK_K_BYTES // kind.itemsize,
@@ -96,51 +127,51 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
         "accumulators_per_thread": config.rows * config.block_n // 128,
         "cluster": config.cluster,
         "side_by_side": config.side_by_side,
-        "split": config.split_k,
+        "split_k": config.split_k,
         "ping_pong": config.ping_pong,
         "group_m": config.group_m,
         "stages": config.stages,
         "stage_bytes": config.stage_bytes,
         "shared_bytes": config.shared_bytes(output.itemsize),
-        "blocks": clusters * size,
-        "blocks_at_once": min(clusters, active) * size,
+        "ctas": clusters * size,
+        "ctas_at_once": min(clusters, active) * size,
         "sms": occupancy.sms,
-        "rounds": waves,
-        "last_round": (clusters - (waves - 1) * active) * size,
+        "waves": waves,
+        "last_wave": (clusters - (waves - 1) * active) * size,
         "occupancy": config.threads / _MOST_THREADS,
         "useful": problem.m * problem.n / (waves * occupancy.sms * area) * config.split_k,
     }
 
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
-    block, at_once = facts["block"], facts["blocks_at_once"]
-    of = "the output, AB swapped" if facts["multiplies_transposes"] else "the output"
-    copied = " and ".join(facts["copied_operands"])
+    tile, at_once = facts["tile"], facts["ctas_at_once"]
+    of = ", AB swapped" if facts["swap_ab"] else ""
+    staged = " and ".join(facts["staged_operands"])
     lines = {
-        "tile": f"{block['m']} x {block['n']} of {of}, {block['k']} of K at a time",
+        "CTA tile": f"{tile['m']} x {tile['n']} of the output{of}, K in steps of {tile['k']}",
         "warpgroups": _warpgroups(facts),
         "accumulators": f"{facts['accumulators_per_thread']} registers of each consumer thread",
         "cluster": _cluster(facts),
-        "stages": f"{facts['stages']} of {facts['stage_bytes'] // 1024} KiB",
+        "pipeline": f"{facts['stages']} stages of {facts['stage_bytes'] // 1024} KiB",
         "shared memory": f"{facts['shared_bytes']} bytes a CTA",
-        "tiles": f"{facts['blocks']}, {at_once} at once, one on each SM",
-        "waves": f"{facts['rounds']}; the last has {facts['last_round']} of {at_once} tiles",
+        "CTA tiles": f"{facts['ctas']}, at most {at_once} at once, one on each SM",
+        "waves": f"{facts['waves']}; the last has {facts['last_wave']} of {at_once} tiles",
         "occupancy": f"{facts['occupancy']:.0%} of the threads that an SM holds",
-        "useful work": f"{facts['useful']:.1%}; edges and the last wave leave the rest idle",
+        "useful work": f"{facts['useful']:.1%}; the rest is tile edges and wave quantisation",
     }
-    if copied:
-        lines["staging copies"] = f"{copied} into rows of whole 16 bytes"
+    if staged:
+        lines["staging copies"] = f"{staged} into rows of whole 16 bytes"
     return lines
 
 
 def _warpgroups(facts: dict[str, Any]) -> str:
-    form = " (ping-pong)" if facts["ping_pong"] else ""
-    return f"{facts['consumers']} consumers{form} and a producer: {facts['threads']} threads"
+    form = "ping-pong: " if facts["ping_pong"] else ""
+    return f"{form}{facts['consumers']} consumer + 1 producer, {facts['threads']} threads"
 
 
 def _cluster(facts: dict[str, Any]) -> str:
-    if facts["split"] > 1:
-        return f"{facts['split']} CTAs split K of a tile"
+    if facts["split_k"] > 1:
+        return f"split-K {facts['split_k']} in a cluster, reduced in distributed shared memory"
     if facts["side_by_side"]:
-        return "pairs of CTAs, side by side, multicast A"
-    return "pairs of CTAs multicast B" if facts["cluster"] == 2 else "each CTA alone"
+        return "2 CTAs along N, A multicast"
+    return "2 CTAs along M, B multicast" if facts["cluster"] == 2 else "none"

@@ -15,7 +15,6 @@ from tmaasync import _driver
 from tmaasync._elements import element
 from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
 from tmaasync.cli import _chunk_pictures
-from tmaasync.cli._arguments import SWIZZLES, mode
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._swizzle_probe import Load, found_offsets, load_on_emulator, load_on_gpu
@@ -75,7 +74,7 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     if emulate and not probe:
         raise ArgumentError("emulate is set; it chooses where to probe. Pass --probe too.")
-    layout = _layout(mode("mode", mode_name, SWIZZLES), element(dtype).itemsize, rows, columns)
+    layout = _layout(Swizzle.of(mode_name, "mode"), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
             f"rows is {rows}; {access} reads eight at a time. Pass a multiple of 8, or another "

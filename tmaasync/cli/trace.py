@@ -20,6 +20,7 @@ from tmaasync.trace.plot import check_target
 __all__ = ["trace"]
 
 _BLOCKS = 8
+_WANTED = "a Python script, or a file that --save wrote"
 _NOTES = 4096
 _LAUNCHES_SHOWN = 20
 
@@ -97,7 +98,7 @@ def _launches(
             )
         return traces.load(subject), 0
     with traces.record(notes_per_warp=notes) as kept:
-        code = run_script(subject, arguments, quietly=quietly)
+        code = run_script(subject, arguments, quietly=quietly, wanted=_WANTED)
     return kept, code
 
 

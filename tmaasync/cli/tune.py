@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tmaasync._elements import element
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
@@ -28,15 +29,15 @@ def tune(
     sides: Annotated[
         list[int] | None, typer.Argument(metavar="M N K", help="Of A [M, K] @ B [K, N].")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="bfloat16 or float16.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bfloat16",
     layout: Annotated[
         str, typer.Option(help="For A and B: n as written, t stored transposed; nt is A @ B.T.")
     ] = "nt",
     file: Annotated[
         Path | None, typer.Option(help="Lines of M N K, and dtype and layout where they differ.")
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print what is kept.")] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Forget what is kept.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the tile configs kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete the tile configs kept.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the candidate tile configs of GEMMs on this GPU and keep the fastest.
@@ -56,7 +57,7 @@ def tune(
         _measure(console, requests, as_json)
 
 
-# --- what is asked ----------------------------------------------------------------------------
+# --- requests ----------------------------------------------------------------------------
 
 
 def _requests(
@@ -68,7 +69,7 @@ def _requests(
         lines = [" ".join(map(str, sides))]
     else:
         raise ArgumentError(
-            f"{len(sides)} sides are given{' and a file' if file else ''}; a product has three. "
+            f"{len(sides)} sides are given{' and a file' if file else ''}; a GEMM has three. "
             "Pass M N K, or --file."
         )
     for line in lines:
@@ -83,15 +84,16 @@ def _lines(file: Path) -> list[str]:
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     found = [line for line in lines if line]
     if not found:
-        raise ArgumentError(f"file is {file}; it has no line of M N K. Write one for each product.")
+        raise ArgumentError(f"file is {file}; it has no line of M N K. Write one for each GEMM.")
     return found
 
 
 def _request(words: Sequence[str], dtype: str, layout: str) -> Request:
     try:
         m, n, k = map(int, words[:3])
-        request = Request(m, n, k, *(*words[3:], *(dtype, layout)[len(words[3:]) :]))
-    except (ValueError, TypeError):
+        kind, order = (*words[3:], *(dtype, layout)[len(words[3:]) :])
+        request = Request(m, n, k, element(kind).name, order)
+    except ValueError:
         raise ArgumentError(
             f"a line is {' '.join(words)!r}; it must be three integers, and may end in a type and "
             "a layout. Write 4096 4096 4096 bfloat16 nt."
@@ -100,29 +102,29 @@ def _request(words: Sequence[str], dtype: str, layout: str) -> Request:
     return request
 
 
-# --- what is done -----------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------
 
 
 def _measure(console: Console, requests: Sequence[Request], as_json: bool) -> None:
     winners: list[Winner] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        whole = progress.add_task("products", total=len(requests))
+        whole = progress.add_task("GEMMs", total=len(requests))
         for request in requests:
             gemm = DeviceGemm(request)
             task = progress.add_task(_name(request), total=steps(gemm))
             winners.append(fastest(gemm, lambda task=task: progress.advance(task)))  # type: ignore[misc]
-            # Each at once: who interrupts the rest has these.
+            # Kept one by one: an interrupt loses only the rest.
             path = tuned.keep(gemm.gpu, winners[-1:])
             progress.remove_task(task)
             progress.advance(whole)
     if as_json:
-        products = [
+        gemms = [
             {**request._asdict(), **_facts(winner)}
             for request, winner in zip(requests, winners, strict=True)
         ]
-        print_json({"gpu": gemm.gpu, "file": str(path), "products": products})
+        print_json({"gpu": gemm.gpu, "file": str(path), "gemms": gemms})
         return
-    shown = _winners(gemm.gpu, "product")
+    shown = _winners(gemm.gpu, "GEMM")
     for request, winner in zip(requests, winners, strict=True):
         shown.add_row(_name(request), *_cells(winner))
     console.print(shown)
@@ -139,7 +141,7 @@ def _show(console: Console, as_json: bool) -> None:
         print_json({"gpus": facts, "ignored": ignored})
         return
     for gpu, of_gpu in winners.items():
-        shown = _winners(gpu, "as the kernel sees it")
+        shown = _winners(gpu, "GEMM of the kernel")
         for winner in of_gpu:
             shown.add_row(_problem_name(winner), *_cells(winner))
         console.print(shown)
@@ -157,7 +159,7 @@ def _clear(console: Console, as_json: bool) -> None:
         console.print(f"{files} file{'' if files == 1 else 's'} removed.")
 
 
-# --- how it looks -----------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------
 
 
 def _winners(title: str, first: str) -> Table:

@@ -30,7 +30,7 @@ from tmaasync.copy_plan.starts import Start
 from tmaasync.copy_plan.tensor import tensor
 from tmaasync.copy_plan.threads import cp_async, loop
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
-from tmaasync.modes import CachePolicy, Swizzle
+from tmaasync.modes import CachePolicy, Swizzle, SwizzleName
 
 __all__ = ["plan_copy"]
 
@@ -60,7 +60,7 @@ def plan_copy(  # type: ignore[overload-overlap]
     destination: _Shared,
     *,
     tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle = ...,
+    swizzle: Swizzle | SwizzleName = ...,
     starts: Sequence[Start] | None = ...,
     shared_dtype: object = ...,
     eviction_policy: CachePolicy = ...,
@@ -75,7 +75,7 @@ def plan_copy(  # type: ignore[overload-overlap]
     destination: object,
     *,
     tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle = ...,
+    swizzle: Swizzle | SwizzleName = ...,
     starts: Sequence[Start] | None = ...,
     shared_dtype: object = ...,
     eviction_policy: CachePolicy = ...,
@@ -90,7 +90,7 @@ def plan_copy(
     destination: object,
     *,
     tile_shape: Sequence[int] | None = ...,
-    swizzle: Swizzle = ...,
+    swizzle: Swizzle | SwizzleName = ...,
     starts: Sequence[Start] | None = ...,
     shared_dtype: object = ...,
     eviction_policy: CachePolicy = ...,
@@ -104,7 +104,7 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
     destination: object,
     *,
     tile_shape: Sequence[int] | None = None,
-    swizzle: Swizzle = Swizzle.NONE,
+    swizzle: Swizzle | SwizzleName = Swizzle.NONE,
     starts: Sequence[Start] | None = None,
     shared_dtype: object = None,
     eviction_policy: CachePolicy = CachePolicy.EVICT_NORMAL,
@@ -170,7 +170,7 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
     ends = _ends(source, destination)
     held = _held(ends, shared_dtype)
     sides = _sides(next(iter(ends.values())), tile_shape, is_pair=len(ends) > 1)
-    cut = layout(held, sides, swizzle)
+    cut = layout(held, sides, Swizzle.of(swizzle, "swizzle"))
     TensorMapError.raise_for(layout_violations(cut))
     ArgumentError.raise_for(_pair_violations(ends, options))
     plans = [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +25,11 @@ __all__ = [
     "flags",
     "make_library",
     "precompile",
+    "reported_if_slow",
 ]
+
+_LOG = logging.getLogger("tmaasync")
+_NOTICE_AFTER_SECONDS = 2.0
 
 _COMPILERS = ("c++", "g++", "clang++")
 _PREFIX = "prefix.hpp"
@@ -55,7 +62,8 @@ def _compiler_facts(chosen: str | None, folders: str | None) -> tuple[str, str]:
         return path, f"{version} {_output([path, '-dumpfullversion', '-dumpversion']).strip()}"
     raise BackendError(
         f"there is no C++ compiler ({', '.join((chosen,) if chosen else _COMPILERS)}), and kernels "
-        "on host arrays are compiled with one. Install g++ or clang++, or name one in CXX."
+        "on host arrays are compiled with one. Install g++ (Debian and Ubuntu: apt install g++; "
+        "Fedora and RHEL: dnf install gcc-c++) or clang++, or set CXX to the path of one."
     )
 
 
@@ -78,6 +86,7 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         "-std=c++20",
         "-O2",
         "-w",
+        "-Wno-psabi",  # g++ adds notes about the ABI of old releases to the errors, -w or not
         "-fPIC",
         "-fno-strict-aliasing",
         "-ffp-contract=off",
@@ -114,6 +123,22 @@ def _sanitizer(is_clang: bool) -> tuple[str, ...]:
         return ("-fsanitize=thread", *(f"-mllvm=-{setting}" for setting in settings))
     fast = ("-O1", "-finline-small-functions")
     return (*fast, "-fsanitize=thread", *(f"--param={setting}" for setting in settings))
+
+
+@contextlib.contextmanager
+def reported_if_slow(what: str, seconds: float = _NOTICE_AFTER_SECONDS) -> Iterator[None]:
+    """Log one line with ``what`` once the block has run for longer than ``seconds``.
+
+    Where nobody has set up logging, Python prints a warning's text on stderr and nothing else.
+    ``logging.getLogger("tmaasync").setLevel("ERROR")`` turns the line off.
+    """
+    timer = threading.Timer(seconds, _LOG.warning, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def can_precompile() -> bool:

@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from tmaasync import _driver, emulate
 from tmaasync._driver import DeviceLimits
+from tmaasync._hardware import HOPPER
 from tmaasync._memory import DeviceMemory, HostMemory
 from tmaasync._streams import stream_of
 from tmaasync.kernel.builds import max_active_clusters
+from tmaasync.kernel.source import without_wgmma
 
 __all__ = ["Backend", "BoundCall", "Launch", "backend_of"]
 
@@ -51,6 +53,17 @@ class Backend(ABC):
         Raises:
             BackendError: The device is older than sm_90.
         """
+
+    def require_wgmma(self, user: str) -> None:
+        """Check that a kernel or operation that needs wgmma can run here.
+
+        Raises:
+            BackendError: The device has no wgmma, or no TMA either.
+        """
+        limits = self.limits
+        if limits.compute_capability != HOPPER:
+            device = f"device {self.device} ({limits.name})"
+            raise without_wgmma(user, limits.compute_capability, device)
 
     @abstractmethod
     def max_active_clusters(self, size: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from tmaasync import _driver, emulate
 from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
-from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.errors import ArgumentError, BackendError
@@ -103,8 +102,9 @@ class _Form(NamedTuple):
 
 def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     """Compile a kernel, and load it on a device whose context is current."""
-    capability = _driver.require_device(device).compute_capability
-    arch = recipe.arch or arch_for(recipe.source, capability)
+    limits = _driver.require_device(device)
+    arch = recipe.arch or arch_for(recipe.source, limits.compute_capability, limits.name)
+    _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
     module = _cupy().RawModule(path=str(program.path))
     with _cupy().cuda.Device(device):
@@ -181,13 +181,11 @@ class CudaBuild:
                 grid=extents("grid", request.grid),
                 block=extents("block", request.block),
                 cluster=None if request.cluster is None else extents("cluster", request.cluster),
-                shared_bytes=shared_bytes(
-                    loaded.entry.shared_bytes, request.shared_mem, limits.shared_bytes
-                ),
+                shared_bytes=shared_bytes(loaded.entry.shared_bytes, request.shared_mem, limits),
                 pdl=request.pdl,
                 stream=stream,
             )
-            loaded.allow(config, limits.threads_per_block)
+            loaded.allow(config, limits)
         recipe = self._recipe
         load = functools.partial(self.load, is_traced=True)
         tracer = ChipTracer(recipe.source, recipe.name, self._device, load, recipe.collector_of)
@@ -235,13 +233,11 @@ class EmulatedBuild:
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
             cluster=None if request.cluster is None else extents("cluster", request.cluster),
-            shared_bytes=shared_bytes(
-                program.shared_bytes, request.shared_mem, limits.shared_bytes
-            ),
+            shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=False,
             stream=0,
         )
-        check_extents(config, limits.threads_per_block)
+        check_extents(config, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
             program, config, packed, tuple(args), extents_of(args, seen), recipe.collector_of
@@ -250,9 +246,8 @@ class EmulatedBuild:
 
 # --- what the driver knows --------------------------------------------------------------------
 
-_PROBE = f"""
-extern "C" __device__ const int probe_shared_bytes = {MAX_SHARED_BYTES};
-extern "C" __global__ void probe() {{}}
+_PROBE = """
+extern "C" __global__ void probe() {}
 """
 
 
@@ -264,7 +259,9 @@ def max_active_clusters(device: int, size: int) -> int:
     """
     recipe = Recipe(source_of(_PROBE), "probe", None, None, lambda: None)
     with _driver.on_device(device):
+        limits = _driver.require_device(device)
         loaded = CudaBuild(recipe, device).load()
-        config = LaunchConfig((size, 1, 1), (1, 1, 1), (size, 1, 1), MAX_SHARED_BYTES, False, 0)
-        loaded.allow(config, 1)
+        shared = limits.shared_bytes  # so that no two blocks share an SM
+        config = LaunchConfig((size, 1, 1), (1, 1, 1), (size, 1, 1), shared, False, 0)
+        loaded.allow(config, limits)
         return _driver.max_active_clusters(loaded.function, config)

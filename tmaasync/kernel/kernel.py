@@ -11,6 +11,7 @@ from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import common_device, placed, views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.launch import Extents
+from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
 from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
@@ -83,6 +84,7 @@ class Kernel:
         budget = budget_of(budget_seconds) if watches else None
         self._recipe = Recipe(text, self.name, arch, budget, self._collector_of)
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
+        self._is_seen()
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} of {self._recipe.source.name}>"
@@ -148,12 +150,14 @@ class Kernel:
         shared_mem: int | None = None,
         pdl: bool = False,
         stream: object = None,
-    ) -> PreparedLaunch | EmulatedLaunch:
+    ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
         In a debug build it waits for the kernel's end besides. Takes and raises what a call does.
         The result keeps the arrays alive; it does not look again whether they were moved.
         """
+        if current_observer() is not None and self._is_seen():
+            return SkippedLaunch()
         seen = views(args)
         device = common_device(placed(seen))
         build = self._builds.get(device)
@@ -177,6 +181,14 @@ class Kernel:
         recipe = self._recipe
         arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
         return recipe.program(arch, is_traced=bool(self._trace))
+
+    def _is_seen(self) -> bool:
+        """Report the kernel to the current observer; return True if it launches nothing."""
+        observer = current_observer()
+        if observer is None:
+            return False
+        observer.see(SeenKernel(self.name, self._recipe.source, self._recipe.arch))
+        return not observer.launches
 
     # --- who wants traces ---------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tmaasync import _driver
 from tmaasync._compile import Entry
-from tmaasync._driver import LaunchConfig
-from tmaasync._hardware import MAX_CLUSTER_CTAS
+from tmaasync._driver import DeviceLimits, LaunchConfig
+from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.watch import HangWatch
@@ -25,7 +25,6 @@ __all__ = [
     "wait_for_producers",
 ]
 
-_PORTABLE_CLUSTER = 8
 _STATIC_SHARED_BYTES = 48 * 1024
 
 Extents = int | Sequence[int]
@@ -51,15 +50,16 @@ class Loaded:
         module: Any = self._module
         return int(module.get_global(name).ptr)
 
-    def allow(self, config: LaunchConfig, threads_per_block: int) -> None:
+    def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
         """Check the extents, and opt in to large shared memory and large clusters, once each."""
         if config in self._checked:
             return
-        check_extents(config, threads_per_block)
+        check_extents(config, limits)
+        _check_registers(self.entry, config, limits)
         if config.shared_bytes > self._shared_bytes:
             _driver.allow_shared_bytes(self.function, config.shared_bytes)
             self._shared_bytes = config.shared_bytes
-        if config.cluster is not None and math.prod(config.cluster) > _PORTABLE_CLUSTER:
+        if config.cluster is not None and math.prod(config.cluster) > PORTABLE_CLUSTER_BLOCKS:
             _driver.allow_large_clusters(self.function)
         self._checked.add(config)
 
@@ -106,26 +106,26 @@ def extents(argument: str, value: Extents) -> tuple[int, int, int]:
     return x, y, z
 
 
-def check_extents(config: LaunchConfig, threads_per_block: int) -> None:
-    """Check what the device and the hardware allow.
+def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
+    """Compare block, cluster and grid with the limits of the device.
 
     Raises:
         LaunchError: The block or the cluster is too large, or the grid no multiple of it.
     """
     threads = math.prod(config.block)
-    if threads > threads_per_block:
+    if threads > limits.threads_per_block:
         raise LaunchError(
-            f"block is {config.block}, {threads} threads; the device allows {threads_per_block}. "
-            "Use a smaller block."
+            f"block is {config.block}, {threads} threads; a thread block on {limits} has at most "
+            f"{limits.threads_per_block}. Use a smaller block."
         )
     if config.cluster is None:
         return
     blocks = math.prod(config.cluster)
-    if blocks > MAX_CLUSTER_CTAS:
+    if blocks > limits.cluster_blocks:
         raise LaunchError(
-            f"cluster is {config.cluster}, {blocks} blocks; the hardware allows "
-            f"{_PORTABLE_CLUSTER}, "
-            f"or {MAX_CLUSTER_CTAS} where the GPU has room. Use a smaller cluster."
+            f"cluster is {config.cluster}, {blocks} blocks; a cluster on {limits} has at most "
+            f"{limits.cluster_blocks}. Use a smaller cluster; up to {PORTABLE_CLUSTER_BLOCKS} "
+            "blocks run everywhere."
         )
     if any(whole % part for whole, part in zip(config.grid, config.cluster, strict=True)):
         rounded = tuple(
@@ -138,16 +138,31 @@ def check_extents(config: LaunchConfig, threads_per_block: int) -> None:
         )
 
 
-def shared_bytes(needed: int | None, asked: int | None, limit: int) -> int:
+def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -> None:
+    """Refuse a block whose threads need more registers than a block has."""
+    threads = math.prod(config.block)
+    warps = -(-threads // WARP_THREADS)
+    registers = -(-entry.registers // REGISTER_GRANULE) * REGISTER_GRANULE
+    needed = warps * WARP_THREADS * registers
+    if needed > limits.registers_per_block:
+        raise LaunchError(
+            f"block is {config.block}, {threads} threads; {entry.name} takes {registers} registers "
+            f"a thread, so the block needs {needed}, and a thread block on {limits} has "
+            f"{limits.registers_per_block}. Use a smaller block, or declare the kernel with "
+            f"__launch_bounds__({threads})."
+        )
+
+
+def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) -> int:
     """Dynamic shared memory of a launch: what the caller asked for, else what the source needs.
 
     Raises:
         LaunchError: It is more than a block has.
     """
     shared = asked if asked is not None else needed or 0
-    if not 0 <= shared <= limit:
+    if not 0 <= shared <= limits.shared_bytes:
         raise LaunchError(
-            f"shared_mem is {shared} bytes; a block of this device has {limit}. "
-            "Use fewer stages or smaller tiles."
+            f"shared_mem is {shared} bytes; a thread block on {limits} has at most "
+            f"{limits.shared_bytes}. Use fewer stages or smaller tiles."
         )
     return shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import os
@@ -11,21 +12,36 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync._compile import Source
-from tmaasync._elements import ELEMENTS, element
-from tmaasync._hardware import INT32_LIMIT
-from tmaasync._sources import find_kernel
+from tmaasync._compile import ComputedIncludeError, Source, reached
+from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
+from tmaasync._hardware import HOPPER, INT32_LIMIT
+from tmaasync._sources import find_kernel, include_dir
 from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 
-__all__ = ["DEBUG_OPTIONS", "arch_for", "is_debug", "preamble", "read", "source_of"]
+__all__ = [
+    "DEBUG_OPTIONS",
+    "arch_for",
+    "is_debug",
+    "preamble",
+    "read",
+    "source_of",
+    "without_wgmma",
+]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
-_NEEDS_SM_90A = re.compile(
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_CONSUMER_MAJOR = 12
+# What ptxas 13.5 assembles for which target (tests/device/test_other_chips.py):
+# wgmma for sm_90a alone,
+_WGMMA = re.compile("wgmma")
+# register reallocation and edits of tensor maps for sm_90a, sm_100a, sm_103a, sm_120a and the like.
+_ARCH_SPECIFIC = re.compile(
     r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
     r"|edit_in_(?:shared_mem|gmem)"
 )
-_FASTER_ON_SM_90A = re.compile(r"[Mm]ulticast")  # by the assembler's own advice
+# It assembles multicast everywhere, and advises sm_90a, sm_100a, sm_103a for speed, not sm_120a.
+_MULTICAST = re.compile("[Mm]ulticast")
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
@@ -91,7 +107,13 @@ def _identifier(argument: str, name: str) -> str:
     return name
 
 
-_ELEMENT_TYPES = {element.name: element.cuda_type for element in ELEMENTS}
+# half, float and double are C++ text: with cuda_fp16.h half is CUDA's own type.
+_CPP_NAMES = ("half", "float", "double")
+_ELEMENT_TYPES = {
+    name: element(name).cuda_type
+    for name in (*map(str, ELEMENTS), *SHORT_NAMES)
+    if name not in _CPP_NAMES
+}
 
 
 def _cuda_type(name: str, value: object) -> str:
@@ -125,20 +147,44 @@ def _constant(name: str, value: object) -> str:
     )
 
 
-def arch_for(source: Source, capability: tuple[int, int]) -> str:
+def arch_for(source: Source, capability: tuple[int, int], device: str = "this device") -> str:
     """Return the architecture to compile a source for, on a device of this compute capability.
 
+    The architecture-specific one (``sm_90a``, ``sm_100a``) where the source needs it.
+
     Raises:
-        BackendError: The device lacks what the source uses.
+        BackendError: The source needs wgmma, and the device has none.
     """
-    major, minor = capability
-    special = _NEEDS_SM_90A.search(source.text)
-    if special is None:
-        is_faster = capability == (9, 0) and _FASTER_ON_SM_90A.search(source.whole_text)
-        return f"sm_{major}{minor}{'a' if is_faster else ''}"
-    if capability != (9, 0):
-        raise BackendError(
-            f"{source.name} uses {special.group()}, which only sm_90a has; this "
-            f"device is sm_{major}{minor}. Run it on an H100 or H200."
-        )
-    return "sm_90a"
+    code = _own_code(source)
+    if capability != HOPPER and _WGMMA.search(code):
+        raise without_wgmma(source.name, capability, device)
+    is_specific = _ARCH_SPECIFIC.search(code) or (
+        _MULTICAST.search(code) and capability[0] != _CONSUMER_MAJOR
+    )
+    return f"sm_{capability[0]}{capability[1]}{'a' if is_specific else ''}"
+
+
+def without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:
+    """Return the error of a kernel or operation that needs wgmma, on a device without it."""
+    instructions = "mma.sync" if capability[0] == _CONSUMER_MAJOR else "tcgen05"
+    return BackendError(
+        f"{user} needs wgmma, the tensor core instructions of compute capability 9.0 alone; "
+        f"{device} has compute capability {capability[0]}.{capability[1]}, whose tensor cores take "
+        f"{instructions} instead. Run it on an H100 or H200, or on NumPy arrays."
+    )
+
+
+def _own_code(source: Source) -> str:
+    """Return the text, the preamble and the caller's headers, without comments.
+
+    Headers of the package are left out: they mention instructions that nobody may call.
+    """
+    texts = [source.preamble, source.text]
+    folders = (include_dir(), *source.include_dirs)
+    with contextlib.suppress(ComputedIncludeError):
+        texts += [
+            path.read_text(errors="replace")
+            for path in reached(source.whole_text, folders)
+            if not path.is_relative_to(include_dir())
+        ]
+    return _COMMENT.sub(" ", "\n".join(texts))

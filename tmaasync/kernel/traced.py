@@ -66,7 +66,7 @@ class ChipTracer:
         limits = _driver.device_limits(self._device)
         _check_room(self._name, traced, config, limits)
         loaded = self._load()
-        loaded.allow(traced, limits.threads_per_block)
+        loaded.allow(traced, limits)
         with _LOCK:
             raw = self._noted(loaded, layout, lambda: launch(loaded.function, traced), config)
         launched = ChipLaunch(
@@ -116,6 +116,7 @@ def _check_room(
     if traced.shared_bytes > limits.shared_bytes:
         raise LaunchError(
             f"shared_mem is {config.shared_bytes} bytes; to trace {name}, "
-            f"{traced.shared_bytes - config.shared_bytes} more are needed, and a block of this "
-            f"device has {limits.shared_bytes}. Use smaller tiles, or fewer stages."
+            f"{traced.shared_bytes - config.shared_bytes} more are needed, and a thread "
+            f"block on {limits} has at most {limits.shared_bytes}. Use smaller tiles, or fewer "
+            "stages."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tmaasync._compile import Assembly, Source, assemble, toolkit_include_dirs
+from tmaasync._compile import Assembly, Source, assemble, nvrtc_include_dirs
 from tmaasync._sources import include_dir
 from tmaasync.errors import ArgumentError
 from tmaasync.lint import compiler, fences, maps, threads
@@ -68,7 +68,7 @@ def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
 def _findings(assembly: Assembly, entry: str | None) -> Iterator[Finding]:
     """One finding of each rule for each line: the compiler unrolls loops, and inlines."""
     shared = shared_symbols(assembly.ptx)
-    for function in entries(assembly.ptx, hidden=(include_dir(), *toolkit_include_dirs())):
+    for function in entries(assembly.ptx, hidden=(include_dir(), *nvrtc_include_dirs())):
         if entry in (None, function.name):
             code = Code.of(function, shared)
             places = {(one.rule, one.place): one for one in reversed([*_of(code, assembly)])}

@@ -63,15 +63,15 @@ def empty_rows(like: ArrayView, shape: tuple[int, ...], element: Element) -> Any
 
 
 def allocator(like: ArrayView, shape: tuple[int, ...], element: Element) -> Allocator:
-    """Return what makes arrays of `empty` again and again, at less cost."""
+    """Return an allocator that does what `empty` does, at less cost a call."""
     if like.framework == "torch" and like.device is not None:
         dtype = getattr(sys.modules["torch"], element.name)
-        return _torch_internals.tensor_maker(shape, dtype, like.device)
+        return _torch_internals.tensor_allocator(shape, dtype, like.device)
     return functools.partial(empty, _unowned(like), shape, element)
 
 
 def rows_allocator(like: ArrayView, rows: ArrayView) -> Allocator:
-    """Return what makes arrays of `empty_rows` again, for ``like``, with the layout of ``rows``."""
+    """Return an allocator of arrays of `empty_rows`, for ``like``, with the layout of ``rows``."""
     owner: Any = rows.owner
     if rows.framework == "torch" and owner.is_contiguous():
         return allocator(rows, rows.shape, rows.element)
@@ -222,16 +222,16 @@ def reached_operand(
     if not operand.is_staged:
         return view
     owner: Any = view.owner
-    is_swapped = transposes != operand.transposed
+    is_transposed = transposes != operand.transposed
     *outer, rows, columns = operand.rows.shape
-    shape = (*outer, columns, rows) if is_swapped else operand.rows.shape
+    shape = (*outer, columns, rows) if is_transposed else operand.rows.shape
     if view.ndim > len(shape):
         # A batch that was merged, or one that is the same matrix again and again.
         owner = owner.reshape(shape) if math.prod(view.shape) == math.prod(shape) else owner[0]
     with in_order(view.framework, view.device, stream):
         # Bytes that the caller said are of another type are copied as what they are.
         part = empty_rows(view, operand.rows.shape, _arrays.view(owner).element)
-        part[...] = owner.swapaxes(-1, -2) if is_swapped else owner
+        part[...] = owner.swapaxes(-1, -2) if is_transposed else owner
     return _arrays.view(part, dtype=view.element)
 
 

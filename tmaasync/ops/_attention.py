@@ -178,6 +178,8 @@ class Attention(Operation):
     are split, partial outputs are combined.
     """
 
+    needs_wgmma = "ops.attention"
+
     def __init__(
         self,
         operands: Sequence[Layout],
@@ -241,7 +243,7 @@ class Attention(Operation):
         return (self._launch, named) if is_apart(_OUT, named, self._spans) else None
 
     def workspaces(self, like: ArrayView) -> Sequence[Allocator]:
-        """Return what makes the memory that a launch takes besides its arrays, after a ``run``."""
+        """Return allocators of the workspace that a launch takes, after a ``run``."""
         if self._float8 is not None:
             return (self._float8.allocator(like, self._partial_bytes),)
         if self._partial_bytes:

@@ -111,7 +111,7 @@ class CallCache:
         stream: object,
         numbers: tuple[Any, ...] = (),
     ) -> tuple[Any, ...] | None:
-        """Do again what was done to arrays like these.
+        """Repeat the launch of an earlier call with arrays like these.
 
         This is all that the host does in a call like an earlier one, so it is one function that
         calls little but C. It is safe because it looks at all that a launch depends on. The guard
@@ -125,7 +125,7 @@ class CallCache:
             arrays: Two or more; with equal options always as many.
             option: What else identifies the operation.
             stream: The caller's choice; None for the current stream of the arrays' framework.
-            numbers: What the launch is given besides the arrays, and may differ from call to call.
+            numbers: Further launch arguments, which may differ from call to call.
 
         Returns:
             The arrays, followed by the new ones; None if nothing like it was done before, or it

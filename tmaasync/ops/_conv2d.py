@@ -17,7 +17,7 @@ from tmaasync.ops._allocation import Output, contiguous_copy, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import Occupancy
 from tmaasync.ops._gemm.cost_model import choose_conv2d_config
-from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import (
     Conv2dArguments,
     conv2d_kernel,
@@ -42,7 +42,7 @@ _OUTPUTS = ("bfloat16", "float16", "float32")
 _CALLS = CallCache()
 
 
-def conv2d(  # noqa: PLR0913 - what a convolution has
+def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     images: Any,
     filters: Any,
     *,
@@ -50,7 +50,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     stride: PerSide = 1,
     padding: Padding = 0,
     dilation: PerSide = 1,
-    relu: bool = False,
+    activation: str | None = None,
     out: Any = None,
     dtype: object = None,
     stream: object = None,
@@ -58,9 +58,9 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     """Convolve images with filters: an implicit GEMM of patches and filters, in fp32.
 
     ``out[n, p, q, k] = sum(images[n, p * stride + r * dilation - padding, ..., c] * filters[k, r,
-    s, c])`` over r, s and c, with zeros around the images; then the bias, then ReLU, then one
-    rounding. Like every framework's convolution it does not flip the filters. On the arrays' GPU,
-    or, in host memory, on the emulator.
+    s, c])`` over r, s and c, with zeros around the images; then the bias, then the
+    activation, then one rounding. The filters are not mirrored, as in every deep-learning
+    framework. On the arrays' GPU, or, in host memory, on the emulator.
 
     Images or filters that TMA cannot read (the channels not contiguous, or strides or an address
     off multiples of 16 bytes) are read from staging copies; an output that it cannot store is
@@ -75,11 +75,11 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
         padding: Zeros around the images: one number, (top and bottom, left and right), or ((top,
             bottom), (left, right)).
         dilation: Pixels from one tap to the next: one number, or (down, across).
-        relu: Whether negative results become 0.
-        out: Where to: [N, P, Q, K]. By default a new array of the framework of ``images``; where K
-            elements are no multiple of 16 bytes its pixels are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
-            ``images``.
+        activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``, as in `matmul`.
+        out: The output, [N, P, Q, K]. By default a new array of the framework of ``images``; where
+            K elements are no multiple of 16 bytes its pixels are padded: it is not contiguous.
+        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
+            the type of ``images``.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -98,6 +98,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
            [48., 72., 72., 48.],
            [32., 48., 48., 32.]], dtype=float16)
     """
+    function = activation_of(activation)
     is_new = out is None
     arrays: tuple[Any, ...]
     if bias is None:
@@ -105,7 +106,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     else:
         arrays = (images, filters, bias) if is_new else (images, filters, bias, out)
     steps = (_frozen(stride), _frozen(padding), _frozen(dilation))
-    option = (steps, relu, dtype, bias is None, is_new)
+    option = (steps, function, dtype, bias is None, is_new)
     done = _CALLS.run(arrays, option, stream)
     if done is not None:
         return done[-1]
@@ -122,7 +123,7 @@ def conv2d(  # noqa: PLR0913 - what a convolution has
     refuse_overlap("out", output.view, views.named, may_share_rows=True)
     epilogue = Epilogue(
         BiasSide.NONE if bias is None else BiasSide.COLUMNS,
-        Activation.RELU if relu else Activation.NONE,
+        function,
     )
     operands = views.named.values()
     operation = _CALLS.operation(Conv2d, output.layout, window, epilogue, *map(Layout.of, operands))
@@ -147,7 +148,7 @@ class Views(NamedTuple):
 
     @classmethod
     def of(cls, images: Any, filters: Any, bias: Any) -> Views:
-        """Look at the operands and check that they fit each other."""
+        """Return views of the operands, checked to fit each other."""
         views = cls(
             _arrays.view(images, argument="images"),
             _arrays.view(filters, argument="filters"),
@@ -226,7 +227,7 @@ _SIDES = ("height", "width")
 
 
 def window_over(views: Views, stride: PerSide, padding: Padding, dilation: PerSide) -> Window:
-    """Return what the filters see, checked in the words of a convolution."""
+    """Return the window of the filters; errors name the arguments of the convolution."""
     taps = views.filters.shape[1:3]
     try:
         window = window_of(2, taps, stride, dilation, padding)
@@ -250,15 +251,15 @@ def _window_violations(window: Window, extents: Sequence[int]) -> Iterator[Viola
         reach = window.reaches[dim]
         after = window.upper_corner[dim] + reach
         if stride > _MAX_STRIDE:
-            rule = f"TMA walks images in steps of 1 to {_MAX_STRIDE} pixels"
+            rule = f"TMA steps over images by 1 to {_MAX_STRIDE} pixels"
             remedy = "Use a divisor of it that is in range, and slice every n-th output"
             yield Violation(f"stride[{dim}]", stride, rule, remedy)
         if -before not in _CORNERS:
-            rule = f"TMA starts at most {-_CORNERS.start} pixels in front of the images"
+            rule = f"TMA starts at most {-_CORNERS.start} pixels before the images"
             yield Violation(f"padding[{dim}]", (before, after), rule, "Pad the images themselves")
         if after - reach not in _CORNERS:
             rule = (
-                f"filters reach {reach} pixels along the {side}, and TMA allows padding behind the "
+                f"filters reach {reach} pixels along the {side}, and TMA allows padding after the "
                 f"images from {max(0, reach + _CORNERS.start)} to {reach + _CORNERS.stop - 1}"
             )
             remedy = "Pad the images themselves, or use a smaller filter or dilation"
@@ -281,8 +282,10 @@ _OUT = 2  # among the kernel's parameters
 class Conv2d(Operation):
     """A convolution as an implicit GEMM: [pixels, taps and channels] by [filters]."""
 
+    needs_wgmma = "ops.conv2d"
+
     def __init__(self, out: Layout, window: Window, epilogue: Epilogue, *operands: Layout) -> None:
-        """Keep what decides the kernel; operands are images, filters, and a bias if any."""
+        """Operands are images, filters, and a bias if any."""
         super().__init__(out.device)
         spans = [layout.span_bytes for layout in operands]
         self._spans = (*spans[:_OUT], out.span_bytes, *spans[_OUT:])
@@ -308,7 +311,7 @@ class Conv2d(Operation):
             launch.launch_at(addresses, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses are those of images, filters, a bias if any, and out."""
+        """See `Operation`; addresses: images, filters, a bias if any, out."""
         images, filters, *bias, out = addresses
         pointers = (images, filters, out, *bias)
         if self._launch is None or not is_apart(_OUT, pointers, self._spans):

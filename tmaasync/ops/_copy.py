@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,10 @@ __all__ = ["BULK_PIPELINE", "TILED_PIPELINE", "Copy", "CopyPipeline", "copy", "c
 _CALLS = CallCache()
 
 
+# With the alignment of shared memory to 1024 bytes.
+_BARRIERS_BYTES = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class CopyPipeline:
     """How a block keeps copies in flight, and how many tiles it copies before it ends."""
@@ -35,6 +39,11 @@ class CopyPipeline:
     stages: int
     loads_ahead: int
     tiles_per_block: int
+
+    def within(self, shared_bytes: int) -> CopyPipeline:
+        """Return the pipeline with as many stages as fit into this much shared memory."""
+        room = (shared_bytes - _BARRIERS_BYTES) // self.tile_bytes
+        return self if self.stages <= room else replace(self, stages=room)
 
 
 # The fastest of some ninety settings on an H200, 1 GiB (benchmarks/bench_copy.py, 2026-11-20).
@@ -111,7 +120,7 @@ class Copy(Operation):
         launch.launch_at((source.address, target.address), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses are those of source and target."""
+        """See `Operation`; addresses: source, target."""
         if self._launch is None or not is_apart(1, addresses, self._spans):
             return None
         return self._launch, addresses
@@ -128,6 +137,7 @@ class Copy(Operation):
     def _prepare_kernel(self, source: ArrayView, target: ArrayView) -> Launch:
         make = _bulk_tiles if self._in_bulk else _tensor_tiles
         pipeline, read, write, tiles = make(source, target)
+        pipeline = pipeline.within(self.backend.limits.shared_bytes)
         grid = -(-math.prod(tiles) // pipeline.tiles_per_block)
         innermost_first = (*reversed(tiles), 1, 1, 1, 1)[:5]
         tile_grid = np.array(innermost_first, np.int32).tobytes()

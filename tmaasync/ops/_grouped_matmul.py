@@ -72,15 +72,15 @@ def grouped_matmul(
             checked.
         out: Where to; [T, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else of
-            ``a``.
+        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
+            ``a``'s.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The output.
 
     Raises:
-        ArgumentError: The shapes do not fit, offsets describe no such groups, or ``out`` is not as
+        ArgumentError: The shapes do not fit, offsets do not fit, or ``out`` is not as
             described.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
@@ -127,19 +127,19 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
     if a.shape[1] != b.shape[1] or a.shape[1] == 0:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be [G, {a.shape[1]}, N], and "
-            "K at least 1. For matrices stored as [G, N, K] pass b with its last two axes swapped."
+            "K at least 1. For matrices stored as [G, N, K] pass b.swapaxes(1, 2)."
         )
 
 
 class Offsets(NamedTuple):
-    """Where groups end: the running sums of their rows, checked on the host or as on the device."""
+    """Ends of the groups (cumulative rows): checked in host memory, unchecked on the device."""
 
     values: Any
     is_on_device: bool
 
     @classmethod
     def of(cls, values: Any, groups: int, total_rows: int, device: int | None) -> Offsets:
-        """Look at what the caller gave, for so many groups of arrays with so many rows."""
+        """Check the caller's offsets against the numbers of groups and of rows."""
         view = (
             None if isinstance(values, list | tuple) else _arrays.view(values, argument="offsets")
         )
@@ -174,16 +174,16 @@ def _check_layout(shape: tuple[int, ...], dtype: Any, groups: int) -> None:
     if shape != (groups,) or (kind not in "iu" and groups > 0):
         raise ArgumentError(
             f"offsets has shape {shape} of {dtype}; b has {groups} matrices, so it must have shape "
-            f"({groups},), of integers: where each group of rows ends. Of running sums that start "
-            "with 0, leave the 0 out."
+            f"({groups},), of integers: where each group of rows ends. Leave out a 0 at "
+            "the start."
         )
 
 
 def _check_device(view: ArrayView, device: int | None) -> None:
     if view.device != device:
-        place = "the host" if device is None else f"cuda:{device}"
+        where = "the host" if device is None else f"cuda:{device}"
         raise ArgumentError(
-            f"offsets lies on cuda:{view.device}; a lies on {place}. Move offsets there, or to "
+            f"offsets lies on cuda:{view.device}; a lies on {where}. Move offsets there, or to "
             "host memory."
         )
 
@@ -210,6 +210,8 @@ _OUT = 2  # among a, b, out
 
 class GroupedMatmul(Operation):
     """A grouped GEMM; the offsets' values are not part of it."""
+
+    needs_wgmma = "ops.grouped_matmul"
 
     def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
         super().__init__(out.device)
@@ -239,7 +241,7 @@ class GroupedMatmul(Operation):
             launch.launch_at(pointers, handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses are those of a, b, offsets and out."""
+        """See `Operation`; addresses: a, b, offsets, out."""
         a, b, offsets, out = addresses
         if self._launch is None or not is_apart(_OUT, (a, b, out), self._spans):
             return None

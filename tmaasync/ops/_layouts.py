@@ -26,7 +26,7 @@ __all__ = [
 class Layout(NamedTuple):
     """Shape and strides (outermost first), element type and device of an array.
 
-    As a matrix its last two dimensions are rows and columns; a batch has a third in front.
+    As a matrix its last two dimensions are rows and columns; a batch has a third before them.
 
     Attributes:
         is_aligned: Whether it starts at a multiple of 16 bytes.
@@ -122,8 +122,8 @@ class Operand:
 
     Attributes:
         rows: The matrix, or its transpose, or the staging copy, as rows that TMA can move.
-        transposed: Whether ``rows`` are those of the transpose.
-        is_staged: Whether ``rows`` are those of a staging copy.
+        transposed: Whether ``rows`` are rows of the transpose.
+        is_staged: Whether ``rows`` are rows of a staging copy.
     """
 
     rows: Layout
@@ -202,13 +202,13 @@ def check_output(
     types: Collection[str],
     dtype: object,
     *,
-    what: str = "product",
+    what: str = "result",
 ) -> None:
-    """Check that an output is as the operands want it."""
+    """Check the shape, device and type of an output."""
     if out.shape != shape or out.device != device:
         raise ArgumentError(
             f"out has shape {out.shape} on device {out.device}; the {what} has shape {shape} on "
-            f"device {device}. Pass such an array, or none to get one."
+            f"device {device}. Pass an array of that shape, or leave out= out."
         )
     wanted = None if dtype is None else element(dtype)
     if out.element.name not in types or wanted not in {None, out.element}:
@@ -221,7 +221,7 @@ def check_output(
 def check_type(
     name: str, held: Element, types: Collection[str], remedy: str = "Convert it with astype"
 ) -> None:
-    """Check that the tensor cores multiply such an operand."""
+    """Check that the tensor cores multiply operands of this type."""
     if held.name not in types:
         raise ArrayTypeError(
             f"{name} holds {held}; the kernel multiplies {' and '.join(types)}. {remedy}."
@@ -260,7 +260,7 @@ def _lie_side_by_side(out: ArrayView, view: ArrayView) -> bool:
 
 
 def _bytes_of_row(view: ArrayView, pitch: int) -> int:
-    """Return what an array takes of each row; more than the pitch, where it has no such rows."""
+    """Return the bytes that an array takes of each row; more than the pitch if rows overlap."""
     pairs = zip(view.shape, view.strides_bytes, strict=True)
     inner = [(size, stride) for size, stride in pairs if stride % pitch]
     if any(stride < 0 for _, stride in inner):

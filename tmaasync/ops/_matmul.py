@@ -91,8 +91,8 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
             with every matrix of a batch on the other side.
         alpha: A factor of ``a @ b``.
         c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
-            staging copy if TMA cannot read it, or if its columns are contiguous where those of
-            ``out`` are not.
+            staging copy if TMA cannot read it, or if its columns are contiguous and the columns
+            of ``out`` are not.
         beta: A factor of ``c``; with 0 ``c`` is not read.
         bias: [N], of float32 or the type of the output or of 16-bit operands, added to every row.
         activation: ``"relu"``; ``"gelu"``, by erf, to 1e-6; ``"gelu_tanh"``, its usual
@@ -100,11 +100,11 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         scale_a: A factor of ``a``: a number, or an array of one float32 on the same device, which
             the kernel reads, so that the host does not wait for it.
         scale_b: The same for ``b``.
-        out: Where to; [M, N], or [B, M, N] if either operand is a batch. By default a new array of
-            the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
+        out: The output, [M, N], or [B, M, N] if either operand is a batch. By default a new array
+            of the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
             padded, so it is not contiguous. It overlaps nothing that is read, but may be ``c``.
-        dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default that of
-            ``out``, else of ``a``; for float8 bfloat16.
+        dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default ``out``'s
+            type, else ``a``'s; for float8 bfloat16.
         precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
             fraction; without it they are refused.
         a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
@@ -161,7 +161,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     reading: _Reading,
     stream: object,
 ) -> Any:
-    """Multiply arrays unlike those of any call before."""
+    """Run a call that is not in the cache, and put it there."""
     left = reading.of(_arrays.view(a, dtype=reading.a, argument="a"))
     right = reading.of(_arrays.view(b, dtype=reading.b, argument="b"))
     if left.shape[1:] and left.shape[-1] == 0 and right.shape[-2:-1] == (0,):
@@ -215,7 +215,7 @@ def _takes_any_layout(of: Element) -> bool:
 
 
 def outputs_of(of: Element) -> tuple[str, ...]:
-    """Return the types that the output may have, by that of A, the default first."""
+    """Return the output types for a type of A, the default first."""
     if of.name in _INTEGERS:
         return ("int32",)
     if of.name == "tfloat32":
@@ -243,7 +243,7 @@ def _require_pair(a: Element, b: Element) -> None:
 
 
 class _Reading(NamedTuple):
-    """The types that the caller gives for the operands; None for those of the arrays."""
+    """The types that the caller gives for the operands; None: the arrays' own."""
 
     a: Element | None = None
     b: Element | None = None
@@ -278,7 +278,7 @@ def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
     check_operands(left, right)
     types = outputs_of(a.element)
     wanted = types[0] if dtype is None else dtype
-    what = f"a product of {a.element}"
+    what = f"a matmul of {a.element}"
     return Output.of(given, a, _output_shape(left, right), types, wanted, what=what)
 
 
@@ -318,14 +318,14 @@ def check_operands(a: Layout, b: Layout) -> None:
 def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout) -> None:
     if out.element.name == "int32":
         raise ArgumentError(
-            f"a holds {a.element}, whose products are stored as they are summed, in int32. "
+            f"a holds {a.element}, whose matmul has an int32 output and no epilogue. "
             "Leave out alpha, c, bias, activation and the scales."
         )
     addend, bias = epilogue.c, epilogue.bias
     if addend is not None and (addend.shape != out.shape or addend.device != out.device):
         raise ArgumentError(
-            f"c has shape {addend.shape} on device {addend.device}; the product has shape "
-            f"{out.shape} on device {out.device}. Pass such an array."
+            f"c has shape {addend.shape} on device {addend.device}; the output has shape "
+            f"{out.shape} on device {out.device}. Pass an array of that shape."
         )
     if addend is not None and addend.element is not out.element:
         raise ArrayTypeError(
@@ -334,7 +334,7 @@ def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout)
         )
     if bias is not None and (bias.shape != out.shape[-1:] or bias.device != out.device):
         raise ArgumentError(
-            f"bias has shape {bias.shape} on device {bias.device}; the product has shape "
+            f"bias has shape {bias.shape} on device {bias.device}; the output has shape "
             f"{out.shape} on device {out.device}, so bias must be {out.shape[-1:]} there: one "
             "number for each column."
         )
@@ -359,10 +359,12 @@ def _check_addresses(
 
 # --- the operation ----------------------------------------------------------------------------
 
-_ADDEND = 2  # among the arrays of a call, if there is one: a, b, those of the epilogue, out
+_ADDEND = 2  # among the arrays of a call, if there is one: a, b, the epilogue's, out
 
 
 class Matmul(Operation):
+    needs_wgmma = "ops.matmul"
+
     def __init__(
         self,
         a: Layout,
@@ -424,7 +426,7 @@ class Matmul(Operation):
         return tuple(name for name, operand in (("a", a), ("b", b)) if operand.is_staged)
 
     def bind(self, addresses: Sequence[int], *factors: float) -> Binding | None:
-        """See `Operation`; addresses are those of a, b, the epilogue's arrays and out."""
+        """See `Operation`; addresses: a, b, the epilogue's arrays, out."""
         if self._launch is None or self.overlaps(addresses):
             return None
         a, b, *given, out = addresses
@@ -433,7 +435,7 @@ class Matmul(Operation):
         return self._launch, self._pointers(a, b, out, given, factors or _NO_FACTORS)
 
     def overlaps(self, addresses: Sequence[int]) -> bool:
-        """Whether the output overlaps what is read, unless it is the addend itself."""
+        """Whether the output overlaps an input, other than an addend that is the output itself."""
         *starts, out = addresses
         end = out + self._out_span
         for index, (start, span) in enumerate(zip(starts, self._read_spans, strict=True)):
@@ -483,7 +485,7 @@ class Matmul(Operation):
     def config_on(self, gpu: str | None, occupancy: Occupancy) -> TileConfig:
         """Return the tile config that it gets on a GPU of this name; None is the emulator.
 
-        A tuned tile config is that of the plain GEMM: it may leave no room for an epilogue.
+        A config tuned for the plain GEMM may leave no room for an epilogue.
         """
         tuned = None if gpu is None else tuned_config(gpu, self.problem)
         if tuned is not None and self._fits(tuned):

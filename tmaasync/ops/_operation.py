@@ -1,4 +1,4 @@
-"""Operations: what a call costs once for the layouts of its arrays, and what it costs each time."""
+"""Operations: work done once for the layouts of arrays, and work done in each call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tmaasync._arrays import ArrayView
 from tmaasync.kernel import BoundCall, Kernel, Launch, backend_of, wait_for_producers
@@ -24,10 +24,18 @@ class Operation:
     arrays, makes staging copies where TMA cannot reach one, and launches; the first time it chooses
     a tile config, encodes tiles and prepares the kernel. Its `bind` serves later calls on arrays
     with the same layouts, which look at nothing but addresses.
+
+    Attributes:
+        needs_wgmma: The public name of an operation whose kernels issue wgmma; None for others.
     """
 
+    needs_wgmma: ClassVar[str | None] = None
+
     def __init__(self, device: int | None) -> None:
+        """Refuse a device that lacks the instructions of the kernels."""
         self.backend = backend_of(device)
+        if self.needs_wgmma is not None:
+            self.backend.require_wgmma(self.needs_wgmma)
         self._lock = threading.Lock()
         self._launch: Launch | None = None
         self._needs_staging = False
@@ -38,11 +46,11 @@ class Operation:
         return self._launch is not None and not self._needs_staging
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """Return the launch, and its addresses, on arrays like those of the last ``run``.
+        """Return the launch and its addresses, for arrays like the last ``run`` had.
 
         Args:
             addresses: Of the arrays in the order of the call's cache key, new ones last.
-            numbers: What the launch takes besides.
+            numbers: Further arguments of the launch.
 
         Returns:
             None if the output overlaps an input.
@@ -70,7 +78,7 @@ class Operation:
         operands: Iterable[ArrayView],
         output: Output,
     ) -> None:
-        """Have calls on such arrays found, where they are launches on the arrays as they are."""
+        """Cache the call, if it needs no staging copies."""
         if self.is_bindable:
             frameworks = [view.framework for view in (*operands, output.view)]
             device, new_arrays = output.view.device, output.new_arrays
@@ -83,7 +91,7 @@ class Operation:
 class LaunchSequence:
     """Launches made one after the other in a stream; to the caller they are one launch.
 
-    Each step is a launch and a function that takes its addresses out of those of the call.
+    Each step is a launch and a function that picks its addresses from the call's.
     """
 
     def __init__(self, *steps: tuple[Launch, Callable[[Any], Sequence[int]]]) -> None:

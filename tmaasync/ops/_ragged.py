@@ -24,7 +24,7 @@ from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._copy import TILED_PIPELINE, CopyPipeline
 from tmaasync.ops._layouts import Layout, is_apart, refuse_overlap, with_merged_dims
 from tmaasync.ops._operation import Operation, overridden, shipped_kernel
-from tmaasync.ops._sequence_lengths import Limits, Sums
+from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 from tmaasync.ragged import RaggedTensorMap, create_ragged_tensor_map
 from tmaasync.tile import TMATensorTile, create_tma_tile
 
@@ -58,10 +58,10 @@ def ragged_store(
             groups) before the last. The contiguous part of a row takes a multiple of 16 bytes.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             padded array's device.
-        out: Where to: an array of shape (total_rows, ...) whose rows are those of the padded one.
-            Rows after the last sequence are left alone. By default a new one of just the rows
-            needed, for which the lengths have to be in host memory.
-        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
+        out: The output, of shape (total_rows, ...) with rows like those in ``padded``. Rows after
+            the last sequence are left alone. By default a new array of just the rows needed, for
+            which the lengths have to be in host memory.
+        cu_seqlens: Cumulative lengths instead of lengths: 0 first, the total last.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
             longer than ``max_length`` are cut and those beyond the end of ``out`` dropped; with
             ``TMAASYNC_DEBUG=1`` the kernel traps.
@@ -71,7 +71,7 @@ def ragged_store(
         ``out``.
 
     Raises:
-        ArgumentError: The lengths describe no such batch, or shapes, types or devices differ.
+        ArgumentError: The lengths do not fit the arrays, or shapes, types or devices differ.
         TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
 
     >>> import numpy as np
@@ -88,18 +88,18 @@ def ragged_store(
     batch, max_length, *row = view.shape
     target = None if out is None else _arrays.view(out, argument="out")
     limits = Limits(max_length, target.shape[0] if target is not None else None)
-    sums = Sums.of(lengths, cu_seqlens, view.device, limits, check=check)
-    if sums.batch != batch:
+    cumulative = CumulativeLengths.of(lengths, cu_seqlens, view.device, limits, check=check)
+    if cumulative.batch != batch:
         raise ArgumentError(
-            f"{sums.name} describes {sums.batch} sequences; padded has {batch}. Pass one per "
-            "sequence."
+            f"{cumulative.name} describes {cumulative.batch} sequences; padded has {batch}. Pass "
+            "one per sequence."
         )
     if target is None:
-        out = empty(view, (sums.known("total", "out", "rows"), *row), view.element)
+        out = empty(view, (cumulative.known("total", "out", "rows"), *row), view.element)
         target = _arrays.view(out, argument="out")
     _check_output(target, view, (target.shape[0], *row))
     if not target.is_empty and not view.is_empty:
-        _run("ragged_store", target, view, sums, None, stream)
+        _run("ragged_store", target, view, cumulative, None, stream)
     return out
 
 
@@ -123,10 +123,10 @@ def ragged_load(
             the last sequence are not looked at.
         lengths: Rows of each sequence: ints or an array of integers, in host memory or on the
             packed array's device.
-        out: Where to: an array of shape (batch, max_length, ...) whose rows are those of the packed
-            one. By default a new one.
-        cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
-        max_length: Rows of the padded array. By default those of ``out``, else of the longest
+        out: The output, of shape (batch, max_length, ...) with rows like those in ``packed``. By
+            default a new array.
+        cu_seqlens: Cumulative lengths instead of lengths: 0 first, the total last.
+        max_length: Rows of the padded array. By default ``out.shape[1]``, else the longest
             sequence, for which the lengths have to be in host memory.
         check: Whether to check lengths on a device too, which waits for them. Unchecked, sequences
             longer than ``max_length`` are cut, and those beyond the end of ``packed`` read as
@@ -137,7 +137,7 @@ def ragged_load(
         ``out``.
 
     Raises:
-        ArgumentError: The lengths describe no such batch, or shapes, types or devices differ.
+        ArgumentError: The lengths do not fit the arrays, or shapes, types or devices differ.
         TensorMapError: TMA cannot reach the rows; every rule is listed with a remedy.
 
     >>> import numpy as np
@@ -160,10 +160,10 @@ def ragged_load(
         max_length = target.shape[1]
     _check_max_length(max_length)
     limits = Limits(max_length, rows)
-    sums = Sums.of(lengths, cu_seqlens, view.device, limits, check=check)
+    cumulative = CumulativeLengths.of(lengths, cu_seqlens, view.device, limits, check=check)
     if max_length is None:
-        max_length = sums.known("longest", "max_length", "the longest sequence")
-    shape = (sums.batch, max_length, *row)
+        max_length = cumulative.known("longest", "max_length", "the longest sequence")
+    shape = (cumulative.batch, max_length, *row)
     if target is None:
         out = empty(view, shape, view.element)
         target = _arrays.view(out, argument="out")
@@ -172,7 +172,7 @@ def ragged_load(
         owner: Any = target.owner
         owner[...] = 0
     elif not target.is_empty:
-        _run("ragged_load", view, target, sums, asked, stream)
+        _run("ragged_load", view, target, cumulative, asked, stream)
     return out
 
 
@@ -180,17 +180,17 @@ def _run(
     entry: str,
     packed: ArrayView,
     padded: ArrayView,
-    sums: Sums,
+    cumulative: CumulativeLengths,
     max_length: object,
     stream: object,
 ) -> None:
     """Pack or unpack, and remember it; ``max_length`` is the caller's."""
     operation = _CALLS.operation(RaggedCopy, entry, Layout.of(packed), Layout.of(padded))
-    frameworks = operation.run(packed, padded, sums, stream)
-    if sums.is_on_device and not sums.is_direct:
+    frameworks = operation.run(packed, padded, cumulative, stream)
+    if cumulative.is_on_device and not cumulative.is_direct:
         return
-    arrays = (packed.owner, padded.owner, *([sums.values] if sums.is_on_device else []))
-    option = (entry, max_length, sums.is_on_device)
+    arrays = (packed.owner, padded.owner, *([cumulative.values] if cumulative.is_on_device else []))
+    option = (entry, max_length, cumulative.is_on_device)
     _CALLS.remember(arrays, option, operation, frameworks, packed.device)
 
 
@@ -201,9 +201,9 @@ def _was_made_again(
     cu_seqlens: object,
     stream: object,
 ) -> bool:
-    """Make a call like an earlier one, if there was one; what is wrong is for the first call.
+    """Repeat an earlier call with equal arguments, if any; errors are left to the first call.
 
-    It is found by running sums on the device, or by anything in host memory.
+    Found for cumulative lengths on the device, and for any lengths in host memory.
     """
     _, max_length = option
     is_plain = max_length is None or type(max_length) is int  # True and 1 are the same key
@@ -216,7 +216,7 @@ def _was_made_again(
         is_integer = array.dtype.kind in "iu"
         return is_integer and _CALLS.run(arrays, (*option, False), stream, numbers) is not None
     if name == "lengths" or stream is not None:
-        # On a stream of the caller's choice CuPy orders the sums after the work that made them.
+        # On a given stream CuPy orders cumulative lengths after the work that made them.
         return False
     return _CALLS.run((*arrays, values), (*option, True), stream) is not None
 
@@ -251,8 +251,8 @@ def _check_output(out: ArrayView, given: ArrayView, shape: tuple[int, ...]) -> N
     for what, wanted in expected.items():
         if getattr(out, what) != wanted:
             raise ArgumentError(
-                f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass such an array, or "
-                "none to get one."
+                f"out has {what} {getattr(out, what)}; it must be {wanted}. Pass an array with "
+                f"that {what}, or leave out= out."
             )
     refuse_overlap("out", out, {"the other array": given})
 
@@ -288,19 +288,19 @@ class RaggedCopy(Operation):
         self._spans = (packed.span_bytes, padded.span_bytes)
         self._limits = Limits(max_length, packed.shape[0])
         self._below_bytes = 0
-        self._checked: tuple[object, Sums] | None = None
+        self._checked: tuple[object, CumulativeLengths] | None = None
         self._uploaded: tuple[bytes, int, Any] | None = None
 
     def run(
-        self, packed: ArrayView, padded: ArrayView, sums: Sums, stream: object
+        self, packed: ArrayView, padded: ArrayView, cumulative: CumulativeLengths, stream: object
     ) -> tuple[str, ...]:
         """Pack or unpack; return the arrays' frameworks."""
         views = [packed, padded]
-        if sums.is_on_device:
-            views.append(_arrays.view(sums.values))
+        if cumulative.is_on_device:
+            views.append(_arrays.view(cumulative.values))
         handle = self.ordered(views, stream)
         # Alive until the launch is in the stream; who has the memory next comes after it there.
-        array = self.on_device(sums, handle)
+        array = self.on_device(cumulative, handle)
         cu_seqlens = _arrays.view(array)
         launch = self.prepared(lambda: self._prepare(packed, padded, cu_seqlens))
         pointers = self._pointers((packed.address, padded.address, cu_seqlens.address))
@@ -311,23 +311,25 @@ class RaggedCopy(Operation):
         """See `Operation`.
 
         Args:
-            addresses: Of the packed and the padded array, and of running sums on the device.
+            addresses: Of the packed and the padded array, and of cumulative lengths on the device.
             numbers: Argument, type, shape and bytes of lengths in host memory.
         """
         if self._launch is None or not is_apart(0, addresses, self._spans):
             return None
         if not numbers:
             return self._launch, self._pointers(addresses)
-        sums = self._checked_sums(*numbers)
-        if sums.batch != self._batch:
+        cumulative = self._checked_lengths(*numbers)
+        if cumulative.batch != self._batch:
             return None
-        return _LaunchWithUpload(self, self._launch, sums), self._pointers((*addresses, 0))
+        return _LaunchWithUpload(self, self._launch, cumulative), self._pointers((*addresses, 0))
 
     def _pointers(self, addresses: Sequence[int]) -> RaggedPointers:
         packed, padded, cu_seqlens = addresses
         return RaggedPointers(packed - self._below_bytes, padded, cu_seqlens)
 
-    def _checked_sums(self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes) -> Sums:
+    def _checked_lengths(
+        self, name: str, dtype: Any, shape: tuple[int, ...], data: bytes
+    ) -> CumulativeLengths:
         """Return lengths in host memory, checked where they differ from the last ones."""
         key = (name, dtype, shape, data)
         last = self._checked
@@ -336,19 +338,19 @@ class RaggedCopy(Operation):
         values = np.frombuffer(data, dtype).reshape(shape)
         lengths, cu_seqlens = (values, None) if name == "lengths" else (None, values)
         device = self.backend.device
-        sums = Sums.of(lengths, cu_seqlens, device, self._limits, check=False)
-        self._checked = (key, sums)
-        return sums
+        cumulative = CumulativeLengths.of(lengths, cu_seqlens, device, self._limits, check=False)
+        self._checked = (key, cumulative)
+        return cumulative
 
-    def on_device(self, sums: Sums, stream: int) -> Any:
-        """Return the running sums where the arrays are, uploaded unless they are the last ones."""
-        if sums.is_on_device or self.backend.device is None:
-            return sums.on(self.backend.device, stream)
-        data = sums.values.tobytes()
+    def on_device(self, cumulative: CumulativeLengths, stream: int) -> Any:
+        """Return the cumulative lengths on the arrays' device; the last ones stay uploaded."""
+        if cumulative.is_on_device or self.backend.device is None:
+            return cumulative.on(self.backend.device, stream)
+        data = cumulative.values.tobytes()
         last = self._uploaded
         if last is not None and last[:2] == (data, stream):
             return last[2]
-        array = sums.on(self.backend.device, stream)
+        array = cumulative.on(self.backend.device, stream)
         self._uploaded = (data, stream, array)
         return array
 
@@ -382,19 +384,19 @@ class RaggedCopy(Operation):
 
 @dataclass(frozen=True, slots=True)
 class _LaunchWithUpload:
-    """A launch with running sums that are uploaded in the order of its stream."""
+    """A launch with cumulative lengths that are uploaded in the order of its stream."""
 
     operation: RaggedCopy
     launch: Launch
-    sums: Sums
+    cumulative: CumulativeLengths
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:
-        array = self.operation.on_device(self.sums, stream)
+        array = self.operation.on_device(self.cumulative, stream)
         self.launch.launch_at((*addresses[:-1], address_of(array)), stream)
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        """See `Launch`; the call keeps the running sums alive."""
-        array = self.operation.on_device(self.sums, stream)
+        """See `Launch`; the call keeps the cumulative lengths alive."""
+        array = self.operation.on_device(self.cumulative, stream)
         call = self.launch.bind((*addresses[:-1], address_of(array)), stream)
         return functools.partial(_call_with, call, array)
 

@@ -67,10 +67,10 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
         b: [K, N], one of these types, on the same device; of a matrix [N, K] pass ``b.T``.
         scale_a: [M, ceil(K / 128)], float32.
         scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape
-            decides which. In the former K may be padded to a multiple of 4 scales.
+            decides which. With a scale per 128 columns, K may be padded to a multiple of 4 scales.
         out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
-        dtype: Of the output: bfloat16, float16 or float32; by default that of ``out``, else
+        dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
             bfloat16.
         a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
             hold, such as float8 in a CuPy array of uint8.
@@ -208,6 +208,8 @@ _TRANSPOSES = (False, True, True, False)
 
 
 class ScaledMatmul(Operation):
+    needs_wgmma = "ops.scaled_matmul"
+
     def __init__(
         self,
         a: Layout,
@@ -250,7 +252,7 @@ class ScaledMatmul(Operation):
             launch.launch_at(ScaledMatrices(*(view.address for view in views)), handle)
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
-        """See `Operation`; addresses are those of the operands and out."""
+        """See `Operation`; addresses: the operands, out."""
         if self._launch is None or not is_apart(-1, addresses, self._spans):
             return None
         return self._launch, ScaledMatrices(*addresses)

@@ -12,21 +12,21 @@ from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_sums, one_of
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import in_order
 
-__all__ = ["Limits", "Sums", "is_int32_in_place"]
+__all__ = ["CumulativeLengths", "Limits", "is_int32_in_place"]
 
 
 _USUAL_NAMES = BatchNames()
 
 
 class Limits(NamedTuple):
-    """Most rows that the arrays allow; None where the lengths decide."""
+    """Upper bounds that the arrays set; None where the lengths decide."""
 
     max_length: int | None
     total_rows: int | None
 
 
-class Sums(NamedTuple):
-    """Lengths or their running sums: checked in host memory, or unchecked on the device."""
+class CumulativeLengths(NamedTuple):
+    """Lengths or cumulative lengths (cu_seqlens): checked in host memory, unchecked on the GPU."""
 
     name: str
     values: Any
@@ -45,20 +45,22 @@ class Sums(NamedTuple):
         *,
         check: bool,
         names: BatchNames = _USUAL_NAMES,
-    ) -> Sums:
-        """Check what the caller gave, as far as that needs no wait unless ``check``."""
+    ) -> CumulativeLengths:
+        """Check the arguments; values on a device, which need a wait, only with ``check``."""
         name, values = one_of(lengths, cu_seqlens)
         argument = getattr(names, name)
         view = None if isinstance(values, list | tuple) else _arrays.view(values, argument=argument)
         is_on_device = view is not None and view.device is not None
         if view is not None and is_on_device:
-            _check_on_device(argument, view, device, is_sums=name == "cu_seqlens")
+            _check_on_device(argument, view, device, is_cumulative=name == "cu_seqlens")
         if check or not is_on_device:
             most = MAX_ROWS if limits.max_length is None else limits.max_length
             total = limits.total_rows
-            sums = checked_sums(lengths, cu_seqlens, max_length=most, total_rows=total, names=names)
-            longest = int(np.diff(sums).max(initial=0))
-            return cls(name, sums, sums.size - 1, False, int(sums[-1]), longest)
+            cumulative = checked_sums(
+                lengths, cu_seqlens, max_length=most, total_rows=total, names=names
+            )
+            longest = int(np.diff(cumulative).max(initial=0))
+            return cls(name, cumulative, cumulative.size - 1, False, int(cumulative[-1]), longest)
         size = view.shape[0] if view is not None else 0
         return cls(name, values, size - (name == "cu_seqlens"), True)
 
@@ -78,7 +80,7 @@ class Sums(NamedTuple):
         return value
 
     def on(self, device: int | None, stream: int) -> Any:
-        """Return running sums of 32 bits on the arrays' device, in the order of the stream."""
+        """Return int32 cumulative lengths on the arrays' device, in the order of the stream."""
         if device is None:
             return self.values
         import cupy
@@ -89,29 +91,31 @@ class Sums(NamedTuple):
             values = cupy.from_dlpack(self.values)
             if self.name == "cu_seqlens":
                 return cupy.ascontiguousarray(values.astype(cupy.int32, copy=False))
-            sums = cupy.zeros(self.batch + 1, cupy.int32)
-            sums[1:] = cupy.cumsum(values, dtype=cupy.int32)
-            return sums
+            cumulative = cupy.zeros(self.batch + 1, cupy.int32)
+            cumulative[1:] = cupy.cumsum(values, dtype=cupy.int32)
+            return cumulative
 
 
 def is_int32_in_place(values: Any) -> bool:
-    """Whether a kernel can read an array of sums as it is."""
+    """Whether a kernel can read an array of cumulative lengths without a conversion."""
     view = _arrays.view(values)
     return view.element.dtype == np.int32 and _arrays.is_contiguous(view)
 
 
-def _check_on_device(name: str, view: ArrayView, device: int | None, *, is_sums: bool) -> None:
+def _check_on_device(
+    name: str, view: ArrayView, device: int | None, *, is_cumulative: bool
+) -> None:
     found = []
     if view.device != device:
-        place = "the host" if device is None else f"cuda:{device}"
+        where = "the host" if device is None else f"cuda:{device}"
         remedy = "Move it there, or to host memory"
-        rule = f"the arrays lie on {place}"
+        rule = f"the arrays lie on {where}"
         found.append(Violation(f"{name}'s device", f"cuda:{view.device}", rule, remedy))
     if view.ndim != 1 or view.element.dtype.kind not in "iu":
         value = f"{view.element} {view.shape}"
         rule, remedy = "it must be a flat array of integers", "Pass int32 of one dimension"
         found.append(Violation(name, value, rule, remedy))
-    elif view.is_empty and is_sums:
+    elif view.is_empty and is_cumulative:
         rule = "it has one entry more than there are sequences"
-        found.append(Violation(name, "empty", rule, "Put a 0 in front of the running sums"))
+        found.append(Violation(name, "empty", rule, "Put a 0 before the cumulative lengths"))
     ArgumentError.raise_for(found)

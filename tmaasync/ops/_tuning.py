@@ -52,7 +52,7 @@ class Request(NamedTuple):
         if self.layout not in _LAYOUTS:
             raise ArgumentError(
                 f"layout is {self.layout}; it must be one of {', '.join(_LAYOUTS)}. Pass nt for "
-                "the product with a matrix stored as [N, K]."
+                "a B that is stored as [N, K]."
             )
 
 
@@ -74,7 +74,7 @@ class Gemm(Protocol):
         """Return how far the last run's result is from the first one's, relative to its norm."""
 
     def microseconds(self, run: Callable[[], object], calls: int) -> float:
-        """Return the time of a call, in so many."""
+        """Return the time of a call, averaged over ``calls``."""
 
 
 def steps(gemm: Gemm) -> int:
@@ -85,7 +85,7 @@ def steps(gemm: Gemm) -> int:
 def tune(gemm: Gemm, on_step: Callable[[], object] = lambda: None) -> Winner:
     """Return the tile config that runs a GEMM fastest, in interleaved rounds.
 
-    Tile configs that do not compile, or whose result is not that of the cost model's choice, do not
+    Tile configs that do not compile, or whose result differs from the cost model's choice, do not
     take part. The cost model's choice stays unless it is beaten by more than noise.
     """
     tolerance = _TOLERANCE[gemm.problem.output]
@@ -143,7 +143,7 @@ class DeviceGemm:
     """A GEMM of normally distributed numbers on CuPy's current device."""
 
     def __init__(self, request: Request) -> None:
-        """Make the matrices; `problem` and `default` say what is to be tuned."""
+        """Make the matrices, the `problem` to tune and the `default` tile config."""
         request.check()
         import cupy
 

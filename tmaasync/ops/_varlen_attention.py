@@ -36,7 +36,7 @@ from tmaasync.ops._flash.schedule import packed_kv_splits, section
 from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
-from tmaasync.ops._sequence_lengths import Limits, Sums
+from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
 
 __all__ = ["varlen_attention"]
 
@@ -46,11 +46,11 @@ _FLOAT32, _INT32 = element(np.float32), element(np.int32)
 _INTEGERS = (int, type(None))
 _OUT = 3  # after q, k and v
 _Inputs = tuple[ArrayView, ArrayView, ArrayView | None]
-"""Running sums of q and of k, int32 on the arrays' device, and the page table."""
+"""Cumulative lengths of q and of k, int32 on the arrays' device, and the page table."""
 _CALLS = CallCache()
 
 
-def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
+def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the sequences
     q: Any,
     k: Any,
     v: Any,
@@ -79,9 +79,9 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
         k: [key_rows, kv_heads, head_dim]; with ``page_table`` [pages, page_size, kv_heads,
             head_dim], ``page_size`` a multiple of 8. There may be whole rows between pages.
         v: As k.
-        cu_seqlens_q: Running sums of the sequences' lengths in q: 0 first, the total last; integers
-            in host memory or on the device. In host memory they are checked, and the work list that
-            follows from them is kept for the next call with the same ones.
+        cu_seqlens_q: Cumulative lengths of the sequences in q: 0 first, the total last; integers in
+            host memory or on the device. In host memory they are checked, and the work list made
+            from them is kept for the next call with the same ones.
         cu_seqlens_k: The same for k, or for the keys in its pages; by default ``cu_seqlens_q``.
         max_seqlen_q: Rows of the longest sequence in q; needed where ``cu_seqlens_q`` is on a
             device.
@@ -98,9 +98,9 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
         return_lse: As in `attention`.
         out: An array like q to write to. By default a new contiguous one, whose rows after the last
             sequence are uninitialised.
-        check: Whether to check running sums on a device too, and the entries of ``page_table``,
-            which waits for them. Unchecked, a sequence that its array cannot have is left out, and
-            a later call reports it.
+        check: Whether to check cumulative lengths on a device too, and the entries of
+            ``page_table``, which waits for them. Unchecked, a sequence that its array cannot have
+            is skipped, and a later call reports it.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -108,8 +108,8 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
         float32 [heads, rows].
 
     Raises:
-        ArgumentError: An argument is not as described; every broken rule. Also where running sums
-            on a device or pages, unchecked, were wrong in an earlier call.
+        ArgumentError: An argument is not as described; every broken rule. Also where cumulative
+            lengths on a device or pages, unchecked, were wrong in an earlier call.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
 
@@ -120,7 +120,7 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
     array([ 4.,  4., 24., 24., 24.], dtype=float16)
     """
     has_own_keys = cu_seqlens_k is not None and cu_seqlens_k is not cu_seqlens_q
-    # k comes second: guesses go by it. The running sums may be in host memory.
+    # k comes second, because guesses go by it: cumulative lengths may be in host memory.
     arrays: tuple[Any, ...] = (cu_seqlens_q, k, q, v)
     if has_own_keys:
         arrays += (cu_seqlens_k,)
@@ -140,17 +140,19 @@ def varlen_attention(  # noqa: PLR0913 - what attention has, and the sequences
             result = next(new) if out is None else out
             return (result, next(new)) if return_lse else result
     key = (form, options) if is_key else None
-    sums = (cu_seqlens_q, cu_seqlens_k)
     given = Options(*options[:5])
-    call = _Call(arrays, key, given, q, k, v, *sums, *lengths, page_table, out, check, has_own_keys)
+    call = _Call(
+        *(arrays, key, given, q, k, v, cu_seqlens_q, cu_seqlens_k, *lengths),
+        *(page_table, out, check, has_own_keys),
+    )
     return _attend(call, stream)
 
 
 class _Call(NamedTuple):
-    """A call, and what calls like it are found by: its arrays, and the key of all else.
+    """A call, and its cache key: its arrays, and a key of everything else.
 
-    The arrays are running sums, k, q, v, then running sums of the keys if they are others, the page
-    table and the output, if given. The key is None for calls that are not to be found again.
+    The arrays are cu_seqlens_q, k, q and v, then cu_seqlens_k if it is another array, the page
+    table and the output, if given. The key is None for calls that are not cached.
     """
 
     arrays: tuple[Any, ...]
@@ -170,15 +172,15 @@ class _Call(NamedTuple):
 
 
 def _attend(call: _Call, stream: object) -> Any:
-    """Attend where no call like it was made before, and have it found by its key."""
+    """Run a call that is not in the cache, and put it there."""
     options = call.options
     is_paged = call.page_table is not None
     operands = Operands.of(call.q, call.k, call.v, _AXES, _PAGE_AXES if is_paged else _AXES)
     scores = Scores.of(operands.q.shape[-1], *options[:4])
-    sums, batch = _sequences(call, operands)
+    cumulative, batch = _sequences(call, operands)
     table = PageTable.of(call.page_table, operands, batch) if is_paged else None
     if table is not None and call.check:
-        check_pages(table, *(side.values for side in sums))
+        check_pages(table, *(side.values for side in cumulative))
     results = Results(operands, call.out, return_lse=options.return_lse)
     if not operands.q.is_empty:
         operation = _CALLS.operation(
@@ -191,8 +193,8 @@ def _attend(call: _Call, stream: object) -> Any:
             has_lse=options.return_lse,
         )
         pages = None if table is None else table.view
-        operation.run(operands, results.out, results.lse, sums, stream, pages)
-        if all(side.is_direct for side in sums) and not operands.k.is_empty:
+        operation.run(operands, results.out, results.lse, cumulative, stream, pages)
+        if all(side.is_direct for side in cumulative) and not operands.k.is_empty:
             _remember(call, operation, results)
     return results.returned
 
@@ -215,36 +217,40 @@ def _remember(call: _Call, operation: VarlenAttention, results: Results) -> None
 # --- the sequences ------------------------------------------------------------------------------
 
 
-def _sequences(call: _Call, operands: Operands) -> tuple[tuple[Sums, Sums], Batch]:
-    """Return the running sums of q and k, and how many sequences they describe, how long."""
+def _sequences(
+    call: _Call, operands: Operands
+) -> tuple[tuple[CumulativeLengths, CumulativeLengths], Batch]:
+    """Return the cumulative lengths of q and k, and the number and longest of the sequences."""
     for side, length in (("q", call.max_seqlen_q), ("k", call.max_seqlen_k)):
         ArgumentError.raise_for(_length_violations(side, length))
     max_q, max_k, cu_seqlens_k = call.max_seqlen_q, call.max_seqlen_k, call.cu_seqlens_k
     if cu_seqlens_k is None:
         cu_seqlens_k = call.cu_seqlens_q
         max_k = max_q if max_k is None else max_k
-    # Sequences may share pages, so that the running sums of paged keys have no limit.
+    # Sequences may share pages, so cumulative lengths of paged keys have no limit.
     rows_k = operands.k.shape[0] if call.page_table is None else None
     device, check = operands.q.device, call.check
     limits_q, limits_k = Limits(max_q, operands.q.shape[0]), Limits(max_k, rows_k)
-    sums_q = _sums("q", call.cu_seqlens_q, limits_q, device, check=check)
-    sums_k = _sums("k", cu_seqlens_k, limits_k, device, check=check)
-    ArgumentError.raise_for(_batch_violations(sums_q, sums_k))
-    longest = _longest("q", sums_q, max_q), _longest("k", sums_k, max_k)
-    return (sums_q, sums_k), Batch(sums_q.batch, *longest)
+    cumulative_q = _cumulative("q", call.cu_seqlens_q, limits_q, device, check=check)
+    cumulative_k = _cumulative("k", cu_seqlens_k, limits_k, device, check=check)
+    ArgumentError.raise_for(_batch_violations(cumulative_q, cumulative_k))
+    longest = _longest("q", cumulative_q, max_q), _longest("k", cumulative_k, max_k)
+    return (cumulative_q, cumulative_k), Batch(cumulative_q.batch, *longest)
 
 
-def _sums(side: str, values: Any, limits: Limits, device: int | None, *, check: bool) -> Sums:
+def _cumulative(
+    side: str, values: Any, limits: Limits, device: int | None, *, check: bool
+) -> CumulativeLengths:
     names = BatchNames(
         cu_seqlens=f"cu_seqlens_{side}", max_length=f"max_seqlen_{side}", packed=side
     )
-    return Sums.of(None, values, device, limits, check=check, names=names)
+    return CumulativeLengths.of(None, values, device, limits, check=check, names=names)
 
 
-def _longest(side: str, sums: Sums, max_length: int | None) -> int:
+def _longest(side: str, cumulative: CumulativeLengths, max_length: int | None) -> int:
     if max_length is not None:
         return max_length
-    named = sums._replace(name=f"cu_seqlens_{side}")
+    named = cumulative._replace(name=f"cu_seqlens_{side}")
     return named.known("longest", f"max_seqlen_{side}", "the longest sequence")
 
 
@@ -258,22 +264,24 @@ def _length_violations(side: str, value: object) -> Iterator[Violation]:
         yield Violation(f"max_seqlen_{side}", repr(value), rule, remedy)
 
 
-def _batch_violations(sums_q: Sums, sums_k: Sums) -> Iterator[Violation]:
-    if sums_q.batch < 1:
+def _batch_violations(
+    cumulative_q: CumulativeLengths, cumulative_k: CumulativeLengths
+) -> Iterator[Violation]:
+    if cumulative_q.batch < 1:
         yield Violation("cu_seqlens_q", "of no sequence", "there is one or more", "Skip the call")
-    if sums_k.batch != sums_q.batch:
-        rule = f"cu_seqlens_q describes {sums_q.batch}"
+    if cumulative_k.batch != cumulative_q.batch:
+        rule = f"cu_seqlens_q describes {cumulative_q.batch}"
         remedy = "Pass a sequence of keys, which may be empty, for each of queries"
-        yield Violation("cu_seqlens_k", f"of {sums_k.batch} sequences", rule, remedy)
+        yield Violation("cu_seqlens_k", f"of {cumulative_k.batch} sequences", rule, remedy)
 
 
 # --- the operation ------------------------------------------------------------------------------
 
 
 class _Form(NamedTuple):
-    """An operation on calls of one form: with running sums of their own for the keys, or without.
+    """An operation on calls of one form: with their own cu_seqlens_k, or without.
 
-    The same running sums are not passed twice: torch's guard refuses one tensor in two places.
+    One array is not passed as both: torch's guard refuses one tensor as two arguments.
     """
 
     operation: VarlenAttention
@@ -288,12 +296,12 @@ class _Form(NamedTuple):
         page_table = next(rest) if self.operation.is_paged else 0
         out = next(rest)
         lse = next(rest) if self.operation.variant.has_lse else 0
-        sums = (cu_seqlens_q, cu_seqlens_k)
-        return self.operation.bind((q, k, v, out, lse, *sums, page_table, *rest))
+        cumulative = (cu_seqlens_q, cu_seqlens_k)
+        return self.operation.bind((q, k, v, out, lse, *cumulative, page_table, *rest))
 
 
 class _KeptList(NamedTuple):
-    """A work list, what it was made of (the stream, and running sums in host memory), and by."""
+    """A work list, its inputs (the stream, cumulative lengths in host memory), and its launch."""
 
     content: object
     array: Any
@@ -303,10 +311,12 @@ class _KeptList(NamedTuple):
 class VarlenAttention(Operation):
     """Attention over packed arrays of given layouts, and a batch of given size.
 
-    A call is two launches, or three where keys are split: `PackedLaunch`. The work list is kept
-    where running sums in host memory stay the same; not if keys are paged, whose pages are checked
-    while it is made.
+    A call is two launches, or three with split-KV: `PackedLaunch`. The work list is kept while
+    cumulative lengths in host memory stay the same; not with a paged KV cache, because making the
+    list checks the pages.
     """
+
+    needs_wgmma = "ops.varlen_attention"
 
     def __init__(
         self,
@@ -335,37 +345,41 @@ class VarlenAttention(Operation):
         operands: Operands,
         out: ArrayView,
         lse: ArrayView | None,
-        sums: tuple[Sums, Sums],
+        cumulative: tuple[CumulativeLengths, CumulativeLengths],
         stream: object,
         page_table: ArrayView | None = None,
     ) -> None:
         """Attend.
 
         Raises:
-            ArgumentError: Running sums on a device were no batch, or pages were not there: of an
-                earlier call like this, or, on the emulator, of this one.
+            ArgumentError: Cumulative lengths on a device described no batch, or a page did not
+                exist: in an earlier call like this, or, on the emulator, in this one.
         """
-        given = [*operands, out, *(_arrays.view(one.values) for one in sums if one.is_on_device)]
+        given = [
+            *operands,
+            out,
+            *(_arrays.view(one.values) for one in cumulative if one.is_on_device),
+        ]
         handle = self.ordered(given if page_table is None else [*given, page_table], stream)
-        if operands.k.is_empty:  # no map can be made of nothing; no key of these is ever loaded
+        if operands.k.is_empty:  # a map needs a row; no key of this one is ever loaded
             instead = operands.q._replace(shape=(1, *operands.k.shape[1:]))
             operands = Operands(operands.q, instead, instead)
         arrays = (*operands, out)
         with self.backend.current(), in_order(out.framework, out.device, handle):
-            # Given back at once: in the order of the stream it is in use until the launches end.
+            # Freed at once: in the stream's order the memory is in use until the launches end.
             new_list, *new_partials = self.workspaces(operands.q)
             partials = [make() for make in new_partials]
-            content, kept = self._content(sums, handle), self._kept
+            content, kept = self._content(cumulative, handle), self._kept
             if content is not None and kept is not None and kept.content == content:
                 addresses = self._addresses((*arrays, lse, None, None, None), kept.array, *partials)
                 kept.launch.attend_at(addresses, handle)
                 return
             work_list = new_list()
-            sums_q, sums_k = (
+            cumulative_q, cumulative_k = (
                 _arrays.view(one.values if one.is_direct else one.on(out.device, handle))
-                for one in sums
+                for one in cumulative
             )
-            inputs = (sums_q, sums_k, page_table)
+            inputs = (cumulative_q, cumulative_k, page_table)
             launch = self.prepared(lambda: self._prepare(arrays, lse, inputs, work_list))
             addresses = self._addresses((*arrays, lse, *inputs), work_list, *partials)
             launch.launch_at(addresses, handle)
@@ -375,8 +389,8 @@ class VarlenAttention(Operation):
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
 
-        Of q, k, v, the output, lse, the running sums, the page table, and the workspaces; 0 where
-        there is none.
+        In the order q, k, v, the output, lse, the cumulative lengths, the page table, the
+        workspaces; 0 where there is none.
         """
         del numbers
         if self._launch is None or not is_apart(_OUT, addresses, self._spans):
@@ -384,7 +398,7 @@ class VarlenAttention(Operation):
         return self._launch, self._named(addresses)
 
     def workspaces(self, like: ArrayView) -> Iterator[Allocator]:
-        """Yield what makes the work list, and the memory for partial outputs if there are any."""
+        """Yield allocators of the work list and, with split-KV, of the partial outputs."""
         config = self._config
         list_bytes = work_list_bytes(self._max_tiles(config, heads=False), is_paged=self.is_paged)
         yield allocator(like, (list_bytes // _INT32.itemsize,), _INT32)
@@ -411,11 +425,13 @@ class VarlenAttention(Operation):
             page_table=page_table,
         )
 
-    def _content(self, sums: tuple[Sums, Sums], stream: int) -> object:
-        """Return what the work list depends on, where it is known: running sums on the host."""
-        if self.is_paged or any(one.is_on_device for one in sums):
+    def _content(
+        self, cumulative: tuple[CumulativeLengths, CumulativeLengths], stream: int
+    ) -> object:
+        """Return the inputs of the work list, if known: cumulative lengths in host memory."""
+        if self.is_paged or any(one.is_on_device for one in cumulative):
             return None
-        return (stream, *(one.values.tobytes() for one in sums))
+        return (stream, *(one.values.tobytes() for one in cumulative))
 
     # --- made once ------------------------------------------------------------------------------
 
@@ -427,7 +443,7 @@ class VarlenAttention(Operation):
         return overridden(replace(config, kv_splits=splits))
 
     def _max_tiles(self, config: TileConfig, *, heads: bool) -> int:
-        """Return the most tiles that there can be, whatever the lengths; for all heads, or one."""
+        """Return an upper bound on the tiles for any lengths; of all heads, or of one."""
         tiles = self._q.shape[0] // config.positions + self._batch.size
         return tiles * self._q.shape[1] // config.heads_per_tile if heads else tiles
 
@@ -493,7 +509,7 @@ class VarlenAttention(Operation):
             pages=self._pages.total,
             problem=self._problem,
         )
-        # One for all: what it makes does not depend on splits.
+        # One kernel for all: the list does not depend on splits.
         return work_list_step(self.variant, replace(self._config, kv_splits=1), arguments)
 
     def _prepare_attend(

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
+from tmaasync._elements import element
 from tmaasync._hardware import MAX_BOX_SIDE, MAX_IM2COL_PIXELS
+from tmaasync.errors import ArrayTypeError
 from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
 
 __all__ = [
     "MODES",
+    "MODE_ARGUMENTS",
     "Im2colFields",
     "MapFields",
     "Side",
@@ -21,7 +24,13 @@ __all__ = [
     "normalised",
 ]
 
-MODES = (DataType, Interleave, Swizzle, L2Promotion, OOBFill)
+MODE_ARGUMENTS = {
+    "interleave": Interleave,
+    "swizzle": Swizzle,
+    "l2_promotion": L2Promotion,
+    "oob_fill": OOBFill,
+}
+MODES = (DataType, *MODE_ARGUMENTS.values())
 
 
 class Side(NamedTuple):
@@ -50,10 +59,13 @@ class MapFields(ABC):
     oob_fill: OOBFill = field(default=OOBFill.ZERO, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Turn NumPy integers into int and sequences into tuples; `violations` judges the rest."""
+        """Convert NumPy integers to int, sequences to tuples and names to modes.
+
+        What cannot be converted stays as it is: `violations` reports it.
+        """
         for item in fields(self):
             value = getattr(self, item.name)
-            object.__setattr__(self, item.name, normalised(value))
+            object.__setattr__(self, item.name, _field_value(item.name, value))
         if not self.element_strides:
             object.__setattr__(self, "element_strides", tuple(1 for _ in _elements(self.shape)))
 
@@ -179,6 +191,19 @@ class Im2colFields(MapFields):
         """
         first = 1 if self.interleave is Interleave.NONE else 2
         return tuple(range(first, first + self.rank - 2))
+
+
+def _field_value(name: str, value: Any) -> Any:
+    """Return a field's value: modes and types by their names, the rest as `normalised`."""
+    if not isinstance(value, str):
+        return normalised(value)
+    if name == "dtype":
+        try:
+            return element(value).data_type
+        except ArrayTypeError:
+            return value
+    mode = MODE_ARGUMENTS[name].named(value) if name in MODE_ARGUMENTS else None
+    return value if mode is None else mode
 
 
 def normalised(value: Any) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from tmaasync.errors import Violation
-from tmaasync.modes import DataType, Interleave, L2Promotion, OOBFill, Swizzle
-from tmaasync.tensormap.fields import MODES, Im2colFields, MapFields
+from tmaasync.modes import DataType
+from tmaasync.tensormap.fields import MODE_ARGUMENTS, MODES, Im2colFields, MapFields
 
 __all__ = [
     "is_im2col",
@@ -17,14 +17,6 @@ __all__ = [
     "rank_of",
     "sequences",
 ]
-
-_MODE_ARGUMENTS = {
-    "dtype": DataType,
-    "interleave": Interleave,
-    "swizzle": Swizzle,
-    "l2_promotion": L2Promotion,
-    "oob_fill": OOBFill,
-}
 
 
 def is_im2col(spec: MapFields) -> TypeGuard[Im2colFields]:
@@ -40,12 +32,13 @@ def rank_of(spec: MapFields) -> int | None:
 
 def malformed(spec: MapFields) -> Iterator[Violation]:
     """Yield every argument of the wrong type or length."""
-    for argument, mode in _MODE_ARGUMENTS.items():
+    if not isinstance(spec.dtype, DataType):
+        remedy = f"Pass one of DataType's members: {', '.join(member.name for member in DataType)}"
+        yield Violation("dtype", repr(spec.dtype), "it must be a DataType", remedy)
+    for argument, mode in MODE_ARGUMENTS.items():
         value = getattr(spec, argument)
         if not isinstance(value, mode):
-            names = ", ".join(member.name for member in mode)
-            remedy = f"Pass one of {mode.__name__}'s members: {names}"
-            yield Violation(argument, repr(value), f"it must be a {mode.__name__}", remedy)
+            yield mode.violation(value, argument)
     scalars = ["address"]
     if is_im2col(spec):
         scalars += ["pixels_per_column", "channels_per_pixel"]

@@ -1,4 +1,4 @@
-"""The two kinds of tensor map, with everything that can be asked of one."""
+"""The two kinds of tensor map, with their rules, bytes and remedies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spec(MapFields):
         return rules.violations(self)
 
     def hazards(self) -> tuple[Violation, ...]:
-        """Return what the driver accepts and the hardware punishes or treats otherwise.
+        """Return what the driver accepts, and the hardware executes slowly or otherwise.
 
         Nothing here makes `encode` fail. Empty while `violations` is not.
         """
@@ -50,7 +50,7 @@ class Spec(MapFields):
         """Raise if a copy at these coordinates would kill the kernel; see `coordinate_violations`.
 
         Raises:
-            TensorMapError: A coordinate breaks a rule; all are listed.
+            TensorMapError: A coordinate breaks a rule; every one is listed.
         """
         TensorMapError.raise_for(self.coordinate_violations(coordinates, store=store))
 
@@ -100,7 +100,8 @@ class TensorMapSpec(Spec, TiledFields):
     Everything per dimension runs outermost first, like a NumPy shape. Making a spec never fails:
     `violations` lists what is wrong with it, `explain` proposes a legal one, `check` and `encode`
     raise. NumPy integers and any sequence are accepted. Gather, scatter and im2col-wide maps need
-    sm_100 and have no spec.
+    sm_100 and have no spec. Modes and the element type are also taken by name (``swizzle="128B"``,
+    ``dtype="bf16"``); the fields then hold the members.
 
     Args:
         address: Where the tensor starts in global memory, in bytes; a multiple of 16, of 32 with

@@ -1,9 +1,12 @@
-"""Drawing with matplotlib: lanes of warps above, stages of rings below, one clock."""
+"""Drawing with matplotlib: rows of warps above, stages of pipelines below, one clock."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,50 +14,47 @@ from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
 from matplotlib.patches import ConnectionPatch, Patch
+from matplotlib.textpath import text_to_path
 
+from tmaasync.trace.colours import DARK, LIGHT, Theme
 from tmaasync.trace.events import EventKind
-from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
-from tmaasync.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.lanes import Activity, find_lanes
+from tmaasync.trace.rings import StageState, find_rings
+from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
 __all__ = ["draw"]
 
-# Okabe and Ito's palette for the colour-blind.
-_BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-_YELLOW, _BLUE, _VERMILION, _PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-_INK, _FAINT, _PAPER = "#1f2328", "#8c959f", "#f3f4f6"
+_CLOCKS = {
+    "step": "time in steps of the emulator's scheduler",
+    "ns": "time in nanoseconds",
+}
+_CAPTIONS = {
+    "step": "Emulated schedule: order and dependencies are real; durations are not. "
+    "By default loads complete as late as allowed, so waits look longer than on the GPU.",
+    "ns": "Measured on the GPU, by the cycle counter of the SM: exact to a cycle within a block. "
+    "Recording takes time too, so compare shares of the time, not run times.",
+}
 
-_ACTIVITY_COLOURS = {
-    Activity.WAITING_FULL: _SKY,
-    Activity.WAITING_EMPTY: _YELLOW,
-    Activity.WAITING_BARRIER: _PURPLE,
-    Activity.WAITING_NAMED: "#c9ced6",
-    Activity.WAITING_CLUSTER: "#9aa3ad",
-    Activity.WAITING_STORES: "#f2b08a",
-    Activity.WAITING: "#dfe3e8",
-    Activity.COMPUTING: _GREEN,
-    Activity.STORING: _VERMILION,
-}
-_STATE_COLOURS = {
-    StageState.FILLING: _ORANGE,
-    StageState.LOADED: "#a8c6dc",
-    StageState.FULL: _BLUE,
-    StageState.READING: _GREEN,
-    StageState.EMPTY: _PAPER,
-}
-_CLOCKS = {"step": "steps of the cluster's scheduler", "ns": "nanoseconds"}
-_ON_DARK = {_BLUE, _GREEN, _VERMILION}
 _WIDTH_INCHES, _DPI = 16.0, 100
-_LEFT, _RIGHT = 0.085, 0.985
-# Inches: above the lanes, between lanes and stages, below the stages, for one stage.
-_ABOVE, _BETWEEN, _BELOW = 1.03, 0.72, 0.58
-_ROW_INCHES = (0.4, 0.65)
-_LANE_ROWS = 1.3  # height of a lane in stages
+_MARGIN_PIXELS, _GAP_PIXELS = 20, 10
+_MOST_NAME_PIXELS = 300
+# Inches: above the lanes without their legend, between lanes and stages, below the stages.
+_ABOVE, _BETWEEN, _BELOW = 1.0, 0.5, 0.8
+_LEGEND_ROW_INCHES = 0.24
+_ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
+_LANE_GAP = 0.35  # In rows, between lanes
+_BAR_HEIGHT = 0.82
+_STAGE_ROWS = 1.4  # Height of a stage in rows
 _EDGED_PIXELS = 4
-_MAX_ARROWS = 64
-_MAX_LABELS = 600
+_MOST_ARROWS = 64
+_MOST_LABELS = 600
+_TITLE_POINTS, _HEADING_POINTS, _NAME_POINTS = 14, 11, 9.5
+_TEXT_POINTS, _LABEL_POINTS = 9, 8
 
 
 def draw(
@@ -62,16 +62,17 @@ def draw(
     block: tuple[int, int, int],
     path: Path | None,
     between: tuple[int, int] | None = None,
+    dark: bool = False,
 ) -> Figure:
     """Return the figure of one block, or of a part of its time, written if there is a path."""
+    theme = DARK if dark else LIGHT
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
-        picture = _Picture.of(trace, block, between)
-        figure = picture.figure()
+        figure = _Picture.of(trace, block, between, theme).figure()
         if path is not None:
             # Neither the date nor the version: the same trace gives the same bytes.
             is_svg = path.suffix.lower() == ".svg"
             metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
-            figure.savefig(path, dpi=_DPI, metadata=metadata)
+            figure.savefig(path, dpi=_DPI, metadata=metadata, facecolor=theme.page)
     return figure
 
 
@@ -80,16 +81,75 @@ def _extent(cluster: Trace) -> tuple[int, int]:
     return 0 if cluster.unit == "step" else int(cluster.events["time"].min()), cluster.end
 
 
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    """One rectangle: from ``begin`` to ``end`` in time, around ``middle`` across."""
+# --- text that fits ---------------------------------------------------------------------------
 
-    begin: int
-    end: int
-    middle: float
+
+@functools.lru_cache(maxsize=4096)
+def _text_pixels(text: str, points: float, weight: str = "normal") -> float:
+    """Measure a line of text."""
+    font = FontProperties(size=points, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width) * _DPI / 72
+
+
+def _shortened(text: str, points: float, pixels: float, weight: str = "normal") -> str:
+    """Return the text, cut where it does not fit."""
+    if _text_pixels(text, points, weight) <= pixels:
+        return text
+    kept = len(text)
+    while kept > 1 and _text_pixels(f"{text[:kept]}…", points, weight) > pixels:
+        kept -= 1
+    return f"{text[:kept]}…"
+
+
+def _fitting(bars: Iterable[Bar], pixels_per_unit: float) -> Iterator[tuple[Bar, str]]:
+    """Yield each bar with the first of its labels that has room in it."""
+    labelled = 0
+    for bar in bars:
+        room = (bar.end - bar.begin) * pixels_per_unit - 6
+        fits = (label for label in bar.labels if _text_pixels(label, _LABEL_POINTS) <= room)
+        label = next(fits, None)
+        if label is not None and labelled < _MOST_LABELS:
+            labelled += 1
+            yield bar, label
+
+
+def _legend_columns(labels: Sequence[str], pixels: float) -> int:
+    """Return the most columns in which a legend of these labels fits."""
+    em = _TEXT_POINTS * _DPI / 72
+    widths = [_text_pixels(label, _TEXT_POINTS) + 2 * em for label in labels]
+    for columns in range(len(labels), 1, -1):
+        rows, longer = divmod(len(labels), columns)
+        # As matplotlib does: by column, the first ones have one more.
+        starts = [column * rows + min(column, longer) for column in range(columns + 1)]
+        taken = sum(max(widths[i:j]) for i, j in itertools.pairwise(starts))
+        if taken + (columns - 1) * 1.4 * em <= pixels:
+            return columns
+    return 1
+
+
+# --- the picture ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """Rows from above to below: the middle of each, and the height of all, in rows."""
+
+    rows: tuple[Row, ...]
+    middles: tuple[float, ...]
     height: float
-    colour: str
-    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], row_height: float) -> _Panel:
+        """Stack the rows, with a gap between lanes."""
+        rows = tuple(rows)
+        middles: list[float] = []
+        bottom = 0.0
+        for row, above in zip(rows, (None, *rows), strict=False):
+            gap = _LANE_GAP if above is not None and above.lane != row.lane else 0.0
+            middles.append(bottom + gap + row_height / 2)
+            bottom += gap + row_height
+        return cls(rows, tuple(middles), max(bottom, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,262 +158,286 @@ class _Picture:
 
     trace: Trace
     block: tuple[int, int, int]
-    lanes: tuple[Lane, ...]
-    stages: tuple[tuple[Ring, int], ...]
+    theme: Theme
+    warps: _Panel
+    stages: _Panel
+    barriers: tuple[int, ...]  # The full barrier of each stage
     begin: int
     end: int
 
     @classmethod
     def of(
-        cls, trace: Trace, block: tuple[int, int, int], between: tuple[int, int] | None
+        cls,
+        trace: Trace,
+        block: tuple[int, int, int],
+        between: tuple[int, int] | None,
+        theme: Theme,
     ) -> _Picture:
-        rings = find_rings(trace, block=block)
-        lanes = find_lanes(trace, block=block, rings=rings)
-        # Next to the stages, so that arrows are short.
-        lanes = tuple(
-            sorted(
-                (lane for lane in lanes if lane.spans or lane.loads),
-                key=lambda lane: bool(lane.loads),
-            )
-        )
-        stages = tuple((ring, index) for ring in rings for index in range(len(ring.stages)))
         begin, end = between or _extent(trace.of(cluster=trace.cluster_of(block)))
-        return cls(trace, block, lanes, stages, begin, max(end, begin + 1))
+        end = max(end, begin + 1)
+        rings = find_rings(trace, block=block)
+        # Lanes that load come last, next to the stages, so that arrows are short.
+        lanes = sorted(
+            find_lanes(trace, block=block, rings=rings), key=lambda lane: bool(lane.loads)
+        )
+        stages = tuple(stage_rows(rings, begin, end))
+        return cls(
+            trace=trace,
+            block=block,
+            theme=theme,
+            warps=_Panel.of((row for lane in lanes for row in lane_rows(lane, begin, end)), 1.0),
+            stages=_Panel.of((row for _, row in stages), _STAGE_ROWS),
+            barriers=tuple(barrier for barrier, _ in stages),
+            begin=begin,
+            end=end,
+        )
 
     def figure(self) -> Figure:
-        """Draw both halves and the arrows between them."""
-        rows = _LANE_ROWS * max(len(self.lanes), 1), max(len(self.stages), 1)
-        height = _height(sum(rows))
-        figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI)
-        per_row = (height - _ABOVE - _BETWEEN - _BELOW) / sum(rows)
-        warps = figure.add_axes(
-            _place(height, rows[1] * per_row + _BELOW + _BETWEEN, rows[0] * per_row)
+        """Draw both panels and the arrows between them."""
+        left = self._left_pixels() / (_WIDTH_INCHES * _DPI)
+        right = 1 - _MARGIN_PIXELS / (_WIDTH_INCHES * _DPI)
+        entries = self._legend_of_warps()
+        room = (right - left) * _WIDTH_INCHES * _DPI - 80  # Next to the heading
+        columns = _legend_columns(list(entries), room) if entries else 1
+        above = _ABOVE + _LEGEND_ROW_INCHES * -(-max(len(entries), 1) // columns)
+        margins = above + _BETWEEN + _BELOW
+        rows = self.warps.height + self.stages.height
+        height = _height(rows, margins)
+        per_row = (height - margins) / rows
+        figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor=self.theme.page)
+        stage_inches = self.stages.height * per_row
+        warp_inches = self.warps.height * per_row
+        bottom = _BELOW + stage_inches + _BETWEEN
+        warps = figure.add_axes((left, bottom / height, right - left, warp_inches / height))
+        stages = figure.add_axes(
+            (left, _BELOW / height, right - left, stage_inches / height), sharex=warps
         )
-        stages = figure.add_axes(_place(height, _BELOW, rows[1] * per_row), sharex=warps)
-        warps.tick_params(axis="x", length=0, labelbottom=False)
-        self._title(figure)
-        self._draw_warps(warps)
-        self._draw_stages(stages)
-        self._draw_arrows(figure, warps, stages)
+        # Arrows belong to the stages: under the bars of warps, over those of stages.
+        warps.set_zorder(1)
+        warps.patch.set_visible(False)
+        self._write_title(figure)
+        self._draw_panel(warps, self.warps, "warps")
+        self._draw_panel(stages, self.stages, "stages")
+        self._draw_axis(stages)
+        self._draw_loads(warps)
+        self._draw_arrows(warps, stages)
+        self._add_legend(warps, entries, columns, 0.0)
+        stage_entries = self._legend_of_stages()
+        self._add_legend(stages, stage_entries, max(len(stage_entries), 1), -0.28 / stage_inches)
         return figure
 
-    def _title(self, figure: Figure) -> None:
-        grid = " x ".join(map(str, self.trace.grid))
-        title = f"{self.trace.kernel_name}: block {self.block} of {grid}"
-        top = 1 - 0.34 / figure.get_figheight()
-        figure.text(0.012, top, title, fontsize=14, color=_INK, weight="bold", va="center")
-
-    def _draw_warps(self, axes: Axes) -> None:
-        bars = [bar for place, lane in enumerate(self.lanes) for bar in _lane_bars(place, lane)]
-        _frame(axes, [lane.name for lane in self.lanes], "warps")
-        self._draw_bars(axes, bars)
-        used = {span.activity for lane in self.lanes for span in lane.spans}
-        keys: list[tuple[str, str]] = [
-            (activity.value, colour)
-            for activity, colour in _ACTIVITY_COLOURS.items()
-            if activity in used
-        ]
-        marks = [
-            (time, place)
-            for place, lane in enumerate(self.lanes)
-            for time, _ in lane.loads
-            if self.begin <= time < self.end
-        ]
-        handles: list[Artist] = [Patch(color=colour, label=label) for label, colour in keys]
-        if marks:
-            times, places = zip(*marks, strict=True)
-            handles += axes.plot(
-                times, places, "v", color=_INK, markersize=6, label="issues a load", zorder=5
-            )
-        _legend(axes, handles)
-
-    def _draw_stages(self, axes: Axes) -> None:
-        _frame(axes, [_stage_name(ring, index) for ring, index in self.stages], "stages")
-        bars = [
-            bar
-            for place, (ring, index) in enumerate(self.stages)
-            for bar in _stage_bars(place, ring, index, self.begin, self.end)
-        ]
-        self._draw_bars(axes, bars)
-        axes.set_xlim(self.begin, self.end)
-        axes.set_xlabel(_CLOCKS[self.trace.unit], color=_INK)
-        # States that only the chip or only the emulator shows are in the legend if they occur.
-        found = {span.state for ring, index in self.stages for span in ring.stages[index].spans}
-        shown = found | {StageState.FILLING, StageState.READING, StageState.EMPTY}
-        if self.trace.unit == "step":
-            shown |= {StageState.FULL}
-        _legend(
-            axes,
-            [
-                Patch(facecolor=colour, edgecolor=_FAINT, linewidth=0.5, label=state.value)
-                for state, colour in _STATE_COLOURS.items()
-                if state in shown
-            ]
-            if self.stages
-            else [],
+    def _left_pixels(self) -> float:
+        """Return the room that the names on the left take."""
+        return _MARGIN_PIXELS + max(
+            self._name_pixels(self.warps) + _GAP_PIXELS + self._row_name_pixels(),
+            self._name_pixels(self.stages),
         )
 
-    def _draw_bars(self, axes: Axes, bars: Iterable[_Bar]) -> None:
-        bars = [
-            replace(bar, begin=max(bar.begin, self.begin), end=min(bar.end, self.end))
-            for bar in bars
-            if bar.begin < self.end and bar.end > self.begin
-        ]
-        scale = self._pixels_per_step(axes)
-        for colour in dict.fromkeys(bar.colour for bar in bars):
-            for middle, height in dict.fromkeys((bar.middle, bar.height) for bar in bars):
-                spans = [
-                    (bar.begin, bar.end - bar.begin)
-                    for bar in bars
-                    if (bar.colour, bar.middle, bar.height) == (colour, middle, height)
-                ]
-                axes.broken_barh(
-                    spans,
-                    (middle - height / 2, height),
-                    facecolors=colour,
-                    edgecolors="white",
-                    # What is thinner would be all edge.
-                    linewidth=[0.6 if width * scale > _EDGED_PIXELS else 0 for _, width in spans],
-                )
+    def _name_pixels(self, panel: _Panel) -> float:
+        names = {row.lane for row in panel.rows}
+        widths = (_text_pixels(name, _NAME_POINTS, "bold") for name in names)
+        return min(max(widths, default=0.0), _MOST_NAME_PIXELS)
+
+    def _row_name_pixels(self) -> float:
+        widths = (_text_pixels(row.name, _TEXT_POINTS) for row in self.warps.rows)
+        return max(widths, default=0.0) + _GAP_PIXELS
+
+    def _write_title(self, figure: Figure) -> None:
+        grid = " x ".join(map(str, self.trace.grid))
+        title = f"{self.trace.kernel_name}: block {self.block} of {grid}"
+        width = _WIDTH_INCHES * _DPI - 2 * _MARGIN_PIXELS
+        height = figure.get_figheight()
+        for text, inches, points, weight, colour in (
+            (title, 0.3, _TITLE_POINTS, "bold", self.theme.ink),
+            (_CAPTIONS[self.trace.unit], 0.6, _TEXT_POINTS, "normal", self.theme.faint),
+        ):
+            figure.text(
+                _MARGIN_PIXELS / (_WIDTH_INCHES * _DPI),
+                1 - inches / height,
+                _shortened(text, points, width, weight),
+                fontsize=points,
+                weight=weight,
+                color=colour,
+                va="center",
+            )
+
+    # --- rows and their names -----------------------------------------------------------------
+
+    def _draw_panel(self, axes: Axes, panel: _Panel, heading: str) -> None:
+        axes.set_ylim(panel.height + 0.1, -0.1)
+        axes.set_facecolor("none")
+        axes.set_title(heading, loc="left", fontsize=_HEADING_POINTS, color=self.theme.ink, pad=6)
+        axes.set_yticks(panel.middles, [row.name for row in panel.rows])
+        axes.tick_params(
+            axis="y", length=0, labelsize=_TEXT_POINTS, labelcolor=self.theme.faint, pad=6
+        )
+        axes.set_axisbelow(True)
+        axes.grid(axis="x", color=self.theme.grid, linewidth=0.8)
+        axes.spines[:].set_visible(False)
+        self._name_lanes(axes, panel)
+        scale = self._pixels_per_unit(axes)
+        for row, middle in zip(panel.rows, panel.middles, strict=True):
+            self._draw_bars(axes, row.bars, middle, _bar_height(panel), scale)
+
+    def _name_lanes(self, axes: Axes, panel: _Panel) -> None:
+        """Write each lane's name once, next to the names of its rows."""
+        middles_of: dict[str, list[float]] = {}
+        for row, middle in zip(panel.rows, panel.middles, strict=True):
+            middles_of.setdefault(row.lane, []).append(middle)
+        offset = 6.0 * _DPI / 72
+        if panel is self.warps:
+            offset += self._row_name_pixels()
+        for name, middles in middles_of.items():
+            axes.annotate(
+                _shortened(name, _NAME_POINTS, _MOST_NAME_PIXELS, "bold"),
+                xy=(0, (middles[0] + middles[-1]) / 2),
+                xycoords=("axes fraction", "data"),
+                xytext=(-offset, 0),
+                textcoords="offset pixels",
+                ha="right",
+                va="center",
+                fontsize=_NAME_POINTS,
+                weight="bold",
+                color=self.theme.ink,
+            )
+
+    def _draw_bars(
+        self, axes: Axes, bars: Sequence[Bar], middle: float, height: float, scale: float
+    ) -> None:
+        for state in dict.fromkeys(bar.state for bar in bars):
+            spans = [(bar.begin, bar.end - bar.begin) for bar in bars if bar.state is state]
+            axes.broken_barh(
+                spans,
+                (middle - height / 2, height),
+                facecolors=self.theme.colour(state),
+                edgecolors=self.theme.page,
+                # What is thinner would be all edge.
+                linewidth=[0.6 if width * scale > _EDGED_PIXELS else 0 for _, width in spans],
+            )
         for bar, label in _fitting(bars, scale):
             axes.text(
                 (bar.begin + bar.end) / 2,
-                bar.middle,
+                middle,
                 label,
                 ha="center",
                 va="center_baseline",
                 fontsize=_LABEL_POINTS,
-                color="white" if bar.colour in _ON_DARK else _INK,
+                color=self.theme.on(self.theme.colour(bar.state)),
             )
 
-    def _pixels_per_step(self, axes: Axes) -> float:
+    def _pixels_per_unit(self, axes: Axes) -> float:
         return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / (self.end - self.begin)
 
-    def _draw_arrows(self, figure: Figure, warps: Axes, stages: Axes) -> None:
+    def _draw_axis(self, stages: Axes) -> None:
+        stages.set_xlim(self.begin, self.end)
+        stages.set_xlabel(_CLOCKS[self.trace.unit], color=self.theme.ink, loc="left")
+        stages.tick_params(axis="x", color=self.theme.faint, labelcolor=self.theme.ink)
+        stages.spines["bottom"].set(visible=True, color=self.theme.faint)
+
+    # --- loads --------------------------------------------------------------------------------
+
+    def _issues(self) -> dict[int, tuple[int, float]]:
+        """Return where each load is issued: sequence to time and row."""
+        return {
+            sequence: (time, middle)
+            for row, middle in zip(self.warps.rows, self.warps.middles, strict=True)
+            for time, sequence in row.loads
+        }
+
+    def _draw_loads(self, warps: Axes) -> None:
+        warps.tick_params(axis="x", length=0, labelbottom=False)
+        issues = self._issues().values()
+        if issues:
+            times, middles = zip(*issues, strict=True)
+            warps.plot(times, middles, "v", color=self.theme.ink, markersize=6, zorder=5)
+
+    def _draw_arrows(self, warps: Axes, stages: Axes) -> None:
         """Draw arrows from the issue of each load to its landing, unless there are too many."""
         arrows = tuple(self._arrows())
-        if len(arrows) > _MAX_ARROWS:
-            return
-        for begin, end in arrows:
+        for begin, end in arrows if len(arrows) <= _MOST_ARROWS else ():
             arrow = ConnectionPatch(
                 xyA=begin,
                 xyB=end,
                 coordsA=warps.transData,
                 coordsB=stages.transData,
                 arrowstyle="-|>,head_length=0.35,head_width=0.16",
-                color=_INK,
-                alpha=0.45,
+                color=self.theme.ink,
+                alpha=0.5,
                 linewidth=0.8,
                 shrinkA=3,
                 shrinkB=0,
+                zorder=2.5,  # Over bars, under labels
+                clip_on=False,
             )
-            figure.add_artist(arrow)
+            arrow.set_in_layout(False)
+            stages.add_artist(arrow)
 
     def _arrows(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-        issues = {
-            sequence: (time, place)
-            for place, lane in enumerate(self.lanes)
-            for time, sequence in lane.loads
-        }
-        places = {ring.stages[index].full: place for place, (ring, index) in enumerate(self.stages)}
+        issues = self._issues()
+        middles = dict(zip(self.barriers, self.stages.middles, strict=True))
+        top = _bar_height(self.stages) / 2
         for landing in self.trace.of(block=self.block, kind=EventKind.LOAD_LANDED).events:
             issue = issues.get(int(landing["sequence"]))
-            place = places.get(int(landing["barrier"]))
-            if issue is not None and place is not None and self.begin <= issue[0] < self.end:
-                yield issue, (int(landing["time"]), place - _STAGE_HEIGHT / 2)
+            middle = middles.get(int(landing["barrier"]))
+            if issue is not None and middle is not None:
+                yield issue, (int(landing["time"]), middle - top)
 
+    # --- legends ------------------------------------------------------------------------------
 
-# --- bars and their labels --------------------------------------------------------------------
+    def _legend_of_warps(self) -> dict[str, Activity]:
+        """Return the texts, with the number of bars or loads that are shown, and their states."""
+        counts = Counter(bar.state for row in self.warps.rows for bar in row.bars)
+        counts[Activity.LOADING] = sum(len(row.loads) for row in self.warps.rows)
+        return {
+            f"{activity.value} ({counts[activity]})": activity
+            for activity in Activity
+            if counts[activity]
+        }
 
-_LANE_HEIGHT, _STAGE_HEIGHT = 0.78, 0.76
-_LABEL_POINTS = 8
-_CHARACTER_PIXELS = 0.62 * _LABEL_POINTS * _DPI / 72
+    def _legend_of_stages(self) -> dict[str, StageState]:
+        """Return the texts of the states that occur, with their counts."""
+        counts = Counter(bar.state for row in self.stages.rows for bar in row.bars)
+        return {
+            state.value if state is StageState.EMPTY else f"{state.value} ({counts[state]})": state
+            for state in sorted(StageState, key=lambda state: state is StageState.EMPTY)
+            if counts[state]
+        }
 
-
-def _lane_bars(place: int, lane: Lane) -> Iterator[_Bar]:
-    """Yield waits in the upper part of the lane, and below them the work that overlaps them."""
-    has_work = any(not span.activity.is_wait for span in lane.spans)
-    for span in lane.spans:
-        if not span.activity.is_wait or span.activity is Activity.COMPUTING:
-            middle, height = place + 0.22, 0.34
-        elif has_work:
-            middle, height = place - 0.17, 0.44
-        else:
-            middle, height = float(place), _LANE_HEIGHT
-        colour = _ACTIVITY_COLOURS[span.activity]
-        yield _Bar(span.begin, span.end, middle, height, colour, _labels(span))
-
-
-def _labels(span: LaneSpan) -> tuple[str, ...]:
-    """Return a span's name, or at least its element."""
-    _, bracket, element = span.name.rpartition("[")
-    return (span.name, bracket + element) if bracket else (span.name,)
-
-
-def _stage_bars(place: int, ring: Ring, index: int, begin: int, end: int) -> Iterator[_Bar]:
-    yield _Bar(begin, end, float(place), _STAGE_HEIGHT, _STATE_COLOURS[StageState.EMPTY])
-    for span in ring.stages[index].spans:
-        filling = span.state in (StageState.FILLING, StageState.LOADED)
-        labels = (f"phase {span.phase}", str(span.phase)) if filling else ()
-        colour = _STATE_COLOURS[span.state]
-        yield _Bar(span.begin, span.end, float(place), _STAGE_HEIGHT, colour, labels)
-
-
-def _fitting(bars: Iterable[_Bar], pixels_per_step: float) -> Iterator[tuple[_Bar, str]]:
-    """Yield each bar with the first of its labels that has room in it."""
-    labelled = 0
-    for bar in bars:
-        room = (bar.end - bar.begin) * pixels_per_step / _CHARACTER_PIXELS
-        label = next((label for label in bar.labels if len(label) + 1 <= room), None)
-        if label is not None and labelled < _MAX_LABELS:
-            labelled += 1
-            yield bar, label
-
-
-def _stage_name(ring: Ring, index: int) -> str:
-    if len(ring.stages) == 1:
-        return ring.name
-    return f"{ring.name}, stage {index}" if " " in ring.name else f"{ring.name}[{index}]"
-
-
-# --- axes -------------------------------------------------------------------------------------
-
-
-def _height(rows: float) -> float:
-    """Return the usual height, less where few rows would be fat, more where many would be thin."""
-    margins = _ABOVE + _BETWEEN + _BELOW
-    thin, fat = (margins + rows * inches for inches in _ROW_INCHES)
-    return round(min(fat, max(_USUAL_INCHES, thin)) * _DPI) / _DPI
-
-
-def _place(height: float, bottom: float, inches: float) -> tuple[float, float, float, float]:
-    return _LEFT, bottom / height, _RIGHT - _LEFT, inches / height
-
-
-def _frame(axes: Axes, names: Sequence[str], what: str) -> None:
-    """One row per name, from above; no more ink than that."""
-    axes.set_ylim(max(len(names), 1) - 0.45, -0.55)
-    axes.set_yticks(range(len(names)), names, color=_INK)
-    axes.set_title(what, loc="left", fontsize=11, color=_INK, pad=6)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", colors=_FAINT, labelcolor=_INK)
-    axes.set_axisbelow(True)
-    axes.grid(axis="x", color="#e3e6ea", linewidth=0.8)
-    for side in ("top", "left", "right"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_FAINT)
-
-
-def _legend(axes: Axes, handles: Sequence[Artist]) -> None:
-    if handles:
+    def _add_legend(
+        self,
+        axes: Axes,
+        entries: dict[str, Activity] | dict[str, StageState],
+        columns: int,
+        y: float,
+    ) -> None:
+        if not entries:
+            return
         axes.legend(
-            handles=handles,
-            loc="lower right",
-            bbox_to_anchor=(1.0, 0.995),
-            ncols=len(handles),
+            handles=[self._handle(text, state) for text, state in entries.items()],
+            loc="lower right" if axes.get_zorder() else "upper right",
+            bbox_to_anchor=(1.0, 1.0 if axes.get_zorder() else y),
+            ncols=columns,
             frameon=False,
-            fontsize=9,
+            fontsize=_TEXT_POINTS,
+            labelcolor=self.theme.ink,
             handlelength=1.2,
             columnspacing=1.4,
             borderaxespad=0.2,
         )
+
+    def _handle(self, text: str, state: Activity | StageState) -> Artist:
+        if state is Activity.LOADING:
+            return Line2D([], [], color=self.theme.ink, marker="v", linestyle="", label=text)
+        colour = self.theme.colour(state)
+        return Patch(facecolor=colour, edgecolor=self.theme.faint, linewidth=0.5, label=text)
+
+
+def _bar_height(panel: _Panel) -> float:
+    """Return the height of a bar, in rows."""
+    return _BAR_HEIGHT * (panel.middles[0] * 2 if panel.middles else 1.0)
+
+
+def _height(rows: float, margins: float) -> float:
+    """Return the usual height, less where few rows would be fat, more where many would be thin."""
+    thin, fat = (margins + rows * inches for inches in _ROW_INCHES)
+    return round(min(fat, max(_USUAL_INCHES, thin)) * _DPI) / _DPI

@@ -1,14 +1,14 @@
 """Traces in the trace-event format that Chrome and Perfetto open.
 
-A process is a block. Its threads are the warps, then the stages of its rings; what overlaps on one
-warp goes on a second row of that warp. A step of the emulator's scheduler is a microsecond, a
-nanosecond of the chip is one.
+A process is a block. Its threads are the warps, then the stages of its pipelines. Each warp has one
+thread for waits and loads, one for wgmma and one for stores, and more where spans overlap. A step
+of the emulator's scheduler is drawn as a microsecond, a nanosecond of the GPU as one nanosecond.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ def _launch(
     trace: LaunchEvents, began: float, pids: Iterator[int], flows: Iterator[int]
 ) -> Iterator[_Record]:
     for cluster in trace.by_cluster():
-        loads: dict[int, _Place] = {}
+        loads: dict[int, _Issue] = {}
         stages: dict[tuple[_Block, int], _Track] = {}
         for block in cluster.blocks:
             process = _Process(cluster, block, next(pids), began)
@@ -55,7 +55,7 @@ def _launch(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Issue:
     track: _Track
     time: int
 
@@ -68,7 +68,7 @@ class _Process:
     block: _Block
     pid: int
     began: float
-    loads: dict[int, _Place] = field(default_factory=dict)
+    loads: dict[int, _Issue] = field(default_factory=dict)
     stages: dict[tuple[_Block, int], _Track] = field(default_factory=dict)
     _tids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -89,14 +89,13 @@ class _Process:
             LaneSpan(Activity.LOADING, time, time + 1, f"load {sequence}"): sequence
             for time, sequence in lane.loads
         }
-        for row, spans in enumerate(packed((*lane.spans, *loads))):
-            name = lane.name if row == 0 else f"{lane.name} ({row + 1})"
+        for name, spans in _threads(lane, loads):
             track = self.pid, next(self._tids)
             yield from _thread_metadata(track, name)
             for span in spans:
                 yield from self._bar(track, span.begin, span.end, span.name, span.activity.value)
                 if span in loads:
-                    self.loads[loads[span]] = _Place(track, span.begin)
+                    self.loads[loads[span]] = _Issue(track, span.begin)
 
     def _ring(self, ring: Ring) -> Iterator[_Record]:
         for index, stage in enumerate(ring.stages):
@@ -131,10 +130,23 @@ class _Process:
         return _timed(phase, track, self.began + time * _MICROSECONDS[self.trace.unit], **more)
 
 
+def _threads(lane: Lane, loads: Iterable[LaneSpan]) -> Iterator[tuple[str, tuple[LaneSpan, ...]]]:
+    """Yield names and spans of a lane's threads: waits and loads, wgmma, stores."""
+    work = (Activity.COMPUTING, Activity.STORING)
+    others = [span for span in lane.spans if span.activity not in work]
+    for name, spans in (
+        (lane.name, (*others, *loads)),
+        (f"{lane.name}: wgmma", (one for one in lane.spans if one.activity is work[0])),
+        (f"{lane.name}: stores", (one for one in lane.spans if one.activity is work[1])),
+    ):
+        for row, of_row in enumerate(packed(spans), 1):
+            yield name if row == 1 else f"{name} ({row})", of_row
+
+
 def _flows(
     trace: LaunchEvents,
     began: float,
-    loads: dict[int, _Place],
+    loads: dict[int, _Issue],
     stages: dict[tuple[_Block, int], _Track],
     numbers: Iterator[int],
 ) -> Iterator[_Record]:

@@ -25,8 +25,11 @@ def plot(
     *,
     block: int | Sequence[int] | None = None,
     between: tuple[int, int] | None = None,
+    dark: bool = False,
 ) -> Figure:
-    """Draw one block over time: above what its warps do, below what the stages of its rings hold.
+    """Draw one block over time: its warps above, the stages of its pipelines below.
+
+    Each lane of warps has rows of its own for its waits, its wgmma, its stores and its loads.
 
     Args:
         trace: A launch, or what `record` kept of one launch.
@@ -34,6 +37,7 @@ def plot(
             the same bytes.
         block: Which block, as x, y, z or its number; by default the first into which TMA loads.
         between: From when to when, in the trace's unit; by default from beginning to end.
+        dark: True for light ink on a dark page.
 
     Raises:
         BackendError: matplotlib is missing.
@@ -56,11 +60,11 @@ def plot(
     from tmaasync.trace import figure  # noqa: PLC0415
 
     target = None if path is None else Path(path)
-    return figure.draw(launch, launch.block_at_index(index), target, between)
+    return figure.draw(launch, launch.block_at_index(index), target, between, dark)
 
 
 def check_target(path: str | Path | None) -> None:
-    """Check that a picture can be drawn, into such a file.
+    """Check that matplotlib is there and can write such a file.
 
     Raises:
         BackendError: matplotlib is missing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
 from tmaasync.errors import ArgumentError
-from tmaasync.modes import Swizzle, SwizzleMode
+from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
 
 __all__ = ["MatrixDescriptor", "increase_descriptor_offset"]
 
@@ -28,7 +28,7 @@ class MatrixDescriptor:
     address: int
     leading_bytes: int
     stride_bytes: int
-    swizzle: Swizzle
+    swizzle: Swizzle | SwizzleName
 
     def encode(self) -> int:
         """Return the descriptor as an integer.
@@ -36,14 +36,15 @@ class MatrixDescriptor:
         Raises:
             ArgumentError: A field is no multiple of 16 or too large, or sm_90 lacks the swizzle.
         """
-        if self.swizzle.needs_sm_100:
+        swizzle = Swizzle.of(self.swizzle, "swizzle")
+        if swizzle.needs_sm_100:
             raise ArgumentError(
-                f"swizzle is {self.swizzle}; it exists on sm_100 and later. Use Swizzle.B128."
+                f"swizzle is {swizzle}; it exists on sm_100 and later. Use Swizzle.B128."
             )
         address = _sixteenths("address", self.address)
         leading = _sixteenths("leading_bytes", self.leading_bytes)
         stride = _sixteenths("stride_bytes", self.stride_bytes)
-        layout = SwizzleMode.from_swizzle(self.swizzle)
+        layout = SwizzleMode.from_swizzle(swizzle)
         return address | leading << 16 | stride << 32 | layout << 62
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tmaasync._elements import Element
 from tmaasync._hardware import MATRIX_DESCRIPTOR_UNIT
 from tmaasync.errors import ArgumentError, Violation
-from tmaasync.modes import Swizzle, SwizzleMode
+from tmaasync.modes import Swizzle, SwizzleMode, SwizzleName
 from tmaasync.wgmma.descriptor import MatrixDescriptor
 from tmaasync.wgmma.forms import (
     INSTRUCTION_K_BYTES,
@@ -113,7 +113,7 @@ def compute_a_descriptor_params(
     shape: Sequence[int],
     dtype: object,
     *,
-    swizzle: Swizzle,
+    swizzle: Swizzle | SwizzleName,
     is_k_major: bool = True,
     m: slice = _WHOLE,
     k: slice = _WHOLE,
@@ -154,7 +154,7 @@ def compute_b_descriptor_params(
     shape: Sequence[int],
     dtype: object,
     *,
-    swizzle: Swizzle,
+    swizzle: Swizzle | SwizzleName,
     is_k_major: bool = True,
     n: slice = _WHOLE,
     k: slice = _WHOLE,
@@ -231,18 +231,18 @@ class _Buffer:
         return mma_form(self.element)
 
 
-def _buffer(shape: Sequence[int], dtype: object, swizzle: Swizzle, is_k_major: bool) -> _Buffer:
-    found = operand_element(dtype, "dtype")
-    if swizzle.needs_sm_100:
-        raise ArgumentError(
-            f"swizzle is {swizzle}; it exists on sm_100 and later. Use Swizzle.B128."
-        )
+def _buffer(
+    shape: Sequence[int], dtype: object, swizzle: Swizzle | SwizzleName, is_k_major: bool
+) -> _Buffer:
+    found, mode = operand_element(dtype, "dtype"), Swizzle.of(swizzle, "swizzle")
+    if mode.needs_sm_100:
+        raise ArgumentError(f"swizzle is {mode}; it exists on sm_100 and later. Use Swizzle.B128.")
     if len(shape) != 2 or min(shape) < 1:
         raise ArgumentError(
             f"shape is {tuple(shape)}; an operand has two sides, outermost first, of at least 1. "
             "Pass (M, K) of A or (N, K) of B, reversed where M or N is contiguous."
         )
-    return _Buffer(found, swizzle, is_k_major, *shape)
+    return _Buffer(found, mode, is_k_major, *shape)
 
 
 def _part(argument: str, part: slice, extent: int) -> range:

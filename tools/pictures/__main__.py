@@ -1,13 +1,16 @@
 """Draws the pictures of README and documentation: ``python tools/pictures``.
 
-What they show is computed by the package: where 16-byte units land by `tmaasync.swizzle`, what
-barriers count and who waits when by `tmaasync.barrier` and `PipelineState`, what kernels do by the
-emulator.
+Each picture is a pair, ``NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones; the PNG of
+the timeline too. `theme_pictures.py` puts both into a page of the site.
+
+The package computes what they show: `tmaasync.swizzle` where 16-byte chunks land,
+`tmaasync.barrier` and `PipelineState` what barriers count and who waits when, the emulator what
+kernels do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from barrier_picture import transaction
@@ -22,25 +25,34 @@ from tmaasync.cli._demo_emulated import PIPELINED
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURES: dict[str, Callable[[], Drawing]] = {
-    "corner.svg": corner,
-    "ring.svg": ring,
-    "swizzle.svg": swizzle,
-    "timeline.svg": timeline,
-    "transaction.svg": transaction,
+    "corner": corner,
+    "ring": ring,
+    "swizzle": swizzle,
+    "timeline": timeline,
+    "transaction": transaction,
 }
 
 
-def product() -> None:
-    """The demo's product of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
+def rendered() -> Iterator[tuple[str, str]]:
+    """Name and text of each SVG file: one for light pages, and one for dark ones."""
+    for name, draw in PICTURES.items():
+        drawing = draw()
+        yield f"{name}.svg", drawing.svg()
+        yield f"{name}_dark.svg", drawing.svg(dark=True)
+
+
+def timelines() -> None:
+    """The demo's GEMM of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
     with emulate.scheduled("random", seed=0), trace.record() as kept:
         PIPELINED.run(*PIPELINED.inputs())
     trace.plot(kept, FOLDER / "timeline.png")
+    trace.plot(kept, FOLDER / "timeline_dark.png", dark=True)
 
 
 def main() -> None:
-    for name, draw in PICTURES.items():
-        (FOLDER / name).write_text(draw().svg())
-    product()
+    for name, text in rendered():
+        (FOLDER / name).write_text(text)
+    timelines()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,10 @@ def transaction() -> Drawing:
         _bar(drawing, x, word)
         drawing.text(x + STEP / 2, 24, what, 12, text_anchor="middle", font_weight="bold")
         for value, y in ((word.tx_count, 154), (word.pending, 176), (word.phase, 198)):
-            drawing.text(x + STEP / 2, y, str(value), 12, text_anchor="middle")
+            is_coloured = y == 176 and value > 0
+            drawing.text(
+                x + STEP / 2, y, str(value), 12, on_colour=is_coloured, text_anchor="middle"
+            )
     return drawing
 
 

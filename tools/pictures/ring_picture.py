@@ -1,4 +1,4 @@
-"""Who waits when in a ring, as `PipelineState` and `SharedMemBarrier` say it."""
+"""Who waits when in a pipeline, as `PipelineState` and `SharedMemBarrier` model it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ring() -> Drawing:
     spans = list(simulate())
     end = max(span.end for span in spans)
     right = 70 + end * TICK
-    drawing = Drawing(right + 20, 226, "A ring of three stages over time")
+    drawing = Drawing(right + 20, 226, "A pipeline of three stages over time")
     top = 46
     drawing.text(20, 24, "stage", font_weight="bold")
     drawing.text(right, 24, "time \N{RIGHTWARDS ARROW}", text_anchor="end")
@@ -50,13 +50,18 @@ def _span(drawing: Drawing, top: int, span: Span) -> None:
     fill = COLOURS[0] if span.is_load else COLOURS[1]
     drawing.rect(x + 1, y, width - 2, LANE_HEIGHT - 12, fill, rx="3")
     word = "load" if span.is_load else "read"
-    drawing.text(x + width / 2, y + 19, f"{word} {span.fill}", 12, text_anchor="middle")
+    drawing.text(
+        x + width / 2, y + 19, f"{word} {span.fill}", 12, on_colour=True, text_anchor="middle"
+    )
 
 
 def _legend(drawing: Drawing, y: int) -> None:
     lines = (
-        (COLOURS[0], "the producer passed empty[stage]; TMA writes until full[stage] completes"),
-        (COLOURS[1], "the consumer passed full[stage]; it reads, then arrives on empty[stage]"),
+        (COLOURS[0], "after the wait on empty[stage]: TMA writes, then full[stage] completes"),
+        (
+            COLOURS[1],
+            "after the wait on full[stage]: the consumer reads, then arrives on empty[stage]",
+        ),
     )
     for number, (colour, words) in enumerate(lines):
         drawing.rect(20, y + number * 24 - 12, 16, 16, colour, rx="3")

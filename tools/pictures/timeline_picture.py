@@ -1,4 +1,4 @@
-"""A kernel with a ring over time, as the emulator ran it: rung 4 of the examples."""
+"""A kernel with a pipeline over time, as the emulator ran it: step 4 of the tutorial."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drawing import COLOURS, Drawing
+from drawing import COLOURS, QUIET, Drawing
 
 from tmaasync import Kernel, create_tma_tile, emulate, trace
 
 SOURCE = Path(__file__).resolve().parents[2] / "examples" / "04_pipeline.cu"
 STAGES, TILES, ROWS, COLUMNS = 3, 9, 16, 128
 CONSUMERS = COLUMNS // 32
-LEFT, TOP, LANE_HEIGHT, STEP = 92, 40, 30, 9
-LOADING, READING, WAITING = COLOURS[0], COLOURS[1], "#e1e4e8"
+LEFT, TOP, LANE_HEIGHT, STEP = 106, 40, 30, 9
+LOADING, READING, WAITING = COLOURS[0], COLOURS[1], QUIET
 LANES = (
     *(f"stage {stage}" for stage in range(STAGES)),
     *(f"consumer {warp}" for warp in range(CONSUMERS)),
@@ -37,20 +37,25 @@ class Bar:
 
 
 def timeline() -> Drawing:
-    """The stages of the ring, the warps that read them, and the one that loads."""
+    """The stages of the pipeline, the warps that read them, and the warp that loads."""
     bars = [bar for bar in _bars(_events()) if bar.begin < bar.end]
-    # The emulator counts its scheduler's steps, hundreds for a read: what counts is their order.
+    # The emulator counts its scheduler's steps, hundreds for a read: only their order matters.
     moments = sorted({moment for bar in bars for moment in (bar.begin, bar.end)})
-    place = {moment: LEFT + number * STEP for number, moment in enumerate(moments)}
-    right, bottom = place[moments[-1]], TOP + len(LANES) * LANE_HEIGHT
-    drawing = Drawing(right + 20, bottom + 84, "A ring of three stages at work")
-    drawing.text(right, 24, "time, an event a step \N{RIGHTWARDS ARROW}", text_anchor="end")
+    x = {moment: LEFT + number * STEP for number, moment in enumerate(moments)}
+    right, bottom = x[moments[-1]], TOP + len(LANES) * LANE_HEIGHT
+    drawing = Drawing(right + 20, bottom + 84, "A pipeline of three stages at work")
+    drawing.text(
+        right,
+        24,
+        "emulated order of events, one column each; no durations \N{RIGHTWARDS ARROW}",
+        text_anchor="end",
+    )
     for lane, name in enumerate(LANES):
         y = TOP + lane * LANE_HEIGHT
         drawing.text(16, y + 18, name)
         drawing.line(LEFT, y + LANE_HEIGHT - 2, right, y + LANE_HEIGHT - 2)
     for bar in bars:
-        _draw(drawing, bar, place[bar.begin], place[bar.end])
+        _draw(drawing, bar, x[bar.begin], x[bar.end])
     _legend(drawing, bottom + 24)
     return drawing
 
@@ -101,13 +106,13 @@ def _draw(drawing: Drawing, bar: Bar, left: int, right: int) -> None:
     y = TOP + bar.lane * LANE_HEIGHT + 3
     drawing.rect(left + 0.5, y, right - left - 1, LANE_HEIGHT - 9, bar.colour, rx="2")
     if bar.text and right - left > STEP:
-        drawing.text((left + right) / 2, y + 15, bar.text, 11, text_anchor="middle")
+        drawing.text((left + right) / 2, y + 15, bar.text, 11, on_colour=True, text_anchor="middle")
 
 
 def _legend(drawing: Drawing, y: int) -> None:
     lines = (
-        (LOADING, "TMA writes this tile into the stage"),
-        (READING, "the tile is there, and is read"),
+        (LOADING, "TMA writes the tile of this number into the stage"),
+        (READING, "the tile has landed; consumers read it"),
         (WAITING, "waits at a barrier: a consumer for a tile, the producer for an empty stage"),
     )
     for number, (colour, words) in enumerate(lines):

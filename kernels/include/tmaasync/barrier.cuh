@@ -12,7 +12,7 @@
 namespace tmaasync {
 
 // The source location of a wait. Callers leave it out, and get their own line.
-using instrument::WaitPlace;
+using instrument::WaitLocation;
 
 // The threads with which the acquire of a wait synchronises: of the CTA or of the cluster.
 enum class Scope { kCta, kCluster };
@@ -114,7 +114,7 @@ struct alignas(8) SharedMemBarrier {
         ptx::mbarrier_arrive_expect_tx_cluster(remote, bytes);
     }
 
-    // Credit bytes of a transfer that does not take place, so that its waiters go on.
+    // Credit bytes of a transfer that does not take location, so that its waiters go on.
     __device__ __forceinline__ void complete_transaction(
         u32 cta_rank, u32 bytes, bool predicate = true
     ) {
@@ -127,23 +127,25 @@ struct alignas(8) SharedMemBarrier {
 
     // Wait until the phase of this parity has completed. Never gives up; but a debug build ends a
     // kernel of which a wait takes longer than the host's Kernel allows.
-    __device__ __forceinline__ void wait(u32 phase, WaitPlace place = {}) const {
-        watched_wait<Scope::kCta>(phase, place, [&] {
+    __device__ __forceinline__ void wait(u32 phase, WaitLocation location = {}) const {
+        watched_wait<Scope::kCta>(phase, location, [&] {
             while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
         });
     }
 
     // Wait, where each look suspends the thread for about this many nanoseconds at most.
-    __device__ __forceinline__ void wait(u32 phase, u32 suspend_ns, WaitPlace place = {}) const {
-        watched_wait<Scope::kCta>(phase, place, [&] {
+    __device__ __forceinline__ void wait(
+        u32 phase, u32 suspend_ns, WaitLocation location = {}
+    ) const {
+        watched_wait<Scope::kCta>(phase, location, [&] {
             while (!ptx::mbarrier_try_wait_parity_hint(address(), phase, suspend_ns)) {}
         });
     }
 
     // Wait, with acquire of what the threads of the CTA or the cluster wrote before they arrived.
     template <Scope kScope>
-    __device__ __forceinline__ void wait_acquire(u32 phase, WaitPlace place = {}) const {
-        watched_wait<kScope>(phase, place, [&] {
+    __device__ __forceinline__ void wait_acquire(u32 phase, WaitLocation location = {}) const {
+        watched_wait<kScope>(phase, location, [&] {
             if constexpr (kScope == Scope::kCta) {
                 while (!ptx::mbarrier_try_wait_parity(address(), phase)) {}
             } else {
@@ -154,8 +156,8 @@ struct alignas(8) SharedMemBarrier {
 
     // Wait without acquire, before accesses by TMA or wgmma alone.
     template <Scope kScope>
-    __device__ __forceinline__ void wait_relaxed(u32 phase, WaitPlace place = {}) const {
-        watched_wait<Scope::kCta>(phase, place, [&] {
+    __device__ __forceinline__ void wait_relaxed(u32 phase, WaitLocation location = {}) const {
+        watched_wait<Scope::kCta>(phase, location, [&] {
             if constexpr (kScope == Scope::kCta) {
                 while (!ptx::mbarrier_try_wait_parity_relaxed(address(), phase)) {}
             } else {
@@ -165,15 +167,15 @@ struct alignas(8) SharedMemBarrier {
     }
 
     // True once the phase of this parity has completed. May suspend the thread for a bounded time.
-    __device__ __forceinline__ bool try_wait(u32 phase, WaitPlace place = {}) const {
-        return watched_look(phase, place, [&] {
+    __device__ __forceinline__ bool try_wait(u32 phase, WaitLocation location = {}) const {
+        return watched_look(phase, location, [&] {
             return ptx::mbarrier_try_wait_parity(address(), phase);
         });
     }
 
     // True once the phase of this parity has completed. Never suspends the thread.
-    __device__ __forceinline__ bool test_wait(u32 phase, WaitPlace place = {}) const {
-        return watched_look(phase, place, [&] {
+    __device__ __forceinline__ bool test_wait(u32 phase, WaitLocation location = {}) const {
+        return watched_look(phase, location, [&] {
             return ptx::mbarrier_test_wait_parity(address(), phase);
         });
     }
@@ -190,14 +192,14 @@ private:
     // Wait by `wait_for_phase`, or in debug builds by the hang watch; traced builds note the wait.
     template <Scope kAcquired, typename Wait>
     __device__ __forceinline__ void watched_wait(
-        u32 phase, const WaitPlace& place, const Wait& wait_for_phase
+        u32 phase, const WaitLocation& location, const Wait& wait_for_phase
     ) const {
         check_phase(phase);
         const instrument::TracedPhaseWait traced(address(), phase);
         if constexpr (kAcquired == Scope::kCta) {
-            if (instrument::has_waited(address(), phase, place)) return;
+            if (instrument::has_waited(address(), phase, location)) return;
         } else {
-            if (instrument::has_waited_cluster(address(), phase, place)) return;
+            if (instrument::has_waited_cluster(address(), phase, location)) return;
         }
         wait_for_phase();
     }
@@ -206,11 +208,11 @@ private:
     // long.
     template <typename Look>
     __device__ __forceinline__ bool watched_look(
-        u32 phase, const WaitPlace& place, const Look& look
+        u32 phase, const WaitLocation& location, const Look& look
     ) const {
         check_phase(phase);
         if constexpr (instrument::kWatchesHangs) {
-            if (instrument::gives_up(address(), phase, place)) return true;
+            if (instrument::gives_up(address(), phase, location)) return true;
         }
         return look();
     }

@@ -5,8 +5,8 @@
 #include <tmaasync/operands/copies.cuh>
 
 // Argument checks of debug builds: where the chip would hang, fault without a reason or write to
-// another place, the kernel ends with a line that reads "<argument> is <value>; <rule> <limit>." In
-// other builds every function here is nothing.
+// a wrong address, the kernel ends with a line that reads "<argument> is <value>; <rule> <limit>."
+// In other builds every function here is nothing.
 namespace tmaasync {
 
 // Kernel(debug=True) on the host, or TMAASYNC_DEBUG=1 in its environment.
@@ -78,7 +78,7 @@ __device__ __forceinline__ void check_store_start(const ptx::Coordinates<kRank>&
     if constexpr (kIsDebug) {
         constexpr const char* kNames[] = {"at[0]", "at[1]", "at[2]", "at[3]", "at[4]"};
         for (int dim = 0; dim < kRank; ++dim) {
-            const char* const rule = "stores start inside the array or behind it, at least at";
+            const char* const rule = "stores start inside the array or after it, at least at";
             check(at.values[dim] >= 0, kNames[dim], at.values[dim], rule, 0);
         }
         check_start<T>(at);

@@ -33,7 +33,7 @@ __device__ __forceinline__ bool leads() {
 //
 // Earlier accesses to `shared` are over; after ordinary ones, fence_async_view_proxy(). In a
 // multicast that holds for every CTA of the mask: all of them call this, each with a barrier at the
-// same place, initialised before a cluster_sync(); the lowest issues. No CTA leaves before all are
+// same offset, initialised before a cluster_sync(); the lowest issues. No CTA leaves before all are
 // done: cluster_sync() at the end of the kernel.
 template <int kScope = 0, typename Source>
 __device__ __forceinline__ void tma_copy(
@@ -92,7 +92,7 @@ __device__ __forceinline__ void copy_by_tma(
     typename Source::Shared& shared,
     const Source& source,
     Coordinates<Source::kRank> at,
-    WaitPlace place
+    WaitLocation location
 ) {
     SharedMemBarrier& full = copy_barrier();
     if (leads<0>()) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void copy_by_tma(
     fence_async_view_proxy();
     sync_receivers<Source>();
     tma_copy(shared, source, at, full);
-    full.wait(0, place);
+    full.wait(0, location);
     sync_receivers<Source>();
     if (leads<0>()) full.invalidate();
 }
@@ -115,10 +115,10 @@ __device__ __forceinline__ void copy(
     typename Source::Shared& shared,
     const Source& source,
     Coordinates<Source::kRank> at,
-    WaitPlace place = {}
+    WaitLocation location = {}
 ) {
     if constexpr (Source::kIsTma) {
-        copy_by_tma(shared, source, at, place);
+        copy_by_tma(shared, source, at, location);
     } else {
         __syncthreads();
         source.load(shared, at);

@@ -9,7 +9,7 @@
 #include <tmaasync/warp.cuh>
 
 // The types that the host's plan_copy gives to kernels (plan.cuda_type), one per way to move a
-// tile. All leave it in the same places of shared memory. As a kernel parameter:
+// tile. All lay it out alike in shared memory. As a kernel parameter:
 // `const __grid_constant__ Source source`.
 namespace tmaasync {
 
@@ -31,8 +31,8 @@ struct CopiedTile {
 
     __device__ static constexpr int side(int dim) { return Tile::side(dim); }
 
-    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> place) {
-        return Tile::tile_offset(place);
+    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> position) {
+        return Tile::tile_offset(position);
     }
 
     // Nothing to prefetch; every choice has it, so that one kernel serves all.
@@ -135,7 +135,7 @@ struct CpAsyncCopy : CopiedTile<TileType> {
     StridedTensor<Element, kRank> array;
 
     __device__ __forceinline__ void load(Shared& shared, Coordinates<kRank> at) const {
-        // cp.async wants an aligned address even where nothing is read.
+        // cp.async needs an aligned address even where nothing is read.
         const unsigned char* nothing =
             array.bytes() - reinterpret_cast<u64>(array.bytes()) % kAccessBytes;
         for (u32 unit = thread_index<3>(); unit < Units::kUnits; unit += threads_in_block()) {

@@ -12,7 +12,7 @@
 // Both addresses are multiples of the size. Nothing of a copy may be touched before it was waited
 // for: by cp_async_wait, after which its own thread sees it and, after __syncthreads(), the other
 // threads; or by a wait on an mbarrier on which every copying thread arrives with
-// mbarrier_cp_async_arrive. Before TMA or wgmma read what was copied, fence_async_view_proxy(),
+// mbarrier_cp_async_arrive. Before TMA or wgmma read the copied bytes, fence_async_view_proxy(),
 // after the wait.
 namespace tmaasync {
 

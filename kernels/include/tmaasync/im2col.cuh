@@ -132,7 +132,7 @@ struct TMATensorTileIm2col {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -197,7 +197,7 @@ private:
         check_multiple("at[0]", at.values[0], kChannels);
     }
 
-    // Boxes lie pixels first, then chunks, as those of TMATensorTile do.
+    // Boxes lie pixels first, then chunks, as in a TMATensorTile.
     __device__ __forceinline__ Column column_of(Coordinates<2> at, int box) const {
         Column column;
         const int chunk = box / Matrix::boxes(0);

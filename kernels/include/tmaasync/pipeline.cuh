@@ -18,7 +18,7 @@ struct PipelineState {
     __device__ static constexpr PipelineState for_consumer() { return {0, 0, 0}; }
     __device__ static constexpr PipelineState for_producer() { return {0, 1, 0}; }
 
-    // Step to the next stage; the phase flips when the ring wraps around.
+    // Step to the next stage; the phase toggles when the index wraps around.
     __device__ __forceinline__ void step() {
         check_index("index", index, kStages);
         check_index("phase", phase, 2);

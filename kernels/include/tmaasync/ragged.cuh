@@ -13,8 +13,7 @@ struct RaggedSequence {
     i32 start;
     i32 length;
 
-    // Sequence `index` of a batch, from the cumulative sums of the lengths: 0 first, the total
-    // last.
+    // Sequence `index` of a batch, from the cumulative lengths: 0 first, the total last.
     __device__ __forceinline__ static RaggedSequence of(const i32* cu_seqlens, i32 index) {
         check(index >= 0, "index", index, "it must be at least", 0);
         const i32 start = cu_seqlens[index];
@@ -132,7 +131,7 @@ struct OutlyingTile {
 // stops at the end of each. Loads fill what lies beyond with zeros, stores drop it.
 //
 // The ragged dimension is in the map twice, with one stride: as a window of max_length rows in its
-// own place, and as a cursor, outermost. The cursor is put after the sequence and its row r at
+// own dimension, and as a cursor, outermost. The cursor is put after the sequence and its row r at
 // max_length - length + r of the window, so that rows beyond the length fall out of the window.
 // Together that is row start + r of the array and max_length more, which the map's address takes
 // back: it lies max_length rows below the array. Nothing there is ever touched: see OutlyingTile.
@@ -191,7 +190,7 @@ struct RaggedTensorMap {
         return placed;
     }
 
-    // The coordinates of a store are those of a load: one map serves both.
+    // A store has the coordinates of a load: one map serves both.
     __device__ __forceinline__ Coordinates<kRank + 1> store_coordinates(
         RaggedSequence sequence, Coordinates<kRank> at
     ) const {
@@ -224,7 +223,7 @@ struct RaggedTensorMap {
         outlying.async_copy_box(shared, barrier, load_coordinates(sequence, at), box, policy);
     }
 
-    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -273,7 +272,7 @@ struct RaggedTensorMap {
 // Rows of one head of a packed array (rows, heads, last) or (rows, heads, groups, last). Cursor and
 // head are one coordinate, since heads follow each other without a gap; the rest is as above.
 //
-// The sides are those of the map without it: rows, (groups,) columns. With kIsChunked the columns
+// The sides are as in a map without heads: rows, (groups,) columns. With kIsChunked the columns
 // are cut into chunks, (chunks, rows, (groups,) chunk), which one instruction moves.
 template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzleMode, int kIsChunked>
 struct RaggedTMA3DTile {
@@ -318,7 +317,7 @@ struct RaggedTMA3DTile {
         return at;
     }
 
-    // The coordinates of a store are those of a load: one map serves both.
+    // A store has the coordinates of a load: one map serves both.
     __device__ __forceinline__ Coordinates<kRank> store_coordinates(
         RaggedSequence sequence, i32 row, i32 head, i32 column = 0
     ) const {

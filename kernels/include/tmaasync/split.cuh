@@ -38,7 +38,7 @@ struct FoldedBox<T, kRows, kDepth, kSwizzle, true> {
 // fold_chunks writes the type. In shared memory it is [chunks][rows][chunk], byte for byte what the
 // unfolded tile is; with kRowMajor [rows / 8][chunks][8][chunk].
 //
-// Coordinates are those of the unfolded array, innermost first: {depth, head, row}. The depth is a
+// Coordinates count in the unfolded array, innermost first: {depth, head, row}. The depth is a
 // multiple of the chunk, and with kRowMajor the row a multiple of 8.
 template <typename T, int kRows, int kDepth, Swizzle kSwizzleMode, bool kRowMajor = false>
 struct SplitLastDimTMATensorTile

@@ -137,9 +137,9 @@ struct EditableTensorMap {
 
     __device__ __forceinline__ void prefetch_descriptor() const { ptx::prefetch_tensormap(&map); }
 
-    // Replace fields of this map in a copy in shared memory, publish the copy, and make it usable
-    // by this warp. A whole converged warp; `edit(SharedFields)` runs in one lane. Other warps and
-    // CTAs use the map after tensormap_fence_acquire(), once they know that it is there.
+    // Edit a copy of this map in shared memory, publish it, and make it usable by this warp. A
+    // whole converged warp; `edit(SharedFields)` runs in one lane. Other warps and CTAs use the map
+    // after tensormap_fence_acquire(), once they know that it is there.
     template <typename Edit>
     __device__ __forceinline__ void edit_in_shared_mem(TensorMap& scratch, Edit edit) {
         if (ptx::elect_sync()) {

@@ -101,7 +101,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         return TileShape::side(dim) * StrideOf<ElementStrides>::at(dim);
     }
 
-    // The tile's place in shared memory: declare one per buffer.
+    // The tile's buffer in shared memory: declare one per stage.
     struct alignas(kAlignment) Shared {
         unsigned char bytes[kBytes];
 
@@ -146,7 +146,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         tma::load<kRank>(box_address(shared, box), map, at, barrier.address(), policy);
     }
 
-    // Load one box into the same place of every CTA in the mask.
+    // Load one box at the same offset in every CTA in the mask.
     __device__ __forceinline__ void async_multicast_load_box(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -174,7 +174,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
         if (elect) async_copy(shared, barrier, at, policy);
     }
 
-    // Load the tile into the same place of every CTA in the mask. Each must expect kBytes.
+    // Load the tile at the same offset in every CTA in the mask. Each must expect kBytes.
     __device__ __forceinline__ void async_multicast_load(
         Shared& shared,
         SharedMemBarrier& barrier,
@@ -323,13 +323,13 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
     }
 
     // The offset of an element of the tile in shared memory, in bytes from the start of the tile,
-    // which is aligned; the host's tile_offset. Its place in the tile is given innermost first.
-    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> place) {
-        u32 box = static_cast<u32>(place.values[0]) / box_side(kRank - 1);
+    // which is aligned; the host's tile_offset. Its position in the tile is given innermost first.
+    __device__ __forceinline__ static u32 tile_offset(Coordinates<kRank> position) {
+        u32 box = static_cast<u32>(position.values[0]) / box_side(kRank - 1);
         u32 within = 0;
 #pragma unroll
         for (int dim = 0; dim < kRank; ++dim) {
-            const u32 index = place.values[kRank - 1 - dim];
+            const u32 index = position.values[kRank - 1 - dim];
             const u32 part = box_side(dim);
             if (dim < kRank - 1) box = box * boxes(dim) + index / part;
             within = within * part + index % part;

@@ -43,7 +43,7 @@ __device__ __forceinline__ void tma_load(
     tma::load<kRank>(ptx::shared_address(shared), map, at, barrier.address(), policy);
 }
 
-// Load into the same place of every CTA in the mask. Each must expect the bytes.
+// Load at the same offset in every CTA in the mask. Each must expect the bytes.
 template <int kRank>
 __device__ __forceinline__ void tma_load_multicast(
     const TensorMap& map,
@@ -139,7 +139,7 @@ __device__ __forceinline__ void tma_load_1d(
     tma::load_bulk(ptx::shared_address(shared), global, bytes, barrier.address(), policy);
 }
 
-// Load into the same place of every CTA in the mask. Each must expect the bytes.
+// Load at the same offset in every CTA in the mask. Each must expect the bytes.
 __device__ __forceinline__ void tma_load_1d_multicast(
     const void* global,
     SharedMemBarrier& barrier,
@@ -178,7 +178,7 @@ __device__ __forceinline__ void tma_prefetch_1d(
 // --- from CTA to CTA -----------------------------------------------------------------------------
 
 // Push this CTA's shared memory into the shared memory of the CTA of this rank (distributed shared
-// memory), where `barrier` and `target` lie at the same place as here, and credit that barrier. It
+// memory), where `barrier` and `target` lie at the same offset as here, and credit that barrier. It
 // must expect the bytes: by arrive_and_expect_bytes(bytes, rank) of the pusher, or by the receiver
 // itself. Only the receiver can observe that `source` has been read: it reports so before `source`
 // is written again or the pusher's CTA leaves.

@@ -10,9 +10,9 @@
 #include <tmaasync/ptx/cp_async_bulk_tensor_im2col.cuh>
 #include <tmaasync/ptx/cp_reduce_async_bulk.cuh>
 
-// Issue one TMA instruction: the one place where tiles and raw copies meet the instructions, and
+// Issue one TMA instruction: the one header in which tiles and raw copies issue instructions, and
 // where debug and traced builds watch them. A kernel that drains copies nothing; a traced one notes
-// each load and store. Arguments are those of the instruction.
+// each load and store. Arguments are the instruction's.
 namespace tmaasync::tma {
 
 using ptx::Coordinates;

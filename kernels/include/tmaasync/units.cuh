@@ -23,17 +23,17 @@ struct TileUnits {
     static_assert(Tile::side(kRank - 1) % kCount == 0, "units make up the rows of a tile");
 
     // The coordinates in the tile at which a unit starts.
-    __device__ __forceinline__ static Coordinates<kRank> place(u32 unit) {
-        Coordinates<kRank> place;
-        place.values[0] = static_cast<i32>(unit % kPerRow) * kCount;
+    __device__ __forceinline__ static Coordinates<kRank> start_of(u32 unit) {
+        Coordinates<kRank> start;
+        start.values[0] = static_cast<i32>(unit % kPerRow) * kCount;
         unit /= kPerRow;
 #pragma unroll
         for (int dim = 1; dim < kRank; ++dim) {
             const u32 side = Tile::side(kRank - 1 - dim);
-            place.values[dim] = static_cast<i32>(unit % side);
+            start.values[dim] = static_cast<i32>(unit % side);
             unit /= side;
         }
-        return place;
+        return start;
     }
 
     // The unit of that number, of the tile that starts at these coordinates.
@@ -41,7 +41,7 @@ struct TileUnits {
         const StridedTensor<Global, kRank>& array, Coordinates<kRank> start, u32 unit
     ) {
         if (unit >= kUnits) return {0, 0, -1};
-        Coordinates<kRank> position = place(unit);
+        Coordinates<kRank> position = start_of(unit);
         const u32 shared_bytes = Tile::tile_offset(position);
 #pragma unroll
         for (int dim = 0; dim < kRank; ++dim) position.values[dim] += start.values[dim];
@@ -159,12 +159,12 @@ struct UnitMover {
     }
 
     __device__ __forceinline__ static void put(unsigned char* shared, Value value) {
-        auto& place = *reinterpret_cast<Word<kSharedBytes>*>(shared);
+        auto& target = *reinterpret_cast<Word<kSharedBytes>*>(shared);
         if constexpr (kConverts) {
             const auto given = bits_as<Pack<Global, kCount>>(value);
-            place = bits_as<Word<kSharedBytes>>(converted<Element>(given));
+            target = bits_as<Word<kSharedBytes>>(converted<Element>(given));
         } else {
-            place = value;
+            target = value;
         }
     }
 

@@ -49,7 +49,7 @@ __device__ __forceinline__ void wgmma_ss_atom(
     Register (&accumulators)[kRegisters], u64 a, u64 b, bool accumulate
 ) {
     static_assert(
-        ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
+        ptx::MmaAccumulators<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
         "N is 8, 16, ... 256; for integers 8, 16, 24, 32, 48, ... 256"
     );
     ptx::wgmma_mma_async_ss<
@@ -70,7 +70,7 @@ __device__ __forceinline__ void wgmma_rs_atom(
     Register (&accumulators)[kRegisters], const u32 (&a)[4], u64 b, bool accumulate
 ) {
     static_assert(
-        ptx::MmaSums<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
+        ptx::MmaAccumulators<Register>::has_columns(ptx::mma_columns<Register>(kRegisters)),
         "N is 8, 16, ... 256; for integers 8, 16, 24, 32, 48, ... 256"
     );
     ptx::wgmma_mma_async_rs<

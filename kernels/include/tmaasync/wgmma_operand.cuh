@@ -50,15 +50,15 @@ struct MmaTypeOf<unsigned char> {
 
 // The type of the accumulators; of fp16 elements they may be fp16, too.
 template <typename T>
-struct SumOf {
+struct AccumulatorOf {
     using Type = float;
 };
 template <>
-struct SumOf<signed char> {
+struct AccumulatorOf<signed char> {
     using Type = int;
 };
 template <>
-struct SumOf<unsigned char> {
+struct AccumulatorOf<unsigned char> {
     using Type = int;
 };
 
@@ -193,7 +193,7 @@ struct WgmmaOperand : WgmmaBuffer<
         Tile::side(Tile::kRank - 1)>;
     static_assert(
         Tile::box_side(Tile::kRank - 1) == Buffer::kSpanElements,
-        "a box is one span wide, 16 bytes without swizzle: create_tensor_tile makes such tiles"
+        "a box is one span wide, 16 bytes without swizzle: make the tile with create_tensor_tile"
     );
     static_assert(
         has_rows_in_order<Tile>(),

@@ -96,7 +96,7 @@ def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict
 
 
 def _spills(columns: int, consumers: int, block_n: int, variant: Variant) -> bool:
-    """Whether the mask or softcap takes registers that such a tile does not leave."""
+    """Whether the mask or softcap takes registers that the tile does not leave."""
     known = coefficients()
     if variant.skips_blocks and block_n > known.masked_block_n:
         return True
@@ -108,7 +108,7 @@ def _spills(columns: int, consumers: int, block_n: int, variant: Variant) -> boo
 
 
 def rows_per_load(page_size: int, block_n: int) -> int:
-    """Return the rows of a block of keys that one load brings: those of one page, if paged.
+    """Return the rows of a block of keys that one load brings: at most one page of a paged cache.
 
     >>> [rows_per_load(size, 128) for size in (0, 16, 64, 96, 128, 256)]
     [128, 16, 64, 32, 128, 128]
@@ -119,7 +119,7 @@ def rows_per_load(page_size: int, block_n: int) -> int:
 def choose_tile_config(sizes: Sizes, sms: int, variant: Variant) -> TileConfig:
     """Return the tile config of least time: waves of tiles, times a tile's work over throughput.
 
-    Sizes are those of the problem; of packed sequences, those of a typical one.
+    For packed sequences ``sizes`` describe a typical one.
     """
     throughput = tile_shapes(sizes.head_dim, variant, sizes.element_bytes)
 

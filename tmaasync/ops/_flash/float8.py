@@ -46,13 +46,13 @@ UNSCALED = (Scale(),) * _OPERANDS
 
 
 def given_scales(scales: Any) -> tuple[tuple[float | None, ...], tuple[Any, ...]]:
-    """Return the numbers among them, 1 where nothing is and None for an array; and the arrays."""
+    """Return a number for each operand (1 by default, None for an array), and the arrays."""
     if scales is None:
         return (1.0,) * _OPERANDS, ()
     if not isinstance(scales, tuple | list) or len(scales) != _OPERANDS:
         raise ArgumentError(
-            f"scales is {scales!r}; it must be those of q, k and v. Pass three: numbers, arrays of "
-            "float32, or None for 1."
+            f"scales is {scales!r}; it must hold one each for q, k and v. Pass three: numbers, "
+            "arrays of float32, or None for 1."
         )
     numbers: list[Any] = []
     arrays = []
@@ -73,8 +73,8 @@ def scales_of(
     """Check what `given_scales` found; return the scales, and views of the arrays."""
     if not operands.are_float8:
         raise ArgumentError(
-            f"scales are given, and q holds {operands.q.element}; those of float8_e4m3fn are "
-            "scaled. Leave them out, or multiply scale by those of q and k."
+            f"scales are given, and q holds {operands.q.element}; only float8_e4m3fn operands have "
+            "scales. Leave them out, or multiply scale by the scales of q and k."
         )
     rest = iter(arrays)
     seen = [
@@ -119,7 +119,7 @@ def _array_violations(seen: Sequence[ArrayView | None], operands: Operands) -> I
 class Float8Workspace(NamedTuple):
     """Workspace of a call: V transposed, then `DESCALE` of every KV head, then partial outputs.
 
-    ``shape`` is that of V transposed: [batch, kv_heads, head_dim, keys], with keys rounded up to a
+    ``shape`` is [batch, kv_heads, head_dim, keys] of V transposed, with keys rounded up to a
     multiple of 16.
     """
 

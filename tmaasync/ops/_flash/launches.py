@@ -57,8 +57,8 @@ _WORK_LIST_THREADS = 1024
 class Addresses(NamedTuple):
     """Addresses that the launches of a call take, by the names of the parameters; 0: none.
 
-    For packed arrays, the addresses of q, k, v and out are those of the maps, which start below
-    their arrays.
+    For packed arrays, q, k, v and out are the addresses of the maps, which start below their
+    arrays.
     """
 
     q: int
@@ -216,7 +216,7 @@ def transpose_step(
 ) -> Step:
     """Prepare the kernel that transposes V and multiplies the scales of every KV head.
 
-    Scales are `SCALE` of q, k and v; the config is that of attention.cu.
+    Scales are `SCALE` of q, k and v; ``config`` is the tile config of attention.cu.
     """
     tiles = transpose_tiles(v, transposed, config)
     batch, keys, kv_heads, _ = v.shape

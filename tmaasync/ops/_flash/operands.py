@@ -115,7 +115,7 @@ def _shape_violations(operands: Operands) -> Iterator[Violation]:
         padded = min(max(step, -(-head_dim // step) * step), _MAX_HEAD_DIM)
         yield Violation("q.shape[-1]", head_dim, rule, f"Pad q, k and v with zeros to {padded}")
     if k.shape[_HEAD_DIM] != head_dim:
-        rule = f"q has heads of {head_dim}, and scores are their products"
+        rule = f"q has heads of {head_dim}, and Q K^T is computed over head_dim"
         yield Violation("k.shape[-1]", k.shape[_HEAD_DIM], rule, "Pass keys of that head_dim")
     if v.shape != k.shape:
         rule = f"k has shape {k.shape}, and each key has a value of as many columns"
@@ -186,7 +186,7 @@ class Results:
         return Layout.of(reachable(self.out))
 
     def allocators(self) -> Iterator[Allocator]:
-        """Yield what makes the arrays that the caller does not give."""
+        """Yield allocators of the arrays that the caller leaves out."""
         for shape, element_type in self._new:
             yield allocator(self.like, shape, element_type)
 
@@ -196,14 +196,14 @@ def _check_output(out: ArrayView, operands: Operands) -> None:
     if out.shape != operands.q.shape or out.device != operands.q.device:
         raise ArgumentError(
             f"out has shape {out.shape} on device {out.device}; the output has shape "
-            f"{operands.q.shape} on device {operands.q.device}. Pass such an array, or none to get "
-            "one."
+            f"{operands.q.shape} on device {operands.q.device}. Pass an array of that shape, or "
+            "leave out= out."
         )
     types = operands.output_types
     if out.element.name not in types:
         why = "" if operands.are_float8 else ", as q does"
         raise ArrayTypeError(
-            f"out holds {out.element}; it must hold {' or '.join(types)}{why}. Pass such an array."
+            f"out holds {out.element}; it must hold {' or '.join(types)}{why}. Pass another array."
         )
     ArgumentError.raise_for(reach_violations("out", out))
     refuse_overlap("out", out, dict(operands.named))
@@ -213,7 +213,7 @@ def _check_output(out: ArrayView, operands: Operands) -> None:
 
 
 class Options(NamedTuple):
-    """What the caller says besides arrays."""
+    """The arguments of a call other than arrays."""
 
     causal: bool | str
     scale: float | None

@@ -71,19 +71,19 @@ def check_pages(
 ) -> None:
     """Check the entries that sequences with queries use, which waits for a device.
 
-    Queries and keys are running sums in host memory.
+    Queries and keys are cumulative lengths in host memory.
     """
     entries = on_host(table.view.owner, "page_table")
     used = np.where(np.diff(queries) > 0, -(-np.diff(keys) // table.pages.size), 0)
     is_used = np.arange(entries.shape[1]) < used[:, None]
     wrong = np.argwhere(is_used & ((entries < 0) | (entries >= table.pages.total)))
     if wrong.size:
-        sequence, place = map(int, wrong[0])
+        sequence, column = map(int, wrong[0])
         more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
         rule = f"k has {table.pages.total} pages, numbered from 0{more}"
         remedy = "Pass the numbers of pages that it has"
-        argument = f"page_table[{sequence}, {place}]"
-        ArgumentError.raise_for([Violation(argument, int(entries[sequence, place]), rule, remedy)])
+        argument = f"page_table[{sequence}, {column}]"
+        ArgumentError.raise_for([Violation(argument, int(entries[sequence, column]), rule, remedy)])
 
 
 def rows_of_pages(view: ArrayView) -> ArrayView:
@@ -106,9 +106,9 @@ def _page_step(view: ArrayView) -> int:
 
 def _table_violations(view: ArrayView, q: ArrayView, batch: int) -> Iterator[Violation]:
     if view.device != q.device:
-        place = "the host" if q.device is None else f"cuda:{q.device}"
+        where = "the host" if q.device is None else f"cuda:{q.device}"
         own = "the host" if view.device is None else f"cuda:{view.device}"
-        rule = f"a kernel reads it, and the arrays lie on {place}"
+        rule = f"a kernel reads it, and the arrays lie on {where}"
         yield Violation("page_table's device", own, rule, "Copy it there")
     if view.ndim != 2 or view.shape[0] != batch:
         rule = f"it must be [{batch}, pages_per_sequence], as cu_seqlens describes {batch}"

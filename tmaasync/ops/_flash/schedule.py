@@ -60,7 +60,7 @@ class Schedule(NamedTuple):
 
 
 def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: int) -> Schedule:
-    """Return the schedule of padded arrays on so many clusters at most."""
+    """Return the schedule of padded arrays on at most ``clusters`` clusters."""
     if config.stream_k:
         return stream_k_schedule(sizes, config, clusters)
     clusters = min(config.spans(sizes), clusters)
@@ -90,7 +90,7 @@ def lpt_schedule(
     atomic counter would do, but the same in every run, and with no memory that two launches could
     share. Heads come in sections whose keys stay in L2 (L2 swizzle).
 
-    A span's number is its tile of heads, times the spans of a head, plus its place in the head.
+    A span's number is its tile of heads, times the spans of a head, plus its index in the head.
     Where nothing is shared a cluster is a CTA, and a span its tile.
     """
     costs = _blocks_seen(sizes, scores, config) + coefficients().tile_blocks
@@ -211,7 +211,7 @@ def _blocks(sizes: Sizes, config: TileConfig) -> int:
 def _least_time(spans: int, blocks: int, clusters: int) -> tuple[float, int]:
     """Return the least time, in blocks of keys, of spans that clusters share; and how many do.
 
-    The time is that of the largest share, then that of the combine kernel.
+    The time is the time of the largest share, plus the combine kernel.
     """
     known = coefficients()
 

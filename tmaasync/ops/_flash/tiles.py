@@ -96,7 +96,7 @@ def packed_maps(
 ) -> Maps:
     """Return the maps that the kernel takes, over packed arrays of [rows, heads, head_dim].
 
-    If paged, the rows of k and v are those of all pages, and a sequence of the map is a page.
+    With a paged KV cache k and v hold the rows of all pages, and a sequence of the map is a page.
     """
     rows, block = _sides(config)
     columns = config.swizzle.span_bytes // config.element_bytes

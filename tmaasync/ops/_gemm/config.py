@@ -1,4 +1,4 @@
-"""Tile configs of gemm.cu and its relatives: what is compiled for a GEMM."""
+"""Tile configs of gemm.cu and its relatives: CTA tile, stages, cluster shape, schedule."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LINE_BYTES = 128
 """A line of L2."""
 
 SKINNY_LIMIT = 64
-"""Up to so many rows of the output AB are swapped: wgmma's 64 rows are then all in use, and tiles
-are no wider than there is something to multiply."""
+"""Rows of the output up to which the kernel swaps AB: C^T = B^T A^T uses all 64 rows of wgmma, and
+its tiles are as narrow as the output."""
 
 SCALE_BLOCK = 128
 """How many elements of K, and columns of B, share a scale of a block-scaled GEMM."""
@@ -42,7 +42,7 @@ SCALE_BLOCK = 128
 SCALES_PER_LOAD = 4
 """16 bytes, the least that TMA loads."""
 
-_WGMMA_ROWS = 64  # what one instruction multiplies, and one store writes
+_WGMMA_ROWS = 64  # of one instruction and of one store
 _BARRIER_BYTES = 1024
 _EPILOGUE_BUFFERS = 2
 _MIN_STAGES = 4  # for which a narrower store is taken
@@ -74,7 +74,7 @@ class Occupancy:
 
     @classmethod
     def estimated(cls, sms: int) -> Occupancy:
-        """Return that of a device that is not there, with GPCs like an H200's."""
+        """Return an estimate for a device that is absent, with GPCs like an H200's."""
 
         def max_active_clusters(size: int) -> int:
             full = emulate.LIMITS.sms // size
@@ -118,7 +118,7 @@ class TileConfig:
     """How the output is cut: CTA tiles of ``rows * consumers`` rows by ``block_n`` columns.
 
     Attributes:
-        consumers: Warpgroups that multiply.
+        consumers: Consumer warpgroups.
         block_n: Columns of a CTA tile.
         cluster: CTA tiles along M that multicast the columns of B they share.
         group_m: Clusters along M before the next column of tiles (L2 swizzle, for reuse in L2).
@@ -126,7 +126,7 @@ class TileConfig:
         m_major: Whether M is contiguous in the output, not N.
         max_stages: Of the pipeline of operands.
         split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
-            through distributed shared memory; ``cluster`` such tiles are in a cluster.
+            through distributed shared memory; a cluster has ``cluster`` tiles.
         ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
             multiplies while the other stores (CUTLASS's ping-pong); else they are cooperative.
         side_by_side: Whether the tiles of a cluster are along N and multicast the rows of A.
@@ -219,7 +219,7 @@ class TileConfig:
 
     @property
     def barriers_bytes(self) -> int:
-        """Bytes of the barriers besides the stages, and of their alignment."""
+        """Bytes of the barriers outside the stages, and of their alignment."""
         return _BARRIER_BYTES
 
     def shared_bytes(self, itemsize: int) -> int:
@@ -253,10 +253,10 @@ class TileConfig:
         }
 
     def starts_early(self, clusters: int, active_clusters: int) -> bool:
-        """Whether CTAs start before those of the launch ahead have ended (programmatic launch).
+        """Whether CTAs start before the CTAs of the previous launch have ended (PDL).
 
-        Worth 2 to 15 % on an H200, but for a single wave that memory bounds and that nearly fills
-        the chip: those lose up to 15 %.
+        Worth 2 to 15 % on an H200, except for a memory-bound single wave that nearly fills the
+        chip, which loses up to 15 %.
         """
         is_bound_by_memory = self.m_major or self.block_m == _WGMMA_ROWS
         return not is_bound_by_memory or not active_clusters // 2 < clusters <= active_clusters

@@ -95,14 +95,14 @@ class EpilogueCoefficients:
 
 @dataclass(frozen=True)
 class ScaledCoefficients:
-    rate: Mapping[tuple[int, int], float]
+    throughput: Mapping[tuple[int, int], float]
     max_skinny_rows: int
     skinny_time: Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
 class Conv2dCoefficients:
-    rate: Mapping[tuple[int, int, int], float]
+    throughput: Mapping[tuple[int, int, int], float]
     box_cost: Mapping[int, float]
 
 
@@ -155,7 +155,7 @@ def coefficients() -> Coefficients:
 
 
 class Problem(NamedTuple):
-    """A GEMM as the kernel computes it, after AB were swapped or operands staged.
+    """A GEMM as the kernel computes it, after swap AB and staging.
 
     ``layout`` has a letter for each operand: ``n`` where it is stored as it is written, [M, K]
     or [K, N] with the last side contiguous, and ``t`` where its transpose is. ``on_lines`` says
@@ -188,7 +188,7 @@ class Problem(NamedTuple):
 
 
 Fits = Callable[[TileConfig], bool]
-"""Whether a kernel can have such tiles."""
+"""Whether a kernel supports a tile config."""
 
 
 def _any_config(_: TileConfig) -> bool:
@@ -262,7 +262,7 @@ def _can_multicast_a(config: TileConfig, problem: Problem) -> bool:
 
 
 def _tiles(problem: Problem) -> Iterator[TileConfig]:
-    """Yield all that the kernel has for so many rows of output, the usual ones first."""
+    """Yield all tiles of the kernel, the usual ones first."""
     for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
         for width in _legal_widths(form.widest, problem):
             yield TileConfig(
@@ -271,12 +271,12 @@ def _tiles(problem: Problem) -> Iterator[TileConfig]:
 
 
 def paired_along_m(config: TileConfig) -> TileConfig:
-    """Return such tiles in pairs, one below the other, that multicast B."""
+    """Return the config with pairs of tiles along M that multicast B."""
     return replace(config, cluster=2, group_m=_GROUP_TILES // 2)
 
 
 def paired_along_n(config: TileConfig) -> TileConfig:
-    """Return such tiles in pairs, side by side, that multicast A."""
+    """Return the config with pairs of tiles along N that multicast A."""
     return replace(config, cluster=2, side_by_side=True)
 
 
@@ -342,7 +342,7 @@ def ranked_configs(
 ) -> list[TileConfig]:
     """Return all tile configs by their time, the shortest first; in pairs where not ``on_lines``.
 
-    The time is the longer of two. At the full clock it is that of the busiest SM, `_sm_time`.
+    The time is the longer of two. At the full clock it is the time of the busiest SM, `_sm_time`.
     Under the power limit the energy of all multiply-adds counts most, and the busiest SM less:
     `_power_limited_time`. Takes the arguments of `choose_config`.
     """
@@ -369,15 +369,15 @@ def _sm_time(
 ) -> float:
     """Return the time of a tile in each wave on one SM, in multiply-adds at its peak.
 
-    Each wave takes ``block_m x block_n x k`` at the rate that its loads allow. The first loads and
-    the last stores, which nothing overlaps, count as ``exposed_depth`` elements of K, a tile whose
-    columns are stored in narrow boxes as ``store_depth`` more.
+    Each wave takes ``block_m x block_n x k`` at the throughput that its loads allow. The first
+    loads and the last stores, which nothing overlaps, count as ``exposed_depth`` elements of K, a
+    tile whose columns are stored in narrow boxes as ``store_depth`` more.
     """
     numbers = coefficients().gemm
     area = config.block_m * config.block_n
     depth = waves * (k + numbers.store_depth[config.store_bytes]) + numbers.exposed_depth
     depth += _exposed_stores(config, waves) * epilogue_depth
-    return depth * area / _rate(config, on_lines=on_lines)
+    return depth * area / _throughput(config, on_lines=on_lines)
 
 
 def _power_limited_time(
@@ -398,7 +398,7 @@ def _power_limited_time(
 
 
 def busiest_sm_work(config: TileConfig, k: int, waves: int, exposed_store_depth: float) -> float:
-    """Return the busiest SM's multiply-adds, and as such its stores that nothing overlaps."""
+    """Return the busiest SM's multiply-adds, plus exposed stores in the same unit."""
     store_depth = coefficients().gemm.store_depth[config.store_bytes]
     depth = waves * k + _exposed_stores(config, waves) * (exposed_store_depth + store_depth)
     return depth * config.block_m * config.block_n
@@ -413,7 +413,7 @@ def loads_per_multiply_add(config: TileConfig) -> float:
     return 1 / config.block_m + 1 / config.block_n
 
 
-def _rate(config: TileConfig, *, on_lines: bool) -> float:
+def _throughput(config: TileConfig, *, on_lines: bool) -> float:
     """Return the share of the tensor cores' peak: small tiles load more for their work.
 
     (consumers, columns) of 64 rows: (2, 256) 1.0, (2, 128) 0.96, (1, 256) 0.91, (1, 128) 0.85, (1,
@@ -428,8 +428,8 @@ def _rate(config: TileConfig, *, on_lines: bool) -> float:
         loaded = 2 * (1 / rows + 1 / columns)
     more = max(0.0, loaded - _LARGE_TILE)
     linear, square = numbers.loads_to_time
-    rate = max(0.05, 1 - linear * more - square * more * more)
-    return rate if _is_usual(config) else numbers.large_consumers * rate
+    share = max(0.05, 1 - linear * more - square * more * more)
+    return share if _is_usual(config) else numbers.large_consumers * share
 
 
 # --- skinny GEMMs: memory bounds them ---------------------------------------------------------
@@ -622,16 +622,16 @@ _MAX_GROUPED_CONSUMERS = 2
 def choose_grouped_config(rows: Problem, occupancy: Occupancy) -> TileConfig:
     """Return the tile config for groups of which only all their rows together are known.
 
-    Up to `SKINNY_LIMIT` rows a group on average AB are swapped, with tiles as wide as a group of
+    Up to `SKINNY_LIMIT` rows a group on average swap AB, with tiles as wide as a group of
     twice the average, since few groups have more. ``rows`` are all groups as one GEMM, whose
     ``batches`` are the groups.
     """
     average = -(-rows.m // rows.batches)
     if average <= SKINNY_LIMIT:
         width = min(2 * average, SKINNY_LIMIT)
-        # With AB swapped B is A, whose rows are K-major.
-        swapped = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
-        return choose_skinny_config(swapped, occupancy)
+        # After swap AB the kernel's B is A, whose rows are K-major.
+        transposed = rows._replace(m=rows.n, n=width, layout="nt", m_major=True)
+        return choose_skinny_config(transposed, occupancy)
     mean = rows._replace(m=average)
     return choose_config(mean, occupancy, is_uneven=True, fits=_was_raced_grouped)
 
@@ -641,22 +641,24 @@ def _was_raced_grouped(config: TileConfig) -> bool:
     return is_usual and config.consumers <= _MAX_GROUPED_CONSUMERS
 
 
-# --- scaled_gemm.cu and conv2d.cu: waves of tiles, each at its rate ---------------------------
+# --- scaled_gemm.cu and conv2d.cu: waves of tiles, by throughput ---------------------------
 
 _Config = TypeVar("_Config", bound=TileConfig)
 
 
-def _of_least_time(rates: Mapping[_Config, float], m: int, n: int, occupancy: Occupancy) -> _Config:
-    """Return the config of least time: waves of tiles, times the work of a tile over its rate.
+def _of_least_time(
+    throughput: Mapping[_Config, float], m: int, n: int, occupancy: Occupancy
+) -> _Config:
+    """Return the config of least time: waves of tiles, times work of a tile over throughput.
 
-    Beyond a few waves in pairs that multicast B.
+    More than a few waves take pairs that multicast B.
     """
 
     def time(config: _Config) -> float:
         waves = -(-config.clusters(m, n) // occupancy.sms)
-        return waves * config.block_m * config.block_n / rates[config]
+        return waves * config.block_m * config.block_n / throughput[config]
 
-    best = min(rates, key=time)
+    best = min(throughput, key=time)
     waves_to_share = coefficients().multicast.waves_to_share
     shares = best.clusters(m, n) > waves_to_share * occupancy.sms
     return replace(best, cluster=2) if shares else best
@@ -676,11 +678,11 @@ def choose_scaled_config(
         # CTAs that multicast would wait for each other.
         shape = min(numbers.skinny_time, key=skinny_time)
         return ScaledTileConfig(*shape, column_scales=column_scales)
-    rates = {
-        ScaledTileConfig(*shape, column_scales=column_scales): rate
-        for shape, rate in numbers.rate.items()
+    throughput = {
+        ScaledTileConfig(*shape, column_scales=column_scales): share
+        for shape, share in numbers.throughput.items()
     }
-    return _of_least_time(rates, m, n, occupancy)
+    return _of_least_time(throughput, m, n, occupancy)
 
 
 def choose_conv2d_config(m: int, k: int, occupancy: Occupancy) -> TileConfig:
@@ -689,11 +691,11 @@ def choose_conv2d_config(m: int, k: int, occupancy: Occupancy) -> TileConfig:
     Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
     1280 filters take tiles of 160 columns.
     """
-    rates = {
-        TileConfig(consumers, block_n, rows=rows): rate
-        for (consumers, rows, block_n), rate in coefficients().conv2d.rate.items()
+    throughput = {
+        TileConfig(consumers, block_n, rows=rows): share
+        for (consumers, rows, block_n), share in coefficients().conv2d.throughput.items()
     }
-    return _of_least_time(rates, m, k, occupancy)
+    return _of_least_time(throughput, m, k, occupancy)
 
 
 def choose_channels_per_box(channels: int) -> int:

@@ -111,7 +111,7 @@ class Epilogue:
         return not (is_slow or self._spills_in(config))
 
     def _spills_in(self, config: TileConfig) -> bool:
-        """Whether such a tile spills though it is not too wide."""
+        """Whether the tile spills though it is not too wide."""
         numbers = coefficients().epilogue
         is_gelu, divides = self.activation is Activation.GELU, self.activation in _DIVIDING
         is_tall = config.rows == _TALL_ROWS
@@ -203,7 +203,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
     def pointers(
         self, out: int, addresses: Iterable[int], alpha: float, beta: float
     ) -> EpiloguePointers:
-        """Return the parameters of gemm_epilogue.cu after the output, from those of `arrays`.
+        """Return the parameters of gemm_epilogue.cu after the output, by addresses of `arrays`.
 
         Without an addend that parameter is the output, which is then not loaded.
         """

@@ -76,7 +76,7 @@ def operand_tile(
         view: The matrix, or the batch.
         side: Rows of M or columns of N of a CTA tile.
         k_major: Whether K is contiguous.
-        parts: CTAs that multicast a part of it each: at least so many boxes.
+        parts: CTAs that multicast a part of it each, and so the fewest boxes.
         is_read_once: Whether one CTA takes all that this operand gives it.
     """
     promotion = _l2_promotion(view, is_read_once=is_read_once)
@@ -220,7 +220,7 @@ def kernel_digest() -> str:
 
 
 class GroupedTiles(NamedTuple):
-    """The tiles of grouped_gemm.cu; with AB swapped the kernel takes matrices first."""
+    """The tiles of grouped_gemm.cu; after swap AB the kernel takes matrices first."""
 
     rows: TMATensorTile
     matrices: TMATensorTile
@@ -256,7 +256,7 @@ def grouped_tiles(
         a: [T, K].
         b: [groups, K, N]; or, ``b_transposed``, [groups, N, K].
         c: [T, N].
-        config: How the output is cut; if it is M-major, AB are swapped.
+        config: How the output is cut; M-major means swap AB.
         b_transposed: See ``b``.
     """
     if config.m_major:
@@ -315,7 +315,7 @@ def scaled_gemm_tiles(
     """Return the tiles over matrices whose rows TMA can read.
 
     Args:
-        operands: [M, K], [N, K], the scales of A as [K / 128, M], and those of B as [K / 128, N],
+        operands: [M, K], [N, K], the scales of A as [K / 128, M], the scales of B as [K / 128, N],
             [K / 128, N / 128] or, transposed, [N / 128, K / 128].
         c: [M, N].
         config: How the output is cut.

@@ -15,12 +15,12 @@ namespace tmaasync::instrument {
 #if defined(TMAASYNC_DEBUG) && TMAASYNC_DEBUG
 
 // The source location of a wait: as a default argument, the location of the call.
-struct WaitPlace {
+struct WaitLocation {
     const char* file;
     const char* function;
     u32 line;
 
-    __device__ constexpr WaitPlace(
+    __device__ constexpr WaitLocation(
         const char* file = __builtin_FILE(),
         const char* function = __builtin_FUNCTION(),
         u32 line = __builtin_LINE()
@@ -95,7 +95,7 @@ __device__ __forceinline__ void record_threads(WaitRecord* record, u32 warp, u32
 
 // Record a wait, in one of the lanes that come here together.
 __device__ __forceinline__ void record_wait(
-    HangState& state, u32 barrier, u32 phase, u64 waited_ns, const WaitPlace& place
+    HangState& state, u32 barrier, u32 phase, u64 waited_ns, const WaitLocation& location
 ) {
     const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const u32 lanes = __activemask();
@@ -106,11 +106,11 @@ __device__ __forceinline__ void record_wait(
     record->barrier = barrier;
     record->dynamic = dynamic_shared_address();
     record->phase = phase;
-    record->line = place.line;
+    record->line = location.line;
     record->word = mbarrier_last_word(barrier);
     record->waited_ns = waited_ns;
-    copy_name(record->file, place.file);
-    copy_name(record->function, place.function);
+    copy_name(record->file, location.file);
+    copy_name(record->function, location.function);
     __threadfence_system();
     record->is_written = 1;
 }
@@ -118,7 +118,7 @@ __device__ __forceinline__ void record_wait(
 // End a wait in a kernel that drains. Barriers are tested in the first half of the time to settle
 // only: after it the records take the barriers' last words, which ends the barriers.
 __device__ __forceinline__ void leave_wait(
-    HangState& state, u32 barrier, u32 phase, u64 start_ns, const WaitPlace& place
+    HangState& state, u32 barrier, u32 phase, u64 start_ns, const WaitLocation& location
 ) {
     __threadfence();
     const u64 since = state.drains_since_ns;
@@ -126,13 +126,13 @@ __device__ __forceinline__ void leave_wait(
     const bool may_look = now < since + kSettleNs / 2;
     const bool is_blocked = may_look && !ptx::mbarrier_test_wait_parity(barrier, phase);
     while (ptx::globaltimer() < since + kSettleNs) __nanosleep(kLookEveryNs);
-    if (is_blocked) record_wait(state, barrier, phase, now - start_ns, place);
+    if (is_blocked) record_wait(state, barrier, phase, now - start_ns, location);
     if (ptx::globaltimer() > since + kDrainNs) ptx::exit();
 }
 
 // Wait until the phase of this parity has completed, or until the kernel drains. In other builds it
 // returns false at once, and the caller waits.
-__device__ __forceinline__ bool has_waited(u32 barrier, u32 phase, const WaitPlace& place) {
+__device__ __forceinline__ bool has_waited(u32 barrier, u32 phase, const WaitLocation& location) {
     HangState& state = tmaasync_hang_state;
     const u64 start = ptx::globaltimer();
     while (!is_draining()) {
@@ -141,13 +141,15 @@ __device__ __forceinline__ bool has_waited(u32 barrier, u32 phase, const WaitPla
         if (state.budget_ns != 0 && waited > state.budget_ns) start_draining(state);
         __nanosleep(kLookEveryNs);
     }
-    leave_wait(state, barrier, phase, start, place);
+    leave_wait(state, barrier, phase, start, location);
     return true;
 }
 
 // Wait with acquire from all of the cluster.
-__device__ __forceinline__ bool has_waited_cluster(u32 barrier, u32 phase, const WaitPlace& place) {
-    const bool waited = has_waited(barrier, phase, place);
+__device__ __forceinline__ bool has_waited_cluster(
+    u32 barrier, u32 phase, const WaitLocation& location
+) {
+    const bool waited = has_waited(barrier, phase, location);
     __threadfence();
     return waited;
 }
@@ -181,7 +183,7 @@ __device__ __forceinline__ u64 polls_since(u32 barrier, u32 phase, u64 budget_ns
 
 // End a loop of the caller's around try_wait or test_wait that exceeds the budget: true when it is
 // to stop.
-__device__ __forceinline__ bool gives_up(u32 barrier, u32 phase, const WaitPlace& place) {
+__device__ __forceinline__ bool gives_up(u32 barrier, u32 phase, const WaitLocation& location) {
     HangState& state = tmaasync_hang_state;
     u64 since = ptx::globaltimer();
     if (!is_draining()) {
@@ -190,23 +192,23 @@ __device__ __forceinline__ bool gives_up(u32 barrier, u32 phase, const WaitPlace
         if (state.budget_ns == 0 || ptx::globaltimer() - since <= state.budget_ns) return false;
         start_draining(state);
     }
-    leave_wait(state, barrier, phase, since, place);
+    leave_wait(state, barrier, phase, since, location);
     return true;
 }
 
 #else
 
-struct WaitPlace {};
+struct WaitLocation {};
 
-__device__ constexpr bool has_waited(u32, u32, const WaitPlace&) {
+__device__ constexpr bool has_waited(u32, u32, const WaitLocation&) {
     return false;
 }
 
-__device__ constexpr bool has_waited_cluster(u32, u32, const WaitPlace&) {
+__device__ constexpr bool has_waited_cluster(u32, u32, const WaitLocation&) {
     return false;
 }
 
-__device__ constexpr bool gives_up(u32, u32, const WaitPlace&) {
+__device__ constexpr bool gives_up(u32, u32, const WaitLocation&) {
     return false;
 }
 

@@ -24,7 +24,7 @@ __device__ __forceinline__ bool trace_leads(u32 lanes) {
     return (lanes & ((1u << trace_thread() % 32) - 1)) == 0;
 }
 
-__device__ __forceinline__ constexpr u32 trace_place(u32 barrier, u32 shared = 0) {
+__device__ __forceinline__ constexpr u32 trace_addresses(u32 barrier, u32 shared = 0) {
     return barrier / 8 & 0xFFFF | shared / 16 << 16;
 }
 
@@ -45,15 +45,15 @@ __device__ __forceinline__ void trace_on_barrier(TraceKind kind, u32 barrier, u3
     if (__popc(lanes) > 1) lanes = __match_any_sync(lanes, barrier << 4 | home);
     if (!trace_leads(lanes)) return;
     const u32 flags = trace_home(home) | trace_number(__popc(lanes));
-    trace_note(kind, now, trace_place(barrier), amount, flags);
+    trace_note(kind, now, trace_addresses(barrier), amount, flags);
 }
 
 // Note an event on a barrier of the cluster, by its mapa address. As a rule each lane has another
 // one: every lane notes.
 __device__ __forceinline__ void trace_on_remote(TraceKind kind, u32 remote_barrier, u32 amount) {
     const u32 home = ptx::getctarank(remote_barrier);
-    const u32 place = trace_place(remote_barrier - ptx::mapa(0u, home));
-    trace_note(kind, ptx::clock(), place, amount, trace_home(home) | trace_number(1));
+    const u32 addresses = trace_addresses(remote_barrier - ptx::mapa(0u, home));
+    trace_note(kind, ptx::clock(), addresses, amount, trace_home(home) | trace_number(1));
 }
 
 __device__ __forceinline__ void trace_init(u32 barrier, u32 count) {
@@ -82,12 +82,12 @@ __device__ __forceinline__ void trace_load(
     u32 shared, u32 barrier, u32 bytes = 0, u16 cta_mask = 0
 ) {
     const u32 flags = trace_home(ptx::cluster_ctarank()) | trace_number(cta_mask);
-    trace_note(TraceKind::kLoad, ptx::clock(), trace_place(barrier, shared), bytes, flags);
+    trace_note(TraceKind::kLoad, ptx::clock(), trace_addresses(barrier, shared), bytes, flags);
 }
 
 // Note a store, in every lane that issues one.
 __device__ __forceinline__ void trace_store(u32 shared, u32 bytes = 0) {
-    trace_note(TraceKind::kStore, ptx::clock(), trace_place(0, shared), bytes);
+    trace_note(TraceKind::kStore, ptx::clock(), trace_addresses(0, shared), bytes);
 }
 
 __device__ __forceinline__ void trace_store_commit() {
@@ -138,9 +138,9 @@ public:
         const u32 now = ptx::clock();
         if (!trace_leads(__activemask())) return;
         const u32 flags = trace_home(ptx::cluster_ctarank()) | phase_ << 10 | u32{is_ready_} << 11;
-        const u32 index = trace_note(TraceKind::kWait, now, trace_place(barrier_), began_, flags);
-        // One note of every few is a wait, so that of every 32 notes one reads the clocks, or a
-        // few.
+        const u32 index =
+            trace_note(TraceKind::kWait, now, trace_addresses(barrier_), began_, flags);
+        // Every few notes one is a wait, so that one or a few in every 32 notes read the clocks.
         if (index % 32 < 4) trace_read_clocks(index);
     }
 

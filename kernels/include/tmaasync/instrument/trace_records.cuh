@@ -29,7 +29,7 @@ struct alignas(16) TraceClocks {
 constexpr int kTraceClocks = 16;
 constexpr u32 kTraceNothing = ~0u;
 
-// WARP_DTYPE. The first clocks are those of the block's opening, the others of some of its waits.
+// WARP_DTYPE. The first clocks are read when the block opens, the others at some of its waits.
 struct TraceWarp {
     TraceClocks clocks[kTraceClocks];
     u32 processor;

@@ -2,8 +2,8 @@
 
 #include <tmaasync/operands/integers.cuh>
 
-// The operands of copies and reductions, besides addresses. No instruction is here: the header
-// serves the GPU and the emulator.
+// The operands of copies and reductions, in addition to addresses. No instruction is here: the
+// header serves the GPU and the emulator.
 namespace tmaasync::ptx {
 
 // The 128 opaque bytes of a CUtensorMap. As a kernel parameter it must be a

@@ -21,15 +21,15 @@ __device__ constexpr int element_bytes(MmaType type) {
 
 // The accumulators, by the register that holds them: float; fp16, two in a u32; int32, in an int.
 template <typename Register>
-struct MmaSums;
+struct MmaAccumulators;
 template <>
-struct MmaSums<float> {
+struct MmaAccumulators<float> {
     __device__ static constexpr int per_register() { return 1; }
     __device__ static constexpr bool takes(MmaType type) { return !is_integer(type); }
     __device__ static constexpr bool has_columns(int n) { return n % 8 == 0 && 8 <= n && n <= 256; }
 };
 template <>
-struct MmaSums<u32> {
+struct MmaAccumulators<u32> {
     __device__ static constexpr int per_register() { return 2; }
     __device__ static constexpr bool takes(MmaType type) {
         return type == MmaType::kF16 || is_float8(type);
@@ -37,7 +37,7 @@ struct MmaSums<u32> {
     __device__ static constexpr bool has_columns(int n) { return n % 8 == 0 && 8 <= n && n <= 256; }
 };
 template <>
-struct MmaSums<int> {
+struct MmaAccumulators<int> {
     __device__ static constexpr int per_register() { return 1; }
     __device__ static constexpr bool takes(MmaType type) { return is_integer(type); }
     __device__ static constexpr bool has_columns(int n) {
@@ -48,7 +48,7 @@ struct MmaSums<int> {
 // Columns of the accumulators, by the number of registers in each thread.
 template <typename Register>
 __device__ constexpr int mma_columns(int registers) {
-    return 2 * registers * MmaSums<Register>::per_register();
+    return 2 * registers * MmaAccumulators<Register>::per_register();
 }
 
 // Text that becomes part of an instruction, for the constraint "C" of inline assembly.
@@ -121,7 +121,7 @@ struct MmaForm {
         "wgmma mixes e4m3 with e5m2 and s8 with u8, and no other types: convert one operand"
     );
     static_assert(
-        MmaSums<Register>::takes(kA),
+        MmaAccumulators<Register>::takes(kA),
         "accumulators are float, u32 (pairs of fp16) for fp16 and 8-bit floats, or int for integers"
     );
     static_assert(
@@ -132,7 +132,7 @@ struct MmaForm {
         kScaleA * kScaleA == 1 && kScaleB * kScaleB == 1, "an operand is scaled by 1 or by -1"
     );
     static_assert(
-        !is_integer(kA) || (kScaleA == 1 && kScaleB == 1), "products of integers have no scale"
+        !is_integer(kA) || (kScaleA == 1 && kScaleB == 1), "integer operands have no scale"
     );
 
     using Depth = typename MmaOperand<kA>::Depth;

@@ -13,7 +13,7 @@ template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void cp_reduce_async_bulk(
     void* global, u32 shared, u32 bytes, u64 policy
 ) {
-    static_assert(reduces_in_global(kOp, kType), "sm_90 has no such reduction into global memory");
+    static_assert(reduces_in_global(kOp, kType), "sm_90 lacks this reduction into global memory");
     asm volatile(
         "cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.%4.%5 [%0], [%1], %2, "
         "%3;" ::"l"(global),
@@ -28,7 +28,7 @@ template <ReduceOp kOp, ElementType kType>
 __device__ __forceinline__ void cp_reduce_async_bulk_push(
     u32 remote_shared, u32 shared, u32 bytes, u32 remote_barrier
 ) {
-    static_assert(reduces_in_shared(kOp, kType), "sm_90 has no such reduction into shared memory");
+    static_assert(reduces_in_shared(kOp, kType), "sm_90 lacks this reduction into shared memory");
     asm volatile(
         "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.%4.%5 [%0], "
         "[%1], %2, [%3];" ::"r"(remote_shared),

@@ -1,7 +1,12 @@
 #pragma once
 
-// Stand-in for the CUDA compiler's header of that name, which the wheel with <vector_types.h> and
-// <cuda_fp16.h> leaves out: the words that mark functions, variables and types.
+// Stand-in for the CUDA compiler's header of the same name: the keywords that mark functions,
+// variables and types. The wheel with <vector_types.h> and <cuda_fp16.h> leaves that header out. An
+// installed CUDA toolkit has it, and the toolkit's headers include it in quotes, which find the
+// toolkit's file before this one. <tmaasync_emulate/cuda.hpp> therefore includes this one first,
+// and the next line, the include guard of the toolkit's file, keeps that one out.
+#define __HOST_DEFINES_H__
+
 #define __host__
 #define __device__
 #define __global__

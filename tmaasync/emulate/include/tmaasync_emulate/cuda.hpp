@@ -4,6 +4,8 @@
 // built-in for.
 #pragma once
 
+#include <crt/host_defines.h>  // ahead of all of CUDA's headers, which would find another one
+
 #include <vector_functions.h>
 #include <vector_types.h>
 

@@ -18,7 +18,9 @@ struct EmulatedMma {
     template <typename Register, int kRegisters>
     static tmaasync_emulate::Mma make(Register (&d)[kRegisters], u64 b, u32 scale_d) {
         constexpr int kColumns = mma_columns<Register>(kRegisters);
-        static_assert(MmaSums<Register>::has_columns(kColumns), "no instruction has this N");
+        static_assert(
+            MmaAccumulators<Register>::has_columns(kColumns), "no instruction has this N"
+        );
         tmaasync_emulate::Mma mma{};
         mma.sums = d;
         mma.columns = kColumns;

@@ -1,0 +1,206 @@
+"""Headers and kernels without wgmma compile for Hopper and for Blackwell; wgmma for Hopper alone.
+
+NVRTC and ptxas check every instruction against the target. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_kernels as shipped
+from parity import test_im2col, test_tile_edits, test_tiles
+
+from tmaasync import (
+    BackendError,
+    CompileError,
+    Kernel,
+    Swizzle,
+    _arrays,
+    create_tma_tile,
+    create_tma_tile_im2col,
+)
+from tmaasync._compile import Assembly, Source, assemble
+from tmaasync._hardware import CHIP_LIMITS, HOPPER
+from tmaasync._sources import include_dir
+from tmaasync.kernel.source import arch_for
+from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
+from tmaasync.ops._flash import tiles as flash
+from tmaasync.ops._flash.config import TileConfig, Variant
+from tmaasync.ops._ragged import RAGGED_PIPELINE, ragged_kernel, ragged_tiles
+
+CAPABILITIES = [(9, 0), (10, 0), (10, 3), (12, 0)]
+BLACKWELL = CAPABILITIES[1:]
+HEADERS = sorted(path.relative_to(include_dir()) for path in include_dir().rglob("*.cuh"))
+WITH_WGMMA = {"tmaasync/wgmma.cuh", "tmaasync/ptx/wgmma.cuh", "tmaasync/ptx/wgmma_mma.cuh"}
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9][0-9]_*.py"))
+# For sm_120a too ptxas prints that other targets multicast faster.
+ADVICE = "'.multicast::cluster' modifier"
+
+
+def target(capability: tuple[int, int], suffix: str = "") -> str:
+    return f"sm_{capability[0]}{capability[1]}{suffix}"
+
+
+def warnings_of(log: str) -> list[str]:
+    return [line for line in log.splitlines() if "warning" in line and ADVICE not in line]
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def emitted(headers: list[str], arch: str) -> Assembly:
+    """Compile headers so that every function that is no template becomes machine code."""
+    text = "#undef __forceinline__\n#define __forceinline__\n"
+    text += "".join(f"#include <{header}>\n" for header in headers)
+    source = Source(text=text, name="all.cu", options=("--relocatable-device-code=true",))
+    return assemble(source, arch)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
+def test_every_function_of_the_headers_assembles_without_wgmma(capability: tuple[int, int]) -> None:
+    headers = [str(header) for header in HEADERS if str(header) not in WITH_WGMMA]
+
+    assembly = emitted(headers, target(capability, "a"))
+
+    assert assembly.ptx.count(".visible .func") > 100
+    assert warnings_of(assembly.log) == []
+
+
+def test_wgmma_assembles_for_hopper_alone() -> None:
+    emitted(sorted(WITH_WGMMA), "sm_90a")
+
+    for capability in BLACKWELL:
+        with pytest.raises(CompileError, match=r"exists on compute capability 9\.0 alone"):
+            emitted(sorted(WITH_WGMMA), target(capability, "a"))
+
+
+def test_no_header_depends_on_the_target() -> None:
+    """So that a header compiles alone for every target if it does for one (test_headers.py)."""
+    assert not [name for name in HEADERS if "__CUDA_ARCH" in (include_dir() / name).read_text()]
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def ragged_with(entry: str) -> Kernel:
+    packed, padded = (
+        _arrays.view(np.zeros((*lead, 16, 128), np.float16)) for lead in [(90,), (3, 40)]
+    )
+    map_, tile = ragged_tiles(packed, padded, RAGGED_PIPELINE)
+    return ragged_kernel(entry, map_.cuda_type, tile.cuda_type, RAGGED_PIPELINE)
+
+
+def tile_type(shape: tuple[int, int] = (16, 32)) -> str:
+    return create_tma_tile(np.zeros((64, 64), np.float32), shape, swizzle=Swizzle.B128).cuda_type
+
+
+def patches() -> str:
+    return create_tma_tile_im2col(
+        np.zeros((2, 9, 9, 64), np.float16), (32, 64), filter_shape=(3, 3)
+    ).cuda_type
+
+
+SPLIT = TileConfig(64, 2, 128, stream_k=True)
+KERNELS: dict[str, Callable[[], Kernel]] = {
+    "copy, tiled": lambda: copy_kernel(tile_type(), TILED_PIPELINE),
+    "copy, bulk": lambda: copy_kernel(
+        "tmaasync::BulkTile<unsigned char, 32768>", BULK_PIPELINE.within(99 * 1024)
+    ),
+    "ragged_store": lambda: ragged_with("ragged_store"),
+    "ragged_load": lambda: ragged_with("ragged_load"),
+    "attention_work": lambda: flash.work_list_kernel(shipped.EVERYTHING, TileConfig(128, 2, 128)),
+    "tiles": lambda: test_tiles.kernel_for(tile_type()),
+    "map edits": lambda: test_tile_edits.kernel_for(tile_type((8, 32))),
+    "im2col": lambda: test_im2col.kernel_for(patches()),
+}
+# They include <tmaasync/wgmma.cuh> for its layouts, and issue no wgmma.
+WITH_LAYOUTS_OF_WGMMA: dict[str, Callable[[], Kernel]] = {
+    "attention_combine": lambda: flash.combine_kernel(
+        shipped.attention_types(SPLIT, Variant()), Variant(), SPLIT
+    ),
+    "attention_values": lambda: shipped.transpose_with(128),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
+def test_a_kernel_without_wgmma_compiles(name: str, capability: tuple[int, int]) -> None:
+    kernel = KERNELS[name]()
+
+    program = kernel.compile(arch_for(kernel._recipe.source, capability))
+
+    entry = program.entries[kernel.name]
+    assert entry.spill_bytes == 0
+    assert warnings_of(program.log) == []
+    assert (entry.shared_bytes or 0) <= CHIP_LIMITS[capability].shared_bytes
+
+
+CLAIM = """
+#include <tmaasync/warp.cuh>
+extern "C" __global__ void __launch_bounds__(128, 1) claim(float* p) {
+    tmaasync::claim_registers<232>();
+    p[threadIdx.x] = 1;
+}
+"""
+ARCH_SPECIFIC = {"registers": lambda: Kernel(CLAIM, "claim"), "map edits": KERNELS["map edits"]}
+
+
+@pytest.mark.parametrize("name", ARCH_SPECIFIC)
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=target)
+def test_what_is_compiled_for_the_specific_target_needs_it(
+    name: str, capability: tuple[int, int]
+) -> None:
+    kernel = ARCH_SPECIFIC[name]()
+
+    assert arch_for(kernel._recipe.source, capability) == target(capability, "a")
+    assert warnings_of(kernel.compile(target(capability, "a")).log) == []
+    with pytest.raises(CompileError, match=f"Try arch='{target(capability)}a'"):
+        kernel.compile(target(capability))
+
+
+@pytest.mark.parametrize("name", WITH_LAYOUTS_OF_WGMMA)
+@pytest.mark.parametrize("capability", BLACKWELL, ids=target)
+def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_target(
+    name: str, capability: tuple[int, int]
+) -> None:
+    program = WITH_LAYOUTS_OF_WGMMA[name]().compile(target(capability))
+
+    assert warnings_of(program.log) == []
+
+
+class LaunchedError(Exception):
+    """The kernel of an example, at its launch."""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(kernel: Kernel, *_: Any, **__: Any) -> None:
+        raise LaunchedError(kernel)
+
+    monkeypatch.setattr(Kernel, "__call__", stop)
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    with pytest.raises(LaunchedError) as caught:
+        runpy.run_path(str(path), run_name="__main__")
+    kernel = caught.value.args[0]
+
+    has_wgmma = "tmaasync/wgmma.cuh" in path.with_suffix(".cu").read_text()
+    for capability in BLACKWELL:
+        if has_wgmma:
+            with pytest.raises(BackendError, match="needs wgmma"):
+                arch_for(kernel._recipe.source, capability)
+        else:
+            program = kernel.compile(arch_for(kernel._recipe.source, capability))
+            assert warnings_of(program.log) == []
+
+
+def test_examples_with_and_without_wgmma_exist() -> None:
+    texts = [path.with_suffix(".cu").read_text() for path in EXAMPLES]
+
+    assert {"tmaasync/wgmma.cuh" in text for text in texts} == {True, False}
+    assert HOPPER in CAPABILITIES

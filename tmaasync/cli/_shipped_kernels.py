@@ -1,0 +1,142 @@
+"""Kernels that the operations build from the shipped sources, with their types and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import ml_dtypes
+import numpy as np
+
+from tmaasync import ops
+from tmaasync._sources import find_kernel, shipped_kernels
+from tmaasync.errors import ArgumentError
+from tmaasync.kernel.observed import SeenKernel, observe
+from tmaasync.ops._operation import tile_configs
+
+__all__ = ["is_shipped", "kernels_of"]
+
+_BF16, _FP8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+_OFFSETS = np.array([0, 300, 512], np.int32)
+
+
+def is_shipped(file: str) -> bool:
+    """True for the bare name or the path of a shipped source."""
+    try:
+        return find_kernel(file) in shipped_kernels()
+    except ArgumentError:
+        return False
+
+
+def kernels_of(file: str) -> tuple[SeenKernel, ...]:
+    """Return the kernels that operations build from a shipped source, each tile config once.
+
+    The operations run on uninitialised NumPy arrays and launch nothing.
+    """
+    name = find_kernel(file).name
+    with tile_configs(lambda config: config), observe(launches=False) as observer:
+        for call in _CALLS.get(name, ()):
+            call()
+    return tuple(one for one in observer.kernels if one.source.name == name)
+
+
+def _matmul(m: int, n: int, k: int, dtype: object = _BF16, layout: str = "nt") -> None:
+    a, b = _stored(m, k, layout[0], dtype), _stored(k, n, layout[1], dtype)
+    ops.matmul(a, b)
+
+
+def _stored(rows: int, columns: int, letter: str, dtype: object) -> np.ndarray:
+    if letter == "n":
+        return np.empty((rows, columns), dtype)  # type: ignore[call-overload, no-any-return]
+    return np.empty((columns, rows), dtype).T  # type: ignore[call-overload, no-any-return]
+
+
+def _matmul_with_epilogue(m: int) -> None:
+    a, b = np.empty((m, 1024), _BF16), np.empty((2048, 1024), _BF16).T
+    ops.matmul(a, b, bias=np.empty(2048, _BF16), activation="gelu", c=np.empty((m, 2048), _BF16))
+
+
+def _grouped_matmul() -> None:
+    b = np.empty((2, 512, 256), _BF16).swapaxes(1, 2)
+    ops.grouped_matmul(np.empty((512, 256), _BF16), b, _OFFSETS[1:])
+
+
+def _scaled_matmul() -> None:
+    scales_a, scales_b = np.empty((8, 512), np.float32), np.empty((16, 8), np.float32)
+    ops.scaled_matmul(
+        np.empty((512, 1024), _FP8), np.empty((2048, 1024), _FP8).T, scales_a.T, scales_b.T
+    )
+
+
+def _conv2d() -> None:
+    ops.conv2d(np.empty((8, 28, 28, 128), _BF16), np.empty((128, 3, 3, 128), _BF16), padding=1)
+
+
+def _attention(queries: int, keys: int, head_dim: int, dtype: object = _BF16) -> None:
+    q, k, v = (
+        np.empty((1, rows, heads, head_dim), dtype)  # type: ignore[call-overload]
+        for rows, heads in ((queries, 16), (keys, 2), (keys, 2))
+    )
+    ops.attention(q, k, v, causal=True)
+
+
+def _varlen_attention() -> None:
+    q, k, v = (np.empty((512, heads, 128), _BF16) for heads in (16, 2, 2))
+    ops.varlen_attention(q, k, v, _OFFSETS, _OFFSETS, causal=True)
+
+
+def _paged_attention() -> None:
+    q = np.empty((2, 16, 128), _BF16)
+    k, v = (np.empty((64, 16, 2, 128), _BF16) for _ in range(2))
+    ends = np.arange(3, dtype=np.int32)
+    ops.varlen_attention(
+        *(q, k, v, ends, _OFFSETS),
+        page_table=np.zeros((2, 20), np.int32),
+        max_seqlen_q=1,
+        max_seqlen_k=300,
+    )
+
+
+def _ragged() -> None:
+    padded, packed = np.empty((2, 300, 16, 128), _BF16), np.empty((512, 16, 128), _BF16)
+    ops.ragged_store(padded, cu_seqlens=_OFFSETS, out=packed)
+    ops.ragged_load(packed, cu_seqlens=_OFFSETS, out=padded)
+
+
+def _copy() -> None:
+    ops.copy(np.empty(1 << 20, np.float32), np.empty(1 << 20, np.float32))
+    ops.copy(*(np.empty((512, 512), np.float32)[:, :256] for _ in range(2)))
+
+
+_ATTENTION: tuple[Callable[[], None], ...] = (
+    lambda: _attention(4096, 4096, 128),
+    lambda: _attention(4096, 4096, 128, _FP8),
+    lambda: _attention(1, 32768, 128),
+    _varlen_attention,
+    _paged_attention,
+)
+_CALLS: Mapping[str, tuple[Callable[[], None], ...]] = MappingProxyType(
+    {
+        "copy.cu": (_copy,),
+        "ragged.cu": (_ragged,),
+        "gemm.cu": (
+            lambda: _matmul(4096, 4096, 4096),
+            lambda: _matmul(5120, 5120, 5120, layout="nn"),
+            lambda: _matmul(16, 4096, 4096),
+            lambda: _matmul(64, 256, 16384),
+            lambda: _matmul(4096, 4096, 4096, _FP8),
+            lambda: _matmul(4096, 4096, 4096, np.int8),
+        ),
+        "gemm_epilogue.cu": (
+            lambda: _matmul_with_epilogue(4096),
+            lambda: _matmul_with_epilogue(16),
+        ),
+        "grouped_gemm.cu": (_grouped_matmul,),
+        "scaled_gemm.cu": (_scaled_matmul,),
+        "conv2d.cu": (_conv2d,),
+        "attention.cu": _ATTENTION,
+        "attention_combine.cu": _ATTENTION,
+        "attention_values.cu": _ATTENTION,
+        "attention_work.cu": _ATTENTION,
+    }
+)

@@ -1,0 +1,80 @@
+"""Kernels that a block of code makes or launches, for tools that read their sources."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tmaasync._compile import Source
+
+__all__ = ["KernelObserver", "SeenKernel", "SkippedLaunch", "current_observer", "observe"]
+
+
+class SeenKernel(NamedTuple):
+    """A kernel as it is compiled: its entry function, its source, and the architecture asked for.
+
+    ``arch`` is None where the source and the device decide.
+    """
+
+    name: str
+    source: Source
+    arch: str | None
+
+
+class SkippedLaunch:
+    """Stands for a prepared launch of an observer that launches nothing."""
+
+    def __call__(self) -> None:
+        """Launch nothing."""
+
+    def launch_at(self, addresses: Sequence[int], stream: int) -> None:
+        """Launch nothing."""
+
+    def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
+        """Return a call that launches nothing."""
+        del addresses, stream
+        return self
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+class KernelObserver:
+    """The kernels made or launched so far.
+
+    Args:
+        launches: Whether launches run; if not, their outputs stay as they are.
+    """
+
+    def __init__(self, *, launches: bool) -> None:
+        self.launches = launches
+        self._seen: dict[SeenKernel, None] = {}
+
+    @property
+    def kernels(self) -> tuple[SeenKernel, ...]:
+        """Each kernel once, in the order in which they were first seen."""
+        return tuple(self._seen)
+
+    def see(self, kernel: SeenKernel) -> None:
+        """Add a kernel."""
+        self._seen[kernel] = None
+
+
+_OBSERVER = contextvars.ContextVar[KernelObserver | None]("tmaasync kernels", default=None)
+
+# The variable's own method, as every launch asks.
+current_observer: Callable[[], KernelObserver | None] = _OBSERVER.get
+"""Return the observer of kernels made and launched here and now; None without one."""
+
+
+@contextlib.contextmanager
+def observe(*, launches: bool = True) -> Iterator[KernelObserver]:
+    """Collect the kernels that are made or launched inside the ``with``."""
+    observer = KernelObserver(launches=launches)
+    token = _OBSERVER.set(observer)
+    try:
+        yield observer
+    finally:
+        _OBSERVER.reset(token)
