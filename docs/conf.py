@@ -72,8 +72,9 @@ _LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|L
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Fill in generated parts of pages, and adapt links and docstrings to the site."""
-    # From the folder of tools, too: pairs of pictures for light and dark pages.
+    # From the folder of tools, too: pairs of pictures for light and dark pages; notebooks.
     app.setup_extension("theme_pictures")
+    app.setup_extension("notebooks")
     app.connect("source-read", _write_headers)
     app.connect("source-read", _write_explorer)
     app.connect("source-read", _write_index)
