@@ -32,6 +32,7 @@ html_title = f"tmaasync {release}"
 html_static_path = ["_static"]
 html_logo = "_static/logo.svg"
 html_favicon = "_static/favicon.svg"
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sphinx = False
 toc_object_entries_show_parents = "hide"
@@ -65,7 +66,7 @@ _HEADERS_OF = ".. headers of "
 # Files of the repository's root that a page of the site includes.
 _INCLUDED = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
 _LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
-_LINK_TO_FILE = re.compile(r"\]\(((?:\.\./)*(?:examples|benchmarks|kernels|tests|LICENSE)[^)#]*)\)")
+_LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|LICENSE)\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

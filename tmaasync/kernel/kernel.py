@@ -25,7 +25,7 @@ class Kernel:
 
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
-            C++ text (anything with a line break).
+            C++ text: a string with a line break or with ``__global__``.
         name: The function's name; by default the stem of the file.
         types: Names that the source leaves to the host, each with a tile (its `cuda_type`), an
             element type, or C++ text.
