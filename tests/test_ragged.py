@@ -350,7 +350,7 @@ def test_a_batch_that_cannot_be_is_refused(given_: Any, message: str) -> None:
         running_sums(**given_, max_length=8, total_rows=20)
 
 
-def test_every_broken_rule_is_told_at_once() -> None:
+def test_every_broken_rule_is_reported_at_once() -> None:
     with pytest.raises(ArgumentError) as caught:
         running_sums(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
 
