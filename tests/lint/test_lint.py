@@ -292,8 +292,8 @@ def sources(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["absent.cu"], "there is no such file"),
-        (["."], "there is no such file"),
+        (["absent.cu"], "no file has this name"),
+        (["."], "no file has this name"),
         (["binary.cu"], "cannot be read"),
         (["empty.cu"], "no __global__ function"),
         (["wrong.cu"], "does not compile"),

@@ -33,7 +33,7 @@ def unfenced_stores(code: Code) -> Iterator[Finding]:
                     STORE,
                     copy,
                     f"shared memory is written before{_at(write)}, and no fence.proxy.async comes "
-                    "between, so that TMA may store what was there earlier.",
+                    "between, so that TMA may store earlier bytes.",
                     "Let every writing thread call fence_async_view_proxy() after its writes and "
                     "before the barrier that the storing thread waits at.",
                 )
