@@ -41,7 +41,7 @@ def test_the_table_names_the_folder(folder: Path) -> None:
     )
 
 
-def test_clearing_keeps_tuned_blockings_and_files_of_others(folder: Path) -> None:
+def test_clearing_keeps_tuned_tile_configs_and_other_files(folder: Path) -> None:
     assert run("cache", "--clear").output == "3 files removed, 0.0 MiB.\n"
 
     left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}

@@ -70,7 +70,7 @@ def test_an_im2col_map_shows_its_corners() -> None:
 
 
 def test_what_the_hardware_punishes_is_shown() -> None:
-    """Rows of 28 bytes: a store writes the four bytes behind each."""
+    """Rows of 28 bytes: a store writes the four bytes after each."""
     data = TensorMapSpec(0, DataType.FLOAT32, (8, 7), (32,), (8, 8)).encode().hex()
 
     (hazard,) = told("decode", data)["hazards"]
@@ -87,8 +87,8 @@ def test_what_the_hardware_punishes_is_shown() -> None:
         ("", "data is 0 bytes long"),
         ("ff" * 128, "data is not a tensor map of sm_90"),
         (
-            "no_such_file.bin",
-            "data is 'no_such_file.bin'; it must be hexadecimal digits, or a file",
+            "absent.bin",
+            "data is 'absent.bin'; it must be hexadecimal digits, or a file",
         ),
         ("x" * 5000, "data is 'xxxx"),
         (".", "data is '.'; it must be hexadecimal digits, or a file that can be read (Is a dir"),

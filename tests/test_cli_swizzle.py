@@ -1,4 +1,4 @@
-"""``tmaasync swizzle``: places and conflicts, against sums of our own."""
+"""``tmaasync swizzle``: offsets and conflicts, against independent arithmetic."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
         (("--emulate",), "--emulate is set; it chooses where to probe. Pass --probe too"),
-        (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
+        (("--svg", "absent/folder/a.svg"), "the picture cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

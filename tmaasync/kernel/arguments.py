@@ -92,7 +92,7 @@ def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Ex
     hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
         return None
-    if any(isinstance(view, TMATensorTileArray) and view.is_aimed_elsewhere for view in seen):
+    if any(isinstance(view, TMATensorTileArray) and view.is_rebound_by_kernel for view in seen):
         return None
     return [() if view is None else _extents_behind(view) for view in seen]
 

@@ -114,4 +114,4 @@ def _may_be_one(code: Code, init: str, barrier: str) -> bool:
 
 
 def _at(instruction: Instruction) -> str:
-    return f" in line {instruction.place.line}" if instruction.place else ""
+    return f" in line {instruction.location.line}" if instruction.location else ""
