@@ -55,7 +55,7 @@ def test_a_line_that_is_neither_path_nor_kernel_is_refused(text: str) -> None:
         Kernel(text)
 
 
-def test_a_file_finds_the_headers_beside_it(tmp_path: Path) -> None:
+def test_a_file_finds_the_headers_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.cuh").write_text("constexpr int kMine = 1;\n")
     path = tmp_path / "mine.cu"
     path.write_text(

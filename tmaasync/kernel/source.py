@@ -80,7 +80,7 @@ def source_of(
     """Return the compiler's input for the arguments of `Kernel`.
 
     Raises:
-        ArgumentError: There is no such file, or a name or value has no C++ text.
+        ArgumentError: The file does not exist, or a name or value has no C++ text.
     """
     text, label, folders = read(source)
     return Source(
