@@ -143,7 +143,7 @@ def test_phases_count_up_on_every_barrier() -> None:
 
 
 @pytest.mark.parametrize("cluster", [1, 2])
-def test_a_product_shows_its_roles(cluster: int) -> None:
+def test_a_matmul_shows_its_roles(cluster: int) -> None:
     a, b = small_integers(1024, 512, 1), small_integers(512, 768, 2)
     config = TileConfig(2, 128, cluster)
 
@@ -306,7 +306,7 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
         assert names == {f"full[{stage}]" for stage in range(STAGES)}
 
 
-def test_the_command_tells_of_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
+def test_the_command_reports_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
     script, saved = tmp_path / "copies.py", tmp_path / "trace.json"
     script.write_text(
         "import cupy\n"
