@@ -5,10 +5,12 @@ EXTRAS ?= cuda13,test,dev
 JOBS ?= auto
 GPU_JOBS ?= 12
 
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 TEST_PYTHON ?= $(BIN)/python
 INSTALLED := $(VENV)/.installed
+DEMO_INSTALLED := $(VENV)/.demo-installed
 
 MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv2d.py copies.py \
 	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
@@ -16,7 +18,9 @@ MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv
 
 .PHONY: demo test test-gpu check docs format clean venv memcheck
 
-demo: $(INSTALLED)
+# It needs no formatter, linter, type checker or test: where those are installed it takes that
+# environment, and otherwise a smaller one, with CuPy and NVRTC only where there is an NVIDIA driver.
+demo: $(or $(wildcard $(INSTALLED)),$(DEMO_INSTALLED))
 	$(BIN)/python -m tmaasync demo
 
 # Without bytecode on disk each worker, and each Python that a test starts, compiles all modules.
@@ -58,6 +62,16 @@ venv: $(INSTALLED)
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	touch $@
+
+# The driver's major CUDA version, 12 or 13; nothing where there is no driver.
+DRIVER = $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p')
+
+$(DEMO_INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	extras=cpu$(patsubst %,$(comma)cuda%,$(filter 12 13,$(DRIVER))); \
+		echo "installing tmaasync[$$extras] into $(VENV)"; \
+		$(BIN)/python -m pip install --disable-pip-version-check -e ".[$$extras]"
 	touch $@
 
 $(VENV)/.docs-installed: $(INSTALLED)

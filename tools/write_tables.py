@@ -246,8 +246,8 @@ class Group:
 
 
 def _short(case: str) -> str:
-    """Return a case without its element type, which the operation's name says."""
-    return re.sub(r"^(bfloat16|float16|e4m3|float8,) ", "", case)
+    """Return a case without the words that the operation's name has."""
+    return re.sub(r"^(bfloat16|float16|e4m3|float8,) |, full, decode of .*$", "", case)
 
 
 def _gpu(section: Section) -> str:
@@ -270,8 +270,9 @@ def _circumstances(measured: Sequence[Section]) -> str:
 
 
 def _by_section(recorded: list[Recorded]) -> Iterator[str]:
-    """Yield a heading and a table for every section of every GPU."""
-    for _, name, section in recorded:
+    """Yield a heading and a table for every section of every GPU, one section after the other."""
+    newest_first = sorted(recorded, key=lambda one: _gpu(one[2]), reverse=True)
+    for _, name, section in sorted(newest_first, key=lambda one: one[1]):
         yield f"### {_TITLES.get(name, name)} on {_gpu(section)}\n"
         measured = section.measured
         yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"

@@ -225,7 +225,7 @@ def test_a_map_may_be_aimed_at_an_array_that_no_argument_names() -> None:
         kernel(1, 1, (tiles, np.array([place], np.uint64), out))
         assert (out == 2).all()
 
-    assert tiles.is_aimed_elsewhere
+    assert tiles.has_moved_maps
 
 
 # --- state tokens -----------------------------------------------------------------------------

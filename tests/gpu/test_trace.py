@@ -32,7 +32,7 @@ def only(kept: trace.Collector) -> Trace:
 def energies(
     rows: int, columns: int, backend: Backend | None = None, **options: Any
 ) -> tuple[Any, Any, Kernel]:
-    """Sums of squares by the example's ring, what they are, and its kernel."""
+    """Sums of squares by the example's pipeline, what they are, and its kernel."""
     backend = Cuda() if backend is None else backend
     x = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
     source = create_tma_tile(backend.array(x), (TILE_ROWS, COLUMNS))
@@ -126,10 +126,10 @@ def test_phases_count_up_on_every_barrier() -> None:
         energies(1000, 128)
 
     launch = only(kept)
-    (ring,) = trace.find_rings(launch)
-    assert len(ring.stages) == STAGES
+    (pipeline,) = trace.find_pipelines(launch)
+    assert len(pipeline.stages) == STAGES
     laps = -(-1000 // TILE_ROWS) / STAGES
-    for stage in ring.stages:
+    for stage in pipeline.stages:
         of_stage = launch.events["barrier"] == stage.full
         loads = launch.events[of_stage & (launch.events["kind"] == EventKind.LOAD_ISSUED)]
         assert loads["phase"].tolist() == list(range(len(loads)))

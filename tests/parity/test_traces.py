@@ -13,7 +13,7 @@ from parity.test_matmul import multiply, small_integers
 
 from tmaasync import emulate, ops, trace
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.trace import NOBODY, NOTHING, EventKind, Trace, find_rings
+from tmaasync.trace import NOBODY, NOTHING, EventKind, Trace, find_pipelines
 
 STEP_NS = 1000
 CLUSTER, CONSUMERS = 2, 1
@@ -167,7 +167,7 @@ def test_rings_have_the_same_barriers_buffers_and_phases(pair: tuple[Trace, Trac
     emulated, read = pair
 
     for block in emulated.blocks:
-        (wanted,), (found,) = (find_rings(one, block=block) for one in (emulated, read))
+        (wanted,), (found,) = (find_pipelines(one, block=block) for one in (emulated, read))
         for theirs, ours in zip(wanted.stages, found.stages, strict=True):
             assert (ours.full, ours.empty) == (theirs.full, theirs.empty)
             assert set(ours.buffers) == set(theirs.buffers)

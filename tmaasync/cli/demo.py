@@ -118,7 +118,7 @@ class _Demo:
         found = self._parts.find_bug()
         self.report["bug"] = dataclasses.asdict(found)
         line = _demo_bug.LINE
-        self._title(f"A kernel of ten lines with a bug in line {line}, run on the CPU")
+        self._title(f"A short kernel with a bug in line {line}, run on the CPU")
         self._console.print(_highlighted(found.source, line))
         self._console.print()
         self._console.print(found.message, style="red", markup=False)
@@ -172,7 +172,7 @@ class _Demo:
     def show_host(self) -> None:
         host = self._parts.on_host()
         self.report |= dataclasses.asdict(host)
-        self._title("An array and a tile that TMA cannot read")
+        self._title("A tile that TMA cannot load")
         self._console.print(f">>> {host.illegal}", markup=False)
         self._console.print(host.error, style="red", markup=False)
         self._takeaway("Every broken rule is reported at once, before a launch, with the remedy.")
