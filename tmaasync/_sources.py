@@ -59,8 +59,8 @@ def find_kernel(name: str | Path) -> Path:
     """Return the path of the CUDA source called ``name``.
 
     Args:
-        name: The path of a file of yours; or, where no such file exists, the bare name of a kernel
-            shipped with the package, such as ``"gemm.cu"``, whatever folder it lies in.
+        name: The path of a file of yours; or, where no file has this path, the bare name of a
+            kernel shipped with the package, such as ``"gemm.cu"``, whatever folder it lies in.
 
     Raises:
         ArgumentError: There is no such file.
