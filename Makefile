@@ -12,9 +12,9 @@ TEST_PYTHON ?= $(BIN)/python
 INSTALLED := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.demo-installed
 
-MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_products.py convolutions.py copies.py \
-	epilogues.py grouped_matmul.py paged_attention.py product_types.py products.py ragged.py \
-	ragged_heads.py scaled_products.py split_products.py)
+MEMCHECKED := $(addprefix tests/parity/test_,attention.py batched_matmul.py conv2d.py copies.py \
+	grouped_matmul.py matmul.py matmul_epilogues.py matmul_split_k.py matmul_types.py paged_attention.py \
+	ragged.py ragged_heads.py scaled_matmul.py)
 
 .PHONY: demo test test-gpu check docs format clean venv memcheck
 

@@ -42,7 +42,7 @@ pygments_dark_style = "github-dark"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Links to headings are those of GitHub.
+# The ids of headings are GitHub's.
 myst_heading_anchors = 3
 # A page may come before or after its line in the index; a test asks for the line.
 suppress_warnings = ["toc.not_included", "toc.not_readable"]
@@ -62,7 +62,8 @@ autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88
 cpp_maximum_signature_line_length = 88
 
-_HEADERS_OF = ".. headers of "
+_HEADERS = ".. headers "
+_INDEX = re.compile(r"^<!-- index: (.*) -->$", re.MULTILINE)
 # Files of the repository's root that a page of the site includes.
 _INCLUDED = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
 _LINK_TO_ROOT = re.compile(rf"\]\(((?:\.\./)*)({'|'.join(_INCLUDED)})\.md")
@@ -71,10 +72,12 @@ _LINK_TO_FILE = re.compile(r"\]\(((?:examples|benchmarks|kernels|tests)/[^)#]*|L
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Fill in generated parts of pages, and adapt links and docstrings to the site."""
-    # From the folder of tools, too: pairs of pictures for light and dark pages.
+    # From the folder of tools, too: pairs of pictures for light and dark pages; notebooks.
     app.setup_extension("theme_pictures")
+    app.setup_extension("notebooks")
     app.connect("source-read", _write_headers)
     app.connect("source-read", _write_explorer)
+    app.connect("source-read", _write_index)
     app.connect("source-read", _link_from_page)
     app.connect("include-read", _link_from_root)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)
@@ -84,10 +87,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def _write_headers(app: Sphinx, docname: str, source: list[str]) -> None:
     del docname
     for line in source[0].splitlines():
-        if line.startswith(_HEADERS_OF):
-            folder = line.removeprefix(_HEADERS_OF)
-            source[0] = source[0].replace(line, document_headers.reference(folder))
-            for path in document_headers.headers(folder):
+        if line.startswith(_HEADERS):
+            name = line.removeprefix(_HEADERS)
+            source[0] = source[0].replace(line, document_headers.reference(name))
+            for path in document_headers.headers(name):
                 app.env.note_dependency(path)
 
 
@@ -100,6 +103,14 @@ def _write_explorer(app: Sphinx, docname: str, source: list[str]) -> None:
     for path in swizzle_explorer.SOURCES.iterdir():
         app.env.note_dependency(path)
     del docname
+
+
+def _write_index(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Index the terms of comments: a search for one of them finds the page of the comment first."""
+    del app, docname
+    source[0] = _INDEX.sub(
+        lambda found: "```{index} ! " + found[1].replace(", ", ", ! ") + "\n```", source[0]
+    )
 
 
 def _link_from_page(app: Sphinx, docname: str, source: list[str]) -> None:

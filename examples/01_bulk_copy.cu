@@ -1,5 +1,6 @@
-// New here: a bulk copy (cp.async.bulk). One instruction moves contiguous bytes between global and
-// shared memory while the thread that issued it goes on; an mbarrier counts the bytes that land.
+// New here: a bulk copy (cp.async.bulk). One instruction moves contiguous bytes between
+// global and shared memory while the thread that issued it goes on; an mbarrier counts
+// the bytes that land.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

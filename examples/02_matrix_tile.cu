@@ -1,6 +1,6 @@
-// New here: a tensor map. It describes the shape and strides of a matrix, so one instruction moves
-// a two-dimensional tile. TMA fills elements out of bounds with zeros and clips them in stores: the
-// kernel has no code for edges.
+// New here: a tensor map. It describes the shape and strides of a matrix, so one
+// instruction moves a two-dimensional tile. TMA fills elements out of bounds with zeros
+// and clips them in stores: the kernel has no code for edges.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

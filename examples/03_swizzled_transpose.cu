@@ -1,6 +1,7 @@
-// New here: a swizzle. Shared memory has 32 banks of 4 bytes. With rows of 128 bytes, a column lies
-// in the same four banks: reading it is an 8-way bank conflict. TMA can permute the 16-byte units
-// of each row as it loads, and so spread a column over the banks; tile_offset returns where one is.
+// New here: a swizzle. Shared memory has 32 banks of 4 bytes. With rows of 128 bytes, a
+// column lies in the same four banks: reading it is an 8-way bank conflict. TMA can
+// permute the 16-byte units of each row as it loads, and so spread a column over the
+// banks; tile_offset returns where one is.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;

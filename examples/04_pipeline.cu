@@ -1,6 +1,7 @@
-// New here: a warp-specialised pipeline. A producer warp loads, four consumer warps compute, and
-// they share STAGES buffers in shared memory. Each stage has two mbarriers: `full` completes when
-// a tile has landed, `empty` when all consumers have read it. Loads run up to STAGES tiles ahead.
+// New here: a warp-specialised pipeline. A producer warp loads, four consumer warps
+// compute, and they share STAGES buffers in shared memory. Each stage has two mbarriers:
+// `full` completes when a tile has landed, `empty` when all consumers have read it. Loads
+// run up to STAGES tiles ahead.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -26,7 +27,8 @@ __device__ void init_pipeline(SharedMemory& shared) {
     fence_barrier_init();
 }
 
-// One thread of the producer warp: wait for an empty stage, expect the bytes, issue the load.
+// One thread of the producer warp: wait for an empty stage, expect the bytes, issue the
+// load.
 __device__ void load_tiles(SharedMemory& shared, const Tile& source, int x, int rows) {
     auto state = State::for_producer();
     for (int y = 0; y < rows; y += kRows, state.step()) {

@@ -1,5 +1,6 @@
-// New here: a cluster, and multicast. The blocks of a cluster run at the same time, and one load
-// can write a tile into the shared memory of all of them: it is read from global memory once.
+// New here: a cluster, and multicast. The blocks of a cluster run at the same time, and
+// one load can write a tile into the shared memory of all of them: it is read from global
+// memory once.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
@@ -14,7 +15,8 @@ struct SharedMemory {
 };
 extern "C" __device__ const int mix_channels_shared_bytes = sizeof(SharedMemory);
 
-// Every block waits on its own barrier, so each expects the bytes. The first block issues the load.
+// Every block waits on its own barrier, so each expects the bytes. The first block issues
+// the load.
 __device__ void load_for_all(SharedMemory& shared, const Tile& source, int x) {
     shared.full.expect_bytes(Tile::kBytes);
     if (block_rank_in_cluster() == 0) {

@@ -1,5 +1,5 @@
-// New here: the tensor cores. A warpgroup (four warps) multiplies two tiles with wgmma, straight
-// from shared memory: TMA wrote them with the swizzle that wgmma reads.
+// New here: the tensor cores. A warpgroup (four warps) multiplies two tiles with wgmma,
+// straight from shared memory: TMA wrote them with the swizzle that wgmma reads.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 

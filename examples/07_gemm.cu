@@ -1,6 +1,7 @@
-// New here: a persistent GEMM, C = A B, from steps 2, 3, 4 and 6. As many blocks are launched as
-// the GPU runs at once, and each computes several tiles of C. The producer runs ahead across tiles:
-// while the consumers store one tile, the operands of the next are in flight.
+// New here: a persistent GEMM, C = A B, from steps 2, 3, 4 and 6. As many blocks are
+// launched as the GPU runs at once, and each computes several tiles of C. The producer
+// runs ahead across tiles: while the consumers store one tile, the operands of the next
+// are in flight.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -36,8 +37,9 @@ struct SharedMemory {
 };
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
-// The static tile scheduler: block i computes tiles i, i + gridDim.x, ... Producer and consumers
-// run the same loop. M varies fastest, so neighbouring blocks share a tile of B in L2.
+// The static tile scheduler: block i computes tiles i, i + gridDim.x, ... Producer and
+// consumers run the same loop. M varies fastest, so neighbouring blocks share a tile of B
+// in L2.
 struct TileScheduler {
     int tiles_down;
     int tiles;

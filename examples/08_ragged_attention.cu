@@ -1,8 +1,9 @@
-// New here: a ragged tensor map. Sequences of different lengths are packed without padding, and TMA
-// stops at the end of each: loads fill with zeros from there on, stores are clipped.
+// New here: a ragged tensor map. Sequences of different lengths are packed without
+// padding, and TMA stops at the end of each: loads fill with zeros from there on, stores
+// are clipped.
 //
-// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head: a block takes 64
-// queries and loops over the keys, 64 at a time, with an online softmax.
+// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head: a block
+// takes 64 queries and loops over the keys, 64 at a time, with an online softmax.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -13,14 +14,16 @@ constexpr int kHeadDim = Rows::side(2);
 constexpr float kMasked = -1e30f;  // the score of a key beyond the end
 static_assert(kRows == 64, "a warpgroup multiplies 64 rows at once");
 
-// S = Q K^T contracts the head dimension, which is contiguous in both. O = P V contracts the keys:
-// the head dimension of V is contiguous, and P, the probabilities, stays in registers.
+// S = Q K^T contracts the head dimension, which is contiguous in both. O = P V contracts
+// the keys: the head dimension of V is contiguous, and P, the probabilities, stays in
+// registers.
 using OperandQ = WgmmaBuffer<float16, Rows::kSwizzle, Major::kK, kRows, kHeadDim>;
 using OperandK = OperandQ;
 using OperandV = WgmmaBuffer<float16, Rows::kSwizzle, Major::kMN, kRows, kHeadDim>;
 using Output = OperandQ;
 
-// The registers of a thread: parts of two rows, which it shares with three neighbouring lanes.
+// The registers of a thread: parts of two rows, which it shares with three neighbouring
+// lanes.
 using Scores = float[1][1][kRows / 2];
 using Probabilities = u32[1][kRows / 16][4];
 using Accumulators = float[1][1][kHeadDim / 2];
@@ -47,8 +50,8 @@ __device__ float reduce_sum(float value) {
     return value + __shfl_xor_sync(0xffffffff, value, 2);
 }
 
-// Keys beyond the end were loaded as zeros. Their scores would be 0, and would count in the
-// softmax.
+// Keys beyond the end were loaded as zeros. Their scores would be 0, and would count in
+// the softmax.
 __device__ void mask_keys(float (&scores)[kRows / 2], int keys) {
     for (int i = 0; i < kRows / 2; ++i) {
         if (accumulator_column(threadIdx.x, i) >= keys) scores[i] = kMasked;
@@ -135,7 +138,8 @@ __device__ void store_output(
     wait_group_read<0>();
 }
 
-// Block (x, y, z): query tile x of head y of sequence z. Rows count from the start of the sequence.
+// Block (x, y, z): query tile x of head y of sequence z. Rows count from the start of the
+// sequence.
 extern "C" __global__ void __launch_bounds__(128) attention(
     const __grid_constant__ Rows q,
     const __grid_constant__ Rows k,

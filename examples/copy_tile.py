@@ -1,14 +1,23 @@
-"""Copies a matrix tile by tile: the smallest whole TMA kernel.
+"""Copy a matrix tile by tile: the smallest complete TMA kernel.
 
-One thread of each block loads a tile into shared memory, waits for it and stores it again. The last
-tiles hang over the edges: TMA fills them with zeros on the way in and clips them on the way out.
+One thread of each CTA loads a tile into shared memory, waits for it and stores it. The last tiles
+cross the edges: TMA fills them with zeros in the load and clips them in the store. Runs on a GPU
+with CuPy arrays, else on the CPU with NumPy arrays.
 """
 
 from __future__ import annotations
 
-import cupy
-
 from tmaasync import Kernel, create_tma_tile
+
+try:
+    import cupy as xp
+
+    xp.cuda.runtime.getDeviceCount()
+    WHERE = "on the GPU"
+except Exception:  # no CuPy, no driver or no device
+    import numpy as xp
+
+    WHERE = "on the CPU, as there is no CuPy with a GPU"
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -32,15 +41,15 @@ extern "C" __global__ void copy_tile(
 
     target.async_store(tile, {x, y});
     commit_group();
-    // Shared memory goes with the block: the store must have read it.
+    // Shared memory ends with the CTA: the store must have read it.
     wait_group_read<0>();
 }
 """
 
 
 def main() -> None:
-    x = cupy.random.default_rng(0).standard_normal((1000, 2000), dtype=cupy.float32)
-    y = cupy.full_like(x, cupy.nan)
+    x = xp.random.default_rng(0).standard_normal((1000, 2000), dtype=xp.float32)
+    y = xp.full_like(x, xp.nan)
     source, target = (create_tma_tile(array, (64, 64)) for array in (x, y))
     kernel = Kernel(SOURCE, "copy_tile", types={"Tile": source})
 
@@ -48,7 +57,7 @@ def main() -> None:
     kernel(grid=(columns, rows), block=1, args=(source, target))
 
     equal = bool((x == y).all())
-    print(f"{columns * rows} tiles of {source.tile_bytes} bytes copied; equal: {equal}")
+    print(f"{columns * rows} tiles of {source.tile_bytes} bytes copied {WHERE}; equal: {equal}")
     if not equal:
         raise SystemExit("the copy is wrong")
 

@@ -1,17 +1,28 @@
-"""Scales a matrix: one warp loads tiles into a ring, four warps scale and store them."""
+"""Scale a matrix with a pipeline: a producer warp loads tiles, four warps scale and store them.
+
+Runs on a GPU with CuPy arrays, else on the CPU with NumPy arrays.
+"""
 
 from dataclasses import replace
 
-import cupy
-
 from tmaasync import Kernel, Pipeline, create_tma_tile
 from tmaasync.pipeline import check_protocol
+
+try:
+    import cupy as xp
+
+    xp.cuda.runtime.getDeviceCount()
+    WHERE = "on the GPU"
+except Exception:  # no CuPy, no driver or no device
+    import numpy as xp
+
+    WHERE = "on the CPU, as there is no CuPy with a GPU"
 
 STAGES = 4
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
-using Ring = PipelineState<STAGES>;
+using State = PipelineState<STAGES>;
 constexpr int kConsumers = 128;
 constexpr int kElements = Tile::kBytes / sizeof(float);
 
@@ -22,11 +33,11 @@ struct SharedMemory {
 extern "C" __device__ const int scale_shared_bytes = sizeof(SharedMemory);
 
 __device__ void load_tiles(SharedMemory& shared, const Tile& source, int x, int y, int rows) {
-    auto place = Ring::for_producer();
-    for (; y < rows; y += gridDim.y * Tile::side(0), place.step()) {
-        shared.empty[place.index].wait(place.phase);
-        shared.full[place.index].expect_bytes(Tile::kBytes);
-        source.async_copy(shared.tiles[place.index], shared.full[place.index], {x, y});
+    auto state = State::for_producer();
+    for (; y < rows; y += gridDim.y * Tile::side(0), state.step()) {
+        shared.empty[state.index].wait(state.phase);
+        shared.full[state.index].expect_bytes(Tile::kBytes);
+        source.async_copy(shared.tiles[state.index], shared.full[state.index], {x, y});
     }
 }
 
@@ -34,18 +45,18 @@ __device__ void scale_tiles(
     SharedMemory& shared, const Tile& target, int x, int y, int rows, float factor
 ) {
     const int thread = threadIdx.x - 32;
-    auto place = Ring::for_consumer();
-    for (; y < rows; y += gridDim.y * Tile::side(0), place.step()) {
-        auto& tile = shared.tiles[place.index];
-        shared.full[place.index].wait(place.phase);
+    auto state = State::for_consumer();
+    for (; y < rows; y += gridDim.y * Tile::side(0), state.step()) {
+        auto& tile = shared.tiles[state.index];
+        shared.full[state.index].wait(state.phase);
         for (int i = thread; i < kElements; i += kConsumers) tile.data()[i] *= factor;
-        fence_async_view_proxy();  // what this thread wrote, TMA will see
+        fence_async_view_proxy();  // TMA sees the writes of this thread
         NamedBarrier<kConsumers>{1}.sync();
         if (thread != 0) continue;
         target.async_store(tile, {x, y});
         commit_group();
-        wait_group_read<1>();  // the store before this one has read its stage: hand that back
-        if (place.count > 0) shared.empty[(place.index + STAGES - 1) % STAGES].arrive();
+        wait_group_read<1>();  // the previous store has read its stage: release it
+        if (state.count > 0) shared.empty[(state.index + STAGES - 1) % STAGES].arrive();
     }
     if (thread == 0) wait_group_read<0>();
 }
@@ -56,7 +67,7 @@ extern "C" __global__ void scale(
     auto& shared = dynamic_shared<SharedMemory>();
     const int x = blockIdx.x * Tile::side(1), y = blockIdx.y * Tile::side(0);
     for (int stage = 0; stage < STAGES && threadIdx.x == 0; ++stage) {
-        shared.full[stage].init(1);   // the loader, with expect_bytes
+        shared.full[stage].init(1);   // the producer, with expect_bytes
         shared.empty[stage].init(1);  // the thread that stores
     }
     fence_barrier_init();
@@ -67,14 +78,14 @@ extern "C" __global__ void scale(
 """
 
 if __name__ == "__main__":
-    x = cupy.random.default_rng(0).standard_normal((2500, 1004), dtype=cupy.float32)
-    y = cupy.full_like(x, cupy.nan)
+    x = xp.random.default_rng(0).standard_normal((2500, 1004), dtype=xp.float32)
+    y = xp.full_like(x, xp.nan)
     source, target = (create_tma_tile(array, (32, 128)) for array in (x, y))
     protocol = Pipeline(STAGES, tiles={"tile": source}).protocol()
-    # A stage is handed back one late. Searches every run for a deadlock or an overwrite.
+    # Consumers release a stage one step late. Searches all interleavings for a deadlock or a race.
     check_protocol(replace(protocol, reads_in_flight=1, release_lag=1))
     kernel = Kernel(SOURCE, "scale", types={"Tile": source}, constants={"STAGES": STAGES})
     kernel((source.tiles_per_side[1], 8), 160, (source, target, x.shape[0], 2.5))
-    if not bool((y == x * cupy.float32(2.5)).all()):
-        raise SystemExit("the product is wrong")
-    print(f"{x.shape} scaled through {STAGES} stages of {source.tile_bytes} bytes: exact")
+    if not bool((y == x * xp.float32(2.5)).all()):
+        raise SystemExit("the result is wrong")
+    print(f"{x.shape} scaled {WHERE}: {STAGES} stages of {source.tile_bytes} bytes; exact")

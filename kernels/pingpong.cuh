@@ -1,8 +1,8 @@
 #pragma once
 
 // Ping-pong scheduling: consumer warpgroups issue their MMAs one after the other, so that the
-// epilogue or softmax of one overlaps the MMAs of another (CUTLASS's OrderedSequenceBarrier;
-// FlashAttention-3, section 3.1).
+// epilogue or softmax of one overlaps the MMAs of another (CUTLASS's
+// KernelTmaWarpSpecializedPingpong and OrderedSequenceBarrier; FlashAttention-3, section 3.1).
 #include <tmaasync/warp.cuh>
 
 namespace tmaasync {

@@ -101,19 +101,19 @@ class TensorGuards:
         self, *tensors: Tensor, dynamic_dims_sizes: object, dynamic_dims_strides: object
     ) -> None:
         assert dynamic_dims_sizes is dynamic_dims_strides is None  # all sizes, all strides
-        self._expected = [self._told_by(tensor) for tensor in tensors]
+        self._expected = [self._guarded(tensor) for tensor in tensors]
 
     def check(self, *tensors: Tensor) -> bool:
         if len(tensors) != len(self._expected):
             raise TypeError("wrong length")
         is_each_once = len(set(map(id, tensors))) == len(tensors)
         types = [type(tensor) for tensor in tensors]  # looked at first: there may be no tensor
-        if not is_each_once or types != [told[0] for told in self._expected]:
+        if not is_each_once or types != [kind for kind, *_ in self._expected]:
             return False
-        return [self._told_by(tensor) for tensor in tensors] == self._expected
+        return [self._guarded(tensor) for tensor in tensors] == self._expected
 
     @staticmethod
-    def _told_by(tensor: Tensor) -> tuple[object, ...]:
+    def _guarded(tensor: Tensor) -> tuple[object, ...]:
         flags = tensor.is_cuda, tensor.is_neg(), tensor.is_conj(), tensor.layout
         return type(tensor), flags, tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 

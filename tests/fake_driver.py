@@ -1,6 +1,6 @@
 """A stand-in for the CUDA driver: one that notes what it is given and answers as a test asks.
 
-Types and enumerations are those of the real bindings, which need no driver. Device memory is host
+Types and enumerations come from the real bindings, which need no driver. Device memory is host
 memory. The fixture ``use_driver`` puts it in the place of the real one.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of docs/from_*.md: what every name of another library became here."""
+"""The tables of docs/from_*.md: for each name of another library, the name here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Row(NamedTuple):
     python: str
     kernels: str
     difference: str
-    test: str
+    test: str = ""
 
     def __str__(self) -> str:
         return self.theirs or self.kernels
 
     @property
     def names(self) -> list[str]:
-        """What the other library calls it."""
+        """The names in the other library."""
         return _CODE.findall(self.theirs)
 
     @property

@@ -123,7 +123,7 @@ def test_what_one_waiter_has_seen_binds_no_other() -> None:
     assert not barrier.test_wait(0, waiter="b")
 
 
-def test_a_token_tells_its_own_phase_and_expires_one_phase_later() -> None:
+def test_a_token_names_its_own_phase_and_expires_one_phase_later() -> None:
     barrier = SharedMemBarrier(2)
     token = barrier.arrive()
     assert not barrier.test_wait(token)
@@ -250,7 +250,7 @@ def test_after_inval_and_init_the_life_begins_anew() -> None:
     assert (barrier.phase, barrier.count, barrier.pending_arrivals) == (0, 3, 3)
     for _ in range(2):
         barrier.arrive(3)
-    assert not barrier.test_wait(0)  # what the waiter saw in the former life binds it no more
+    assert not barrier.test_wait(0)  # a waiter is not bound by what it saw before inval
 
 
 def test_the_representation_shows_the_state() -> None:

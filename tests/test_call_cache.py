@@ -380,7 +380,7 @@ def test_another_layout_finds_nothing(make: Make, difference: str, place: int) -
     assert cache.run(tuple(arrays), None, None) is None
 
 
-def test_which_array_starts_beside_a_multiple_of_16_bytes_matters(make: Make) -> None:
+def test_which_array_starts_off_a_multiple_of_16_bytes_matters(make: Make) -> None:
     scale = [make(typed((8, 16))), make(typed((8, 16))), make(typed((8, 16), np.float16, 4))]
     cache = cache_with(scale, Launch())
     operand = [make(typed((8, 16), np.float16, 4)), *(make(typed((8, 16))) for _ in range(2))]

@@ -88,8 +88,10 @@ def test_every_way_of_reading_takes_the_passes_that_one_counts(access: Access) -
 def test_the_terminal_marks_what_the_first_access_reads() -> None:
     lines = run("swizzle", "--access", "column").output.splitlines()
 
-    assert lines[1].split() == ["0", "0.0*", *(f"0.{chunk}" for chunk in range(1, 8))]
-    assert lines[2].split() == ["128", "1.1", "1.0*", "1.3", "1.2", "1.5", "1.4", "1.7", "1.6"]
+    assert lines[0] == "Swizzle 128B: 8 x 64 elements of 2 bytes in shared memory"
+    assert lines[2].split() == ["bank", *(f"{bank}-{bank + 3}" for bank in range(0, 32, 4))]
+    assert lines[3].split() == ["0", "0.0*", *(f"0.{chunk}" for chunk in range(1, 8))]
+    assert lines[4].split() == ["128", "1.1", "1.0*", "1.3", "1.2", "1.5", "1.4", "1.7", "1.6"]
 
 
 def test_a_tall_tile_is_cut_in_the_terminal_alone() -> None:
@@ -102,9 +104,14 @@ def test_the_picture_has_a_cell_for_every_chunk(tmp_path: Path) -> None:
 
     document = told("swizzle", "--rows", "16", "--access", "row", "--svg", str(path))
 
-    names = [text.text for text in ET.parse(path).getroot() if text.tag.endswith("text")]
-    assert set(names[:-1]) == {f"{row}.{chunk}" for row in range(16) for chunk in range(8)}
-    assert len(names) == 129
+    texts = [text for text in ET.parse(path).getroot() if text.tag.endswith("text")]
+    labels = [text.text for text in texts if text.get("class") == "label"]
+    title, *names, caption = [text.text for text in texts if text.get("class") != "label"]
+    assert sorted(names) == sorted(f"{row}.{chunk}" for row in range(16) for chunk in range(8))
+    assert labels[:3] == ["bank", "0-3", "4-7"]
+    assert labels[9:] == [f"byte {128 * line}" for line in range(16)]
+    assert title == "Swizzle 128B: 16 x 64 elements of 2 bytes in shared memory"
+    assert caption.startswith("a cell is row.chunk")
     assert path.read_text().count("stroke-width") == 32
     assert document["files"] == [str(path)]
 
@@ -203,7 +210,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--mode", "256B"), "mode is '256B'; no mode has this name. Pass one of none, 32B"),
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
-        (("--emulate",), "emulate is set; it chooses where to probe. Pass --probe too"),
+        (("--emulate",), "--emulate is set; it chooses where to probe. Pass --probe too"),
         (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
     ],
 )

@@ -60,8 +60,20 @@ def test_a_script_runs_as_main_and_its_launches_are_listed(script: Path) -> None
     assert "launched 2 __main__" in ran.stdout
     assert "2 launches" in ran.stdout
     (waiting,) = [line for line in ran.stdout.splitlines() if "waits on ready" in line]
-    assert waiting.split()[:6] == ["1", "waits", "on", "ready", "warp", "0"]
+    assert waiting.split()[:5] == ["waits", "on", "ready", "warp", "0"]
     assert (sys.argv, sys.path) == before
+
+
+def test_the_table_fits_a_terminal_of_80_columns_without_cutting(script: Path) -> None:
+    named = SCRIPT.replace("Barrier ready", "Barrier long_barrier_name")
+    script.write_text(named.replace("ready.", "long_barrier_name."))
+
+    output = run("trace", str(script), "1", columns=80).stdout
+
+    assert max(map(len, output.splitlines())) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in output
+    for word in ("waits on long_barrier_name", "warp 0", "longest"):
+        assert word in output
 
 
 def test_the_document_has_every_launch_and_stdout_has_nothing_else(script: Path) -> None:
@@ -77,7 +89,7 @@ def test_the_document_has_every_launch_and_stdout_has_nothing_else(script: Path)
     assert waits["whom"] == ["warp 0"]
 
 
-def test_options_of_the_script_go_behind_two_dashes(script: Path) -> None:
+def test_options_of_the_script_go_after_two_dashes(script: Path) -> None:
     script.write_text("import sys\nprint(sys.argv[1:])\nsys.exit(3)\n")
 
     ran = run("trace", str(script), "4", "--", "--json", "-n")
@@ -148,7 +160,7 @@ def test_a_script_that_launches_nothing_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "idle.py"
     script.write_text("pass\n")
 
-    assert_refused("subject is ", "trace", str(script))
+    assert_refused("file is ", "trace", str(script))
 
 
 def test_a_trace_without_events_is_refused(tmp_path: Path) -> None:
@@ -156,7 +168,7 @@ def test_a_trace_without_events_is_refused(tmp_path: Path) -> None:
     kept.add("idle", (1, 1, 1), (32, 1, 1), None, b"")
     kept.save(tmp_path / "idle.json")
 
-    assert_refused("subject is ", "trace", str(tmp_path / "idle.json"))
+    assert_refused("file is ", "trace", str(tmp_path / "idle.json"))
 
 
 def test_options_that_do_not_fit_are_refused(saved: Path) -> None:

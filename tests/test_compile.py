@@ -106,7 +106,7 @@ def test_a_cache_that_is_no_folder_is_refused(
         cache_dir()
 
 
-def test_nothing_is_left_behind_by_a_refused_source(own_cache: Path) -> None:
+def test_a_refused_source_leaves_nothing_in_the_cache(own_cache: Path) -> None:
     with pytest.raises(CompileError):
         compiled("nonsense")
 
@@ -150,7 +150,7 @@ def test_the_parameters_of_a_kernel_are_read_with_their_kinds(arch: str) -> None
     )
 
 
-def test_a_kernel_tells_the_shared_memory_it_needs() -> None:
+def test_the_shared_memory_that_a_kernel_needs_is_read() -> None:
     text = EMPTY + 'extern "C" __device__ const int empty_shared_bytes = 4321;\n'
 
     assert compiled(text).entries["empty"].shared_bytes == 4321

@@ -1,4 +1,7 @@
-"""Every kernel of the cookbook compiles for the GPU; `test_documents` runs the recipes."""
+"""Every kernel of the cookbook and of the pages from_* compiles for the GPU.
+
+`test_documents` runs them on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from tmaasync import Kernel, create_tma_tile
 from tmaasync._compile import Source, run_nvrtc
 
 COOKBOOK = Path(__file__).parents[1] / "docs" / "cookbook"
-RECIPES = sorted(path for path in COOKBOOK.glob("*.md") if path.name != "index.md")
-WITH_KERNELS = [path for path in RECIPES if "__global__" in path.read_text()]
+PAGES = [*COOKBOOK.glob("*.md"), *COOKBOOK.parent.glob("from_*.md")]
+WITH_KERNELS = sorted(path for path in PAGES if "__global__" in path.read_text())
 
 
 class _LaunchedError(Exception):
@@ -28,7 +31,7 @@ class _LaunchedError(Exception):
 
 
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=lambda path: path.stem)
-def test_a_recipe_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_compiles_for_the_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Kernel] = []
 
     def compile_instead(kernel: Kernel, *_: object, **__: object) -> NoReturn:

@@ -125,4 +125,4 @@ def test_an_example_runs_on_a_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("path", TUTORIAL)
 def test_a_step_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 65
-    assert len(path.with_suffix(".cu").read_text().splitlines()) <= 170
+    assert len(path.with_suffix(".cu").read_text().splitlines()) <= 180

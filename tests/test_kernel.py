@@ -38,7 +38,24 @@ def test_a_path_a_shipped_name_and_a_text_are_sources(tmp_path: Path) -> None:
     assert Kernel(path.read_text(), "mine").compile().entries.keys() == {"mine"}
 
 
-def test_a_file_finds_the_headers_beside_it(tmp_path: Path) -> None:
+def test_a_text_of_one_line_is_a_source() -> None:
+    line = 'extern "C" __global__ void one(float* p) { p[threadIdx.x] = 1; }'
+    out = np.zeros(32, np.float32)
+
+    Kernel(line, "one")(1, 32, (out,))
+
+    assert (out == 1).all()
+
+
+@pytest.mark.parametrize("text", ["void f() {}" * 100, "a\0.cu"])
+def test_a_line_that_is_neither_path_nor_kernel_is_refused(text: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^kernel is '.*(line break or __global__|no such file)"
+    ):
+        Kernel(text)
+
+
+def test_a_file_finds_the_headers_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.cuh").write_text("constexpr int kMine = 1;\n")
     path = tmp_path / "mine.cu"
     path.write_text(

@@ -39,6 +39,7 @@ FILL = '\nextern "C" __global__ void fill(float* out) { out[threadIdx.x] = 1; }\
 WGMMA = '#include <tmaasync/wgmma.cuh>\nextern "C" __global__ void fill(float* out) {}\n'
 HIDES_THE_NOTE = pytest.mark.filterwarnings("ignore::tmaasync.UntestedDeviceWarning")
 B200, RTX = (10, 0), (12, 0)
+DOCUMENT = Path(__file__).parents[1] / "docs" / "other_chips.md"
 
 
 def limits_of(capability: tuple[int, int]) -> DeviceLimits:
@@ -280,9 +281,21 @@ def test_clusters_are_counted_with_a_block_that_fills_an_sm(machine: Machine) ->
     assert machine.driver.launch_configs[-1].sharedMemBytes == 101376
 
 
-def test_every_chip_has_the_portable_cluster_and_the_registers() -> None:
-    assert {chip.registers for chip in CHIP_LIMITS.values()} == {65536}
-    assert {chip.cluster_blocks for chip in CHIP_LIMITS.values()} == {8, 16}
+def test_the_document_has_the_limits_of_every_chip() -> None:
+    rows = re.findall(
+        r"^\| (\d+)\.(\d) \| (\d+) bytes \((\d+) KiB\) \| (\d+) \| (\d+) \|$",
+        DOCUMENT.read_text(),
+        re.MULTILINE,
+    )
+    documented = {
+        (int(major), int(minor)): (int(shared), int(kib) * 1024, int(registers), int(cluster))
+        for major, minor, shared, kib, registers, cluster in rows
+    }
+
+    assert documented == {
+        capability: (chip.shared_bytes, chip.shared_bytes, chip.registers, chip.cluster_blocks)
+        for capability, chip in CHIP_LIMITS.items()
+    }
 
 
 # --- operations -----------------------------------------------------------------------------------

@@ -41,23 +41,23 @@ def tile_type(dtype: str, sides: tuple[int, int], box: tuple[int, int]) -> str:
 
 
 def gemm_with(
-    blocking: TileConfig,
+    config: TileConfig,
     operand: str,
     output: str,
     a_transposed: bool,
     b_transposed: bool,
     epilogue: Epilogue | None = None,
 ) -> Kernel:
-    m, n, parts = blocking.block_m, blocking.block_n, blocking.cluster
+    m, n, parts = config.block_m, config.block_n, config.cluster
     k = 128 // element(operand).itemsize
     a = tile_type(operand, *(((k, m), (k, 64)) if a_transposed else ((m, k), (m, k))))
     b = tile_type(operand, *(((n, k), (n // parts, k)) if b_transposed else ((k, n), (k, 64))))
-    line_bytes = 128 if blocking.m_major else blocking.store_bytes
+    line_bytes = 128 if config.m_major else config.store_bytes
     columns = line_bytes // element(output).itemsize
-    rows = blocking.stored_columns if blocking.m_major else 64
-    sides = (rows, 64) if blocking.m_major else (64, columns)
+    rows = config.stored_columns if config.m_major else 64
+    sides = (rows, 64) if config.m_major else (64, columns)
     c = tile_type(output, sides, (rows, columns)).replace("128B", f"{line_bytes}B")
-    return gemm_kernel((a, b, c), a_transposed, b_transposed, blocking, epilogue)
+    return gemm_kernel((a, b, c), a_transposed, b_transposed, config, epilogue)
 
 
 def assert_clean(kernel: Kernel) -> None:
@@ -75,7 +75,7 @@ FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
 
 
 @pytest.mark.parametrize(
-    ("blocking", "output", "layout"),
+    ("config", "output", "layout"),
     [
         # The widest block of every form, alone and in pairs,
         (TileConfig(2, 256), "bfloat16", "nt"),
@@ -107,39 +107,39 @@ FEW_COLUMNS = [TileConfig(1, 16, m_major=True), TileConfig(2, 64, m_major=True)]
     ],
     ids=str,
 )
-def test_gemm_compiles_clean(blocking: TileConfig, output: str, layout: str) -> None:
+def test_gemm_compiles_clean(config: TileConfig, output: str, layout: str) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
     a_transposed, b_transposed = (letter == "t" for letter in layout)
 
-    assert_clean(gemm_with(blocking, operand, output, a_transposed, b_transposed))
+    assert_clean(gemm_with(config, operand, output, a_transposed, b_transposed))
 
 
 @pytest.mark.parametrize(
-    ("blocking", "output", "layout"),
+    ("config", "output", "layout"),
     [(TileConfig(2, 256, 2), "bfloat16", "nt"), (FEW_COLUMNS[1], "float32", "nn")],
     ids=str,
 )
-def test_batched_gemm_compiles_clean(blocking: TileConfig, output: str, layout: str) -> None:
+def test_batched_gemm_compiles_clean(config: TileConfig, output: str, layout: str) -> None:
     operand = _arrays.view(np.zeros((2, 64, 64), np.float16))
     out = np.zeros((2, 64, 64), np.dtype(getattr(ml_dtypes, output, output)))
     transposed = (layout[0] == "t", layout[1] == "t")
-    tiles = gemm_tiles(operand, operand, _arrays.view(out), blocking, *transposed)
+    tiles = gemm_tiles(operand, operand, _arrays.view(out), config, *transposed)
 
-    assert_clean(gemm_kernel([tile.cuda_type for tile in tiles], *transposed, blocking))
+    assert_clean(gemm_kernel([tile.cuda_type for tile in tiles], *transposed, config))
 
 
-def grouped_with(blocking: TileConfig, output: str, b_transposed: bool) -> Kernel:
+def grouped_with(config: TileConfig, output: str, b_transposed: bool) -> Kernel:
     a, b = np.zeros((8, 64), np.float16), np.zeros((2, 64, 64), np.float16)
     c = np.zeros((8, 64), np.dtype(getattr(ml_dtypes, output, output)))
     kind = "bfloat16" if output == "bfloat16" else "float16"
     views = [*(_arrays.view(array, dtype=kind) for array in (a, b)), _arrays.view(c)]
-    tiles = grouped_tiles(views[0], views[1], views[2], blocking, b_transposed)
+    tiles = grouped_tiles(views[0], views[1], views[2], config, b_transposed)
     types = [tile.cuda_type for tile in tiles]
-    return grouped_kernel(types, b_transposed, blocking)
+    return grouped_kernel(types, b_transposed, config)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "output", "b_transposed"),
+    ("config", "output", "b_transposed"),
     [
         (TileConfig(2, 256, 2), "bfloat16", True),
         (TileConfig(1, 256), "float32", False),
@@ -151,8 +151,8 @@ def grouped_with(blocking: TileConfig, output: str, b_transposed: bool) -> Kerne
     ],
     ids=str,
 )
-def test_grouped_gemm_compiles_clean(blocking: TileConfig, output: str, b_transposed: bool) -> None:
-    assert_clean(grouped_with(blocking, output, b_transposed))
+def test_grouped_gemm_compiles_clean(config: TileConfig, output: str, b_transposed: bool) -> None:
+    assert_clean(grouped_with(config, output, b_transposed))
 
 
 COLUMNS, ROWS = BiasSide.COLUMNS, BiasSide.ROWS
@@ -168,7 +168,7 @@ SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "output", "epilogue"),
+    ("config", "output", "epilogue"),
     [
         (TileConfig(2, 256), "bfloat16", everything(Activation.GELU)),
         (TileConfig(2, 256), "bfloat16", SCALED_GELU),
@@ -193,19 +193,19 @@ SCALED_SILU = Epilogue(COLUMNS, Activation.SILU, is_scaled=True)
     ids=str,
 )
 def test_gemm_with_an_epilogue_compiles_clean(
-    blocking: TileConfig, output: str, epilogue: Epilogue
+    config: TileConfig, output: str, epilogue: Epilogue
 ) -> None:
     operand = "float16" if output == "float16" else "bfloat16"
 
-    assert epilogue.fits(blocking, element(output).itemsize)
-    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+    assert epilogue.fits(config, element(output).itemsize)
+    assert_clean(gemm_with(config, operand, output, False, True, epilogue))
 
 
 WHOLE_EPILOGUE = everything(Activation.GELU)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "operand", "output", "epilogue"),
+    ("config", "operand", "output", "epilogue"),
     [
         (TileConfig(2, 256, 2), "bfloat16", "bfloat16", WHOLE_EPILOGUE),
         (TileConfig(2, 256, 2), "float8_e4m3fn", "bfloat16", WHOLE_EPILOGUE),
@@ -224,29 +224,27 @@ WHOLE_EPILOGUE = everything(Activation.GELU)
     ids=str,
 )
 def test_gemm_of_other_types_compiles_clean(
-    blocking: TileConfig, operand: str, output: str, epilogue: Epilogue | None
+    config: TileConfig, operand: str, output: str, epilogue: Epilogue | None
 ) -> None:
-    assert_clean(gemm_with(blocking, operand, output, False, True, epilogue))
+    assert_clean(gemm_with(config, operand, output, False, True, epilogue))
 
 
-def conv2d_with(
-    blocking: TileConfig, output: str, epilogue: Epilogue, channels: int = 64
-) -> Kernel:
+def conv2d_with(config: TileConfig, output: str, epilogue: Epilogue, channels: int = 64) -> Kernel:
     shapes = (1, 4, 4, channels), (8, 3, 3, channels)
     images, filters = (np.zeros(shape, np.float16) for shape in shapes)
     kind = "float16" if output == "float32" else output
     out = np.zeros((16, 64), np.dtype(getattr(ml_dtypes, output, output)))
     views = [_arrays.view(array, dtype=kind) for array in (images, filters)]
     window = window_of(2, (3, 3), 1, 1, 1)
-    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, blocking)
-    return conv2d_kernel([tile.cuda_type for tile in tiles], "float", epilogue, blocking)
+    tiles = conv2d_tiles(views[0], views[1], _arrays.view(out), window, config)
+    return conv2d_kernel([tile.cuda_type for tile in tiles], "float", epilogue, config)
 
 
 PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "output", "epilogue", "channels"),
+    ("config", "output", "epilogue", "channels"),
     [
         (TileConfig(2, 160, rows=128), "bfloat16", BIASED, 64),
         (TileConfig(2, 128, 2, rows=128), "float32", BIASED, 16),
@@ -258,12 +256,12 @@ PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
     ids=str,
 )
 def test_conv2d_compiles_clean(
-    blocking: TileConfig, output: str, epilogue: Epilogue, channels: int
+    config: TileConfig, output: str, epilogue: Epilogue, channels: int
 ) -> None:
-    assert_clean(conv2d_with(blocking, output, epilogue, channels))
+    assert_clean(conv2d_with(config, output, epilogue, channels))
 
 
-def scaled_gemm_with(blocking: ScaledTileConfig, output: str, transposed: bool) -> Kernel:
+def scaled_gemm_with(config: ScaledTileConfig, output: str, transposed: bool) -> Kernel:
     operand = np.zeros((8, 128), ml_dtypes.float8_e4m3fn)
     scales, out = (
         np.zeros((4, 8), np.float32),
@@ -273,14 +271,14 @@ def scaled_gemm_with(blocking: ScaledTileConfig, output: str, transposed: bool) 
     tiles = scaled_gemm_tiles(
         (views[0], views[1], views[2], views[3]),
         views[4],
-        blocking,
+        config,
         b_scales_transposed=transposed,
     )
-    return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, blocking)
+    return scaled_gemm_kernel([tile.cuda_type for tile in tiles], transposed, config)
 
 
 @pytest.mark.parametrize(
-    ("blocking", "scales", "output"),
+    ("config", "scales", "output"),
     [
         (ScaledTileConfig(2, 256), "blocks", "bfloat16"),
         (ScaledTileConfig(2, 256, 2), "columns", "float32"),
@@ -292,8 +290,8 @@ def scaled_gemm_with(blocking: ScaledTileConfig, output: str, transposed: bool) 
     ],
     ids=str,
 )
-def test_scaled_gemm_compiles_clean(blocking: ScaledTileConfig, scales: str, output: str) -> None:
-    one = replace(blocking, column_scales=scales == "columns")
+def test_scaled_gemm_compiles_clean(config: ScaledTileConfig, scales: str, output: str) -> None:
+    one = replace(config, column_scales=scales == "columns")
 
     assert_clean(scaled_gemm_with(one, output, transposed="transposed" in scales))
 

@@ -57,9 +57,9 @@ def test_offsets_that_describe_no_groups_are_refused(offsets: Any, said: str) ->
 
 
 def test_offsets_off_16_bytes_are_read_in_place() -> None:
-    behind_the_zero = np.zeros(8, np.int32)[1:]
+    after_the_zero = np.zeros(8, np.int32)[1:]
 
-    assert Offsets(behind_the_zero, is_on_device=True).is_in_place
+    assert Offsets(after_the_zero, is_on_device=True).is_in_place
 
 
 @pytest.mark.parametrize(

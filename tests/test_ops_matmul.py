@@ -151,13 +151,13 @@ OUT_AT = 0x10000
 def test_an_output_over_what_is_read_finds_no_launch(
     names: tuple[str, ...], shifts: dict[str, int], is_apart: bool
 ) -> None:
-    beside: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         "c": np.ones((6, 24), np.float16),
         "bias": np.ones(24, np.float32),
         "scale_a": np.ones(1, np.float32),
     }
-    epilogue = NO_EPILOGUE._replace(**{name: beside[name] for name in names})
-    layouts = (Layout.of(_arrays.view(array)) for array in (A, B, beside["c"]))
+    epilogue = NO_EPILOGUE._replace(**{name: arrays[name] for name in names})
+    layouts = (Layout.of(_arrays.view(array)) for array in (A, B, arrays["c"]))
     operation = Matmul(*layouts, epilogue=layouts_of(epilogue.views()))
     apart = dict(zip(("a", "b", "out", *names), range(0x20000, 0x90000, 0x10000), strict=False))
     at = {**apart, "out": OUT_AT, **{name: OUT_AT + shift for name, shift in shifts.items()}}
@@ -166,7 +166,7 @@ def test_an_output_over_what_is_read_finds_no_launch(
 
 
 @pytest.mark.parametrize(("rows", "order"), [(6, (1, 0, 2)), (512, (0, 1, 2))])
-def test_of_few_rows_ab_are_swapped(rows: int, order: tuple[int, ...]) -> None:
+def test_few_rows_of_output_swap_ab(rows: int, order: tuple[int, ...]) -> None:
     a, out = np.ones((rows, 16), np.float16), np.ones((rows, 24), np.float16)
     operation = Matmul(*(Layout.of(_arrays.view(array)) for array in (a, B, out)))
     at = [0x10000, 0x40000, 0x80000]
@@ -198,7 +198,7 @@ def test_what_is_read_once_is_fetched_in_lines(
     assert tuple(tile.spec.l2_promotion.name for tile in tiles[:2]) == wanted
 
 
-def test_an_output_beside_what_is_read_is_written() -> None:
+def test_an_output_next_to_an_input_is_written() -> None:
     whole = np.ones((6, 64), np.float16)
 
     ops.matmul(whole[:, 40:56], B, out=whole[:, :24])
@@ -206,7 +206,7 @@ def test_an_output_beside_what_is_read_is_written() -> None:
     assert (whole == np.where(np.arange(64) < 24, 16, 1)).all()
 
 
-def test_groups_of_tiles_that_do_not_divide_the_rows_give_the_product() -> None:
+def test_groups_of_tiles_that_do_not_divide_the_rows_give_the_matmul() -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((330, 8), (8, 72)))
     c = np.full((330, 72), np.nan, np.float32)

@@ -16,7 +16,7 @@ H200 = Occupancy.estimated(132)
 
 
 def problem_of(m: int, n: int, k: int, operands: str = "bfloat16", *, batches: int = 1) -> Problem:
-    """As the kernel computes it: up to 64 columns are rows, AB swapped."""
+    """As the kernel computes it: up to 64 columns swap AB and become rows."""
     return Problem(m, n, k, batches, operands, "bfloat16", "nt", n <= 64, True)
 
 
@@ -51,7 +51,7 @@ def test_few_blocks_of_a_long_k_are_split_into_parts_that_run_at_once(problem: P
     ],
     ids=str,
 )
-def test_other_products_are_not(problem: Problem) -> None:
+def test_other_matmuls_are_not(problem: Problem) -> None:
     assert default_config(problem, H200).split_k == 1
 
 

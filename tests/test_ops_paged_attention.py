@@ -1,4 +1,4 @@
-"""Keys and values in pages without a GPU: what is refused, and how blocks of keys are cut."""
+"""A paged KV cache without a GPU: what is refused, and how blocks of keys are cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
 
 
 def apart(rows: int, more_bytes: int = 0) -> Any:
-    """Pages so many rows of two heads, 256 bytes, apart, and bytes more."""
+    """Return pages that are a number of rows of two heads, 256 bytes, apart, and more bytes."""
     memory = np.zeros((8 * rows, 2, 64), np.float16)
     strides = (rows * 256 + more_bytes, *memory.strides)
     return np.lib.stride_tricks.as_strided(memory, (4, 16, 2, 64), strides)

@@ -1,4 +1,4 @@
-"""Packed attention on arrays that look like those of an earlier call, without a GPU."""
+"""Packed attention on arrays like an earlier call's, without a GPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def outputs() -> tuple[Any, Any]:
 def bound(
     operation: VarlenAttention, qkv: tuple[Any, ...], out: Any, lse: Any, sums: Any
 ) -> tuple[Binding, list[Any]]:
-    """The launches on these arrays, and the memory that they use besides."""
+    """Return the launches on these arrays, and their workspaces."""
     memory = [make() for make in operation.workspaces(_arrays.view(qkv[0]))]
     arrays = (*qkv, out, lse, sums, sums)
     addresses = [array.ctypes.data for array in arrays]

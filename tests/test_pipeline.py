@@ -1,4 +1,4 @@
-"""The ring: places, the plan of shared memory, and the search for deadlocks and overwrites."""
+"""Pipelines: states, the layout of shared memory, the search for deadlocks and overwrites."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tmaasync.errors import ArgumentError, ProtocolError
 from tmaasync.pipeline import (
     Pipeline,
+    PipelineProtocol,
     PipelineState,
-    RingProtocol,
     SharedBuffer,
     check_protocol,
     find_fault,
@@ -50,44 +50,44 @@ def test_index_phase_and_count_are_those_of_the_step_count(stages: int, steps: i
 
 @given(stages=st.integers(0, 5), laps=st.lists(st.integers(0, 12), max_size=3))
 def test_to_advance_is_to_step_so_often(stages: int, laps: list[int]) -> None:
-    place, other = PipelineState(stages), PipelineState(stages)
+    state, other = PipelineState(stages), PipelineState(stages)
     for count in laps:
-        place.advance(count)
+        state.advance(count)
         for _ in range(count):
             other.step()
 
-    assert place == other
+    assert state == other
 
 
 @given(stages=st.integers(0, 5), steps=st.integers(0, 20))
-def test_next_steps_and_returns_a_copy_of_the_new_place(stages: int, steps: int) -> None:
-    place, other = PipelineState(stages), PipelineState(stages)
+def test_next_steps_and_returns_a_copy_of_the_new_state(stages: int, steps: int) -> None:
+    state, other = PipelineState(stages), PipelineState(stages)
     for _ in range(steps):
-        returned = place.next()
+        returned = state.next()
         other.step()
-        assert returned == place == other
+        assert returned == state == other
 
-    returned = place.next()
-    place.step()
-    assert stages == 0 or returned != place
+    returned = state.next()
+    state.step()
+    assert stages == 0 or returned != state
 
 
 def test_a_ring_without_stages_stays_where_it_is() -> None:
-    place = PipelineState(0)
-    place.step()
-    assert place == PipelineState(0)
+    state = PipelineState(0)
+    state.step()
+    assert state == PipelineState(0)
 
 
-def test_a_place_is_its_own_context() -> None:
-    place = PipelineState(3, 1, 1, 4)
-    with place as same:
-        assert same is place
+def test_a_state_is_its_own_context() -> None:
+    state = PipelineState(3, 1, 1, 4)
+    with state as same:
+        assert same is state
 
 
-@pytest.mark.parametrize("place", [(-1,), (2, 2), (2, -1), (2, 0, 2), (0, 1)])
-def test_a_place_outside_the_ring_is_refused(place: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("numbers", [(-1,), (2, 2), (2, -1), (2, 0, 2), (0, 1)])
+def test_a_state_outside_the_pipeline_is_refused(numbers: tuple[int, ...]) -> None:
     with pytest.raises(ArgumentError, match="index below stages"):
-        PipelineState(*place)
+        PipelineState(*numbers)
 
 
 # --- Pipeline: the plan -------------------------------------------------------------------------
@@ -111,55 +111,55 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
 
 
 @given(pipelines())
-def test_every_buffer_is_aligned_and_none_overlap(ring: Pipeline) -> None:
-    buffers = ring.shared_map
+def test_every_buffer_is_aligned_and_none_overlap(pipeline: Pipeline) -> None:
+    buffers = pipeline.shared_map
 
     for before, after in pairwise(buffers):
         assert before.end_bytes <= after.offset_bytes
     for buffer in buffers:
         assert buffer.offset_bytes % buffer.alignment == 0
-        assert ring.shared_alignment % buffer.alignment == 0
-    assert buffers[-1].end_bytes == ring.shared_bytes <= MAX_SHARED_BYTES
+        assert pipeline.shared_alignment % buffer.alignment == 0
+    assert buffers[-1].end_bytes == pipeline.shared_bytes <= MAX_SHARED_BYTES
 
 
 @given(pipelines())
-def test_every_stage_has_each_tile_and_both_barriers_in_full_size(ring: Pipeline) -> None:
-    sizes = {(buffer.name, buffer.stage): buffer.size_bytes for buffer in ring.shared_map}
+def test_every_stage_has_each_tile_and_both_barriers_in_full_size(pipeline: Pipeline) -> None:
+    sizes = {(buffer.name, buffer.stage): buffer.size_bytes for buffer in pipeline.shared_map}
 
-    for stage in range(ring.stages):
-        for name, tile in ring.tiles.items():
+    for stage in range(pipeline.stages):
+        for name, tile in pipeline.tiles.items():
             assert sizes.pop((name, stage)) == tile.tile_bytes
         assert sizes.pop(("full_barriers", stage)) == 8
         assert sizes.pop(("empty_barriers", stage)) == 8
-    assert sizes == ({("extra", None): ring.extra_bytes} if ring.extra_bytes else {})
+    assert sizes == ({("extra", None): pipeline.extra_bytes} if pipeline.extra_bytes else {})
 
 
 @given(pipelines())
-def test_the_constants_lead_to_every_buffer(ring: Pipeline) -> None:
-    constants = ring.constants()
+def test_the_constants_lead_to_every_buffer(pipeline: Pipeline) -> None:
+    constants = pipeline.constants()
 
-    for buffer in ring.shared_map:
+    for buffer in pipeline.shared_map:
         name = buffer.name.upper()
         stride = constants.get(f"{name}_STRIDE", 8)
         assert buffer.offset_bytes == constants[f"{name}_OFFSET"] + (buffer.stage or 0) * stride
-    assert constants["STAGES"] == ring.stages
-    assert constants["STAGE_BYTES"] == sum(tile.tile_bytes for tile in ring.tiles.values())
-    assert constants["SHARED_BYTES"] == ring.shared_bytes
-    assert constants["EMPTY_ARRIVALS"] == ring.consumers * ring.cluster_size
+    assert constants["STAGES"] == pipeline.stages
+    assert constants["STAGE_BYTES"] == sum(tile.tile_bytes for tile in pipeline.tiles.values())
+    assert constants["SHARED_BYTES"] == pipeline.shared_bytes
+    assert constants["EMPTY_ARRIVALS"] == pipeline.consumers * pipeline.cluster_size
 
 
 @given(tiles=tiles_of_any_size, extra_bytes=st.integers(0, 100_000))
 def test_fit_takes_the_most_stages_that_fit(tiles: dict[str, Tile], extra_bytes: int) -> None:
-    ring = Pipeline.fit(tiles=tiles, extra_bytes=extra_bytes)
+    pipeline = Pipeline.fit(tiles=tiles, extra_bytes=extra_bytes)
 
-    with pytest.raises(ArgumentError, match=f"Use at most {ring.stages} stages"):
-        Pipeline(ring.stages + 1, tiles=tiles, extra_bytes=extra_bytes)
+    with pytest.raises(ArgumentError, match=f"Use at most {pipeline.stages} stages"):
+        Pipeline(pipeline.stages + 1, tiles=tiles, extra_bytes=extra_bytes)
 
 
 def test_a_matmul_ring_is_laid_out_as_by_hand() -> None:
-    ring = Pipeline(4, tiles={"a": BIG, "b": Tile(32768, 1024)}, consumers=2, cluster_size=2)
+    pipeline = Pipeline(4, tiles={"a": BIG, "b": Tile(32768, 1024)}, consumers=2, cluster_size=2)
 
-    assert ring.constants() == {
+    assert pipeline.constants() == {
         "STAGES": 4,
         "STAGE_BYTES": 49152,
         "SHARED_BYTES": 4 * 49152 + 64,
@@ -178,16 +178,16 @@ def test_a_matmul_ring_is_laid_out_as_by_hand() -> None:
 
 
 def test_the_most_aligned_tiles_come_first() -> None:
-    ring = Pipeline(2, tiles={"scales": Tile(200, 128), "a": BIG}, extra_bytes=100)
+    pipeline = Pipeline(2, tiles={"scales": Tile(200, 128), "a": BIG}, extra_bytes=100)
 
-    assert [(b.name, b.offset_bytes) for b in ring.shared_map if b.stage in (0, None)] == [
+    assert [(b.name, b.offset_bytes) for b in pipeline.shared_map if b.stage in (0, None)] == [
         ("a", 0),
         ("scales", 32768),
         ("extra", 33792),
         ("full_barriers", 33896),
         ("empty_barriers", 33912),
     ]
-    assert ring.shared_map[0] == SharedBuffer(
+    assert pipeline.shared_map[0] == SharedBuffer(
         name="a", stage=0, offset_bytes=0, size_bytes=16384, alignment=1024
     )
 
@@ -208,8 +208,8 @@ def test_a_stage_that_never_fits_is_refused_with_its_size() -> None:
 
 
 def test_the_whole_of_shared_memory_can_be_used() -> None:
-    ring = Pipeline(1, tiles={"a": Tile(MAX_SHARED_BYTES - 16)})
-    assert ring.shared_bytes == MAX_SHARED_BYTES
+    pipeline = Pipeline(1, tiles={"a": Tile(MAX_SHARED_BYTES - 16)})
+    assert pipeline.shared_bytes == MAX_SHARED_BYTES
 
 
 def test_all_broken_arguments_are_named_at_once() -> None:
@@ -247,12 +247,12 @@ def test_an_array_in_place_of_a_tile_is_refused() -> None:
 
 def test_later_changes_of_the_callers_dictionary_do_not_reach_the_pipeline() -> None:
     tiles = {"a": BIG}
-    ring = Pipeline(2, tiles=tiles)
+    pipeline = Pipeline(2, tiles=tiles)
     tiles["b"] = BIG
-    assert ring.stage_bytes == BIG.tile_bytes
+    assert pipeline.stage_bytes == BIG.tile_bytes
 
 
-# --- RingProtocol: the search -------------------------------------------------------------------
+# --- PipelineProtocol: the search ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
@@ -261,10 +261,10 @@ def test_later_changes_of_the_callers_dictionary_do_not_reach_the_pipeline() -> 
 def test_the_standard_ring_is_sound(
     stages: int, consumers: int, load_bytes: tuple[int, ...]
 ) -> None:
-    ring = RingProtocol.for_ring(stages, consumers=consumers, load_bytes=load_bytes)
+    protocol = PipelineProtocol.standard(stages, consumers=consumers, load_bytes=load_bytes)
 
-    assert find_fault(ring) is None
-    check_protocol(ring)
+    assert find_fault(protocol) is None
+    check_protocol(protocol)
 
 
 @pytest.mark.parametrize(
@@ -279,13 +279,13 @@ def test_the_standard_ring_is_sound(
 )
 @pytest.mark.parametrize("consumers", [1, 2, 5, 300])
 def test_other_sound_ways_to_run_a_ring_are_sound(edit: dict[str, Any], consumers: int) -> None:
-    ring = RingProtocol.for_ring(3, consumers=consumers, load_bytes=(64, 32))
-    assert find_fault(replace(ring, **edit)) is None
+    protocol = PipelineProtocol.standard(3, consumers=consumers, load_bytes=(64, 32))
+    assert find_fault(replace(protocol, **edit)) is None
 
 
 # The edit, what happens, the length of the shortest run into it, words of the remedy. Lengths are
 # counted by hand for two stages, two consumers and two loads: a fill is expected (1), loaded (2)
-# and landed in two parts (3, 4); 8 steps fill the ring; a consumer's turn is one step.
+# and landed in two parts (3, 4); 8 steps fill the pipeline; a consumer's turn is one step.
 MISTAKES: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "a tile forgotten in the expected bytes": (
         {"expected_bytes": 64}, "stale read", 3, "Announce 96 once"
@@ -323,7 +323,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "a release with wgmma still reading": (
         {"reads_in_flight": 1}, "overwrite", 9, "Use release_lag=1"
     ),
-    "a release as late as the ring is long": (
+    "a release as late as the pipeline is long": (
         {"release_lag": 2}, "deadlock", 12, "Use at least 3 stages"
     ),
     "a producer on phase 0": ({"producer_phase": 0}, "deadlock", 0, "producer on phase 1"),
@@ -343,7 +343,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, int, str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_classic_mistake_is_found_by_its_shortest_run(mistake: str) -> None:
     edit, kind, steps, remedy = MISTAKES[mistake]
-    right = RingProtocol.for_ring(2, consumers=2, load_bytes=(64, 32))
+    right = PipelineProtocol.standard(2, consumers=2, load_bytes=(64, 32))
 
     fault = find_fault(replace(right, **edit))
 
@@ -358,7 +358,7 @@ def test_each_classic_mistake_is_found_by_its_shortest_run(mistake: str) -> None
 def test_empty_arrivals_off_by_one_are_found_at_any_size(
     stages: int, consumers: int, off: int
 ) -> None:
-    right = RingProtocol.for_ring(stages, consumers=consumers, load_bytes=(64,))
+    right = PipelineProtocol.standard(stages, consumers=consumers, load_bytes=(64,))
     arrivals = max(consumers + off, 1)
 
     fault = find_fault(replace(right, empty_arrivals=arrivals))
@@ -373,7 +373,7 @@ def test_empty_arrivals_off_by_one_are_found_at_any_size(
 @pytest.mark.parametrize("consumers", [5, 8, 256])
 @pytest.mark.parametrize("off", [-1, 1])
 def test_one_arrival_of_many_too_few_or_too_many_is_found(consumers: int, off: int) -> None:
-    right = RingProtocol.for_ring(3, consumers=consumers, load_bytes=(64,))
+    right = PipelineProtocol.standard(3, consumers=consumers, load_bytes=(64,))
     fault = find_fault(replace(right, empty_arrivals=consumers + off))
 
     assert fault is not None
@@ -381,7 +381,7 @@ def test_one_arrival_of_many_too_few_or_too_many_is_found(consumers: int, off: i
 
 
 def test_the_report_is_a_numbered_run_with_reason_and_remedy() -> None:
-    right = RingProtocol.for_ring(1, consumers=2, load_bytes=(64,))
+    right = PipelineProtocol.standard(1, consumers=2, load_bytes=(64,))
 
     with pytest.raises(ProtocolError) as raised:
         check_protocol(replace(right, empty_arrivals=1))
@@ -402,7 +402,7 @@ def test_the_report_is_a_numbered_run_with_reason_and_remedy() -> None:
 
 
 def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
-    right = RingProtocol.for_ring(1, consumers=1, load_bytes=(64,))
+    right = PipelineProtocol.standard(1, consumers=1, load_bytes=(64,))
     fault = find_fault(replace(right, expected_bytes=80))
 
     assert fault is not None
@@ -413,14 +413,14 @@ def test_a_deadlock_names_every_barrier_waited_for_and_what_it_lacks() -> None:
 
 
 def test_a_ring_too_large_to_search_says_so() -> None:
-    large = RingProtocol.for_ring(16, consumers=4, load_bytes=(16,) * 6)
+    large = PipelineProtocol.standard(16, consumers=4, load_bytes=(16,) * 6)
     with pytest.raises(ProtocolError, match="Check the same protocol with fewer stages"):
         find_fault(large, max_stage_states=1000)
 
 
 def test_what_describes_no_ring_is_refused_with_every_reason() -> None:
     with pytest.raises(ArgumentError) as raised:
-        RingProtocol(
+        PipelineProtocol(
             stages=0,
             consumers=1,
             load_bytes=(),
@@ -444,12 +444,12 @@ def test_what_describes_no_ring_is_refused_with_every_reason() -> None:
 
 
 @given(pipelines())
-def test_a_pipeline_describes_its_own_ring(ring: Pipeline) -> None:
-    protocol = ring.protocol()
+def test_a_pipeline_describes_its_own_protocol(pipeline: Pipeline) -> None:
+    protocol = pipeline.protocol()
 
-    assert protocol.consumers == protocol.empty_arrivals == ring.constants()["EMPTY_ARRIVALS"]
-    assert protocol.expected_bytes == ring.stage_bytes
-    assert protocol.stages == ring.stages
+    assert protocol.consumers == protocol.empty_arrivals == pipeline.constants()["EMPTY_ARRIVALS"]
+    assert protocol.expected_bytes == pipeline.stage_bytes
+    assert protocol.stages == pipeline.stages
 
 
 @pytest.mark.parametrize("cluster_size", [1, 2, 4])
@@ -459,8 +459,8 @@ def test_pipelines_pass_their_own_check(consumers: int, cluster_size: int) -> No
 
 
 def test_a_cluster_whose_empty_barriers_count_one_cta_only_is_found() -> None:
-    ring = Pipeline(2, tiles={"a": BIG}, consumers=2, cluster_size=2)
-    fault = find_fault(replace(ring.protocol(), empty_arrivals=ring.consumers))
+    pipeline = Pipeline(2, tiles={"a": BIG}, consumers=2, cluster_size=2)
+    fault = find_fault(replace(pipeline.protocol(), empty_arrivals=pipeline.consumers))
 
     assert fault is not None
     assert fault.kind == "overwrite"
@@ -469,21 +469,21 @@ def test_a_cluster_whose_empty_barriers_count_one_cta_only_is_found() -> None:
 # --- The search against a plain one: every step on its own, any landing order, no reduction -------
 
 
-class PlainRing:
+class PlainSearch:
     """A finite number of fills, in integers: states are (roles, loads in flight, barriers)."""
 
-    def __init__(self, ring: RingProtocol, fills: int) -> None:
-        self.ring, self.fills = ring, fills
+    def __init__(self, protocol: PipelineProtocol, fills: int) -> None:
+        self.protocol, self.fills = protocol, fills
 
     def faults(self) -> set[str]:
         """All kinds of fault that any run can meet first."""
-        ring = self.ring
+        protocol = self.protocol
         kinds: set[str] = set()
-        full = ((ring.full_arrivals, 0, 0),) * ring.stages
-        empty = ((ring.empty_arrivals, 0, 0),) * ring.stages
-        for _ in range(ring.consumers * ring.consumers_pre_arrive):
-            empty = tuple(self.signal(word, ring.empty_arrivals, 1, 0) for word in empty)
-        start: Any = ((0,) * (1 + ring.consumers), frozenset(), full, empty)
+        full = ((protocol.full_arrivals, 0, 0),) * protocol.stages
+        empty = ((protocol.empty_arrivals, 0, 0),) * protocol.stages
+        for _ in range(protocol.consumers * protocol.consumers_pre_arrive):
+            empty = tuple(self.signal(word, protocol.empty_arrivals, 1, 0) for word in empty)
+        start: Any = ((0,) * (1 + protocol.consumers), frozenset(), full, empty)
         seen, todo = {start}, [start]
         while todo:
             state = todo.pop()
@@ -497,7 +497,9 @@ class PlainRing:
         return kinds
 
     def finished(self, roles: tuple[int, ...]) -> bool:
-        ends = [len(self.ring.producer)] + [len(self.ring.consumer)] * self.ring.consumers
+        ends = [len(self.protocol.producer)] + [
+            len(self.protocol.consumer)
+        ] * self.protocol.consumers
         return roles == tuple(end * self.fills for end in ends)
 
     @staticmethod
@@ -509,59 +511,61 @@ class PlainRing:
         return (count, 0, phase + 1) if pending == tx_count == 0 else (pending, tx_count, phase)
 
     def moves(self, roles: Any, flying: Any, full: Any, empty: Any) -> Iterator[Any]:
-        ring = self.ring
+        protocol = self.protocol
         for load in flying:
-            stage = load[0] % ring.stages
-            word = self.signal(full[stage], ring.full_arrivals, 0, -ring.load_bytes[load[1]])
+            stage = load[0] % protocol.stages
+            word = self.signal(
+                full[stage], protocol.full_arrivals, 0, -protocol.load_bytes[load[1]]
+            )
             yield roles, flying - {load}, put(full, stage, word), empty
         for role, done in enumerate(roles):
-            steps = ring.consumer if role else ring.producer
+            steps = protocol.consumer if role else protocol.producer
             fill, step = divmod(done, len(steps))
             if fill == self.fills:
                 continue
             after = (put(roles, role, done + 1), flying, full, empty)
-            stage, lap = fill % ring.stages, fill // ring.stages
+            stage, lap = fill % protocol.stages, fill // protocol.stages
             move = self.consume if role else self.produce
             yield from move(steps[step], fill, stage, lap, after)
 
     def produce(self, step: str, fill: int, stage: int, lap: int, state: Any) -> Any:
-        ring, (roles, flying, full, empty) = self.ring, state
+        protocol, (roles, flying, full, empty) = self.protocol, state
         if step == "wait":
-            if empty[stage][2] % 2 != (ring.producer_phase + lap) % 2:
+            if empty[stage][2] % 2 != (protocol.producer_phase + lap) % 2:
                 yield state
         elif step == "load":
-            if any(self.reads(done) < fill - ring.stages + 1 for done in roles[1:]):
+            if any(self.reads(done) < fill - protocol.stages + 1 for done in roles[1:]):
                 yield "overwrite"
             else:
-                loads = {(fill, load) for load in range(len(ring.load_bytes))}
+                loads = {(fill, load) for load in range(len(protocol.load_bytes))}
                 yield roles, flying | loads, full, empty
         else:
-            size_bytes = ring.expected_bytes if step.startswith("expect") else 0
+            size_bytes = protocol.expected_bytes if step.startswith("expect") else 0
             word = self.signal(
-                full[stage], ring.full_arrivals, int(step != "expect_tx"), size_bytes
+                full[stage], protocol.full_arrivals, int(step != "expect_tx"), size_bytes
             )
             yield word if isinstance(word, str) else (roles, flying, put(full, stage, word), empty)
 
     def consume(self, step: str, fill: int, stage: int, lap: int, state: Any) -> Any:
-        ring, (roles, flying, full, empty) = self.ring, state
+        protocol, (roles, flying, full, empty) = self.protocol, state
         if step == "wait":
-            if full[stage][2] % 2 != (ring.consumer_phase + lap) % 2:
+            if full[stage][2] % 2 != (protocol.consumer_phase + lap) % 2:
                 yield state
         elif step == "read":
-            loaded = roles[0] > fill * len(ring.producer) + ring.producer.index("load")
+            loaded = roles[0] > fill * len(protocol.producer) + protocol.producer.index("load")
             yield state if loaded and fill not in {load[0] for load in flying} else "stale read"
-        elif fill < ring.release_lag:
+        elif fill < protocol.release_lag:
             yield state
         else:
-            stage = (fill - ring.release_lag) % ring.stages
-            word = self.signal(empty[stage], ring.empty_arrivals, 1, 0)
+            stage = (fill - protocol.release_lag) % protocol.stages
+            word = self.signal(empty[stage], protocol.empty_arrivals, 1, 0)
             yield roles, flying, full, put(empty, stage, word)
 
     def reads(self, done: int) -> int:
         """Fills that a consumer has finished reading; none is owed before fill 0."""
-        fill, step = divmod(done, len(self.ring.consumer))
-        begun = fill + (step > self.ring.consumer.index("read"))
-        return max(begun - self.ring.reads_in_flight, 0)
+        fill, step = divmod(done, len(self.protocol.consumer))
+        begun = fill + (step > self.protocol.consumer.index("read"))
+        return max(begun - self.protocol.reads_in_flight, 0)
 
 
 def put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
@@ -569,9 +573,9 @@ def put(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
 
 
 @st.composite
-def edited_rings(draw: st.DrawFn) -> RingProtocol:
+def edited_rings(draw: st.DrawFn) -> PipelineProtocol:
     load_bytes = draw(st.sampled_from([(32,), (32, 16)]))
-    ring = RingProtocol.for_ring(
+    protocol = PipelineProtocol.standard(
         draw(st.integers(1, 2)), consumers=draw(st.integers(1, 2)), load_bytes=load_bytes
     )
     edits: dict[str, list[Any]] = {
@@ -598,13 +602,15 @@ def edited_rings(draw: st.DrawFn) -> RingProtocol:
         "release_lag": [1, 2],
     }
     names = draw(st.sets(st.sampled_from(sorted(edits)), max_size=3))
-    return replace(ring, **{name: draw(st.sampled_from(edits[name])) for name in sorted(names)})
+    return replace(protocol, **{name: draw(st.sampled_from(edits[name])) for name in sorted(names)})
 
 
 @given(edited_rings())
-def test_the_search_agrees_with_a_plain_one_that_takes_every_step_alone(ring: RingProtocol) -> None:
-    kinds = PlainRing(ring, fills=2 * ring.stages + 2).faults()
-    fault = find_fault(ring)
+def test_the_search_agrees_with_a_plain_one_that_takes_every_step_alone(
+    protocol: PipelineProtocol,
+) -> None:
+    kinds = PlainSearch(protocol, fills=2 * protocol.stages + 2).faults()
+    fault = find_fault(protocol)
 
     assert (fault is None) == (not kinds)
     if fault is not None:

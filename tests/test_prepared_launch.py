@@ -62,7 +62,7 @@ def test_at_changes_the_first_addresses_and_the_stream_and_nothing_else(driver_o
     ]
 
 
-def test_what_is_aimed_keeps_its_addresses_and_stream_whatever_comes_after(driver_of: Any) -> None:
+def test_a_bound_launch_keeps_its_addresses_and_stream_whatever_comes_after(driver_of: Any) -> None:
     driver = driver_of()
     launch = prepared()
     first = launch.bind((0x7F00_0000_1000, 0x7F00_0000_2000), 9)
@@ -138,7 +138,7 @@ def test_where_there_are_several_devices_the_right_one_is_made_current(
     assert driver.contexts == [1]
 
 
-def test_where_there_are_several_devices_what_is_aimed_still_has_arguments_of_its_own(
+def test_where_there_are_several_devices_a_bound_launch_still_has_arguments_of_its_own(
     driver_of: Any,
 ) -> None:
     driver = driver_of(2)

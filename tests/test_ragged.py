@@ -25,7 +25,7 @@ from tmaasync import (
     create_ragged_tensor_map,
     create_ragged_tma_3d_tile,
 )
-from tmaasync._ragged.batch import BatchNames, checked_sums
+from tmaasync._ragged.batch import BatchNames, checked_cu_seqlens
 from tmaasync.ragged import running_sums
 
 
@@ -350,7 +350,7 @@ def test_a_batch_that_cannot_be_is_refused(given_: Any, message: str) -> None:
         running_sums(**given_, max_length=8, total_rows=20)
 
 
-def test_every_broken_rule_is_told_at_once() -> None:
+def test_every_broken_rule_is_reported_at_once() -> None:
     with pytest.raises(ArgumentError) as caught:
         running_sums(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
 
@@ -360,7 +360,7 @@ def test_every_broken_rule_is_told_at_once() -> None:
 def test_violations_of_a_batch_are_in_the_callers_names() -> None:
     names = BatchNames("", "cu_seqlens_q", "max_seqlen_q", "q")
     with pytest.raises(ArgumentError) as caught:
-        checked_sums(None, [1, 40, 3], max_length=8, total_rows=2, names=names)
+        checked_cu_seqlens(None, [1, 40, 3], max_length=8, total_rows=2, names=names)
 
     assert [violation.argument for violation in caught.value.violations] == [
         "cu_seqlens_q[0]",

@@ -18,7 +18,11 @@ from tmaasync import emulate, ops, pipeline, swizzle, trace, wgmma
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_TOCTREE = re.compile(
+    r"^(?:```\{toctree\}\n(?P<md>.*?)^```|\.\. toctree::\n(?P<rst>(?:   .*\n|\n)*))",
+    re.DOTALL | re.MULTILINE,
+)
+_INDEXED = re.compile(r"^<!-- index: (.*) -->$", re.MULTILINE)
 _DOCUMENTED = re.compile(r"^\.\. (?:auto\w+|py:data):: (tmaasync[\w.]*)", re.MULTILINE)
 
 
@@ -27,12 +31,12 @@ def _pages() -> list[Path]:
 
 
 def _listed_pages() -> list[str]:
-    """The pages of every toctree, of the start page and of an index of a folder."""
+    """The pages in the toctrees of all pages, relative to the documentation's folder."""
     return [
-        (index.parent / line).relative_to(DOCS).as_posix()
-        for index in DOCS.rglob("index.md")
-        for tree in _TOCTREE.findall(index.read_text())
-        for line in tree.splitlines()
+        (page.parent.relative_to(DOCS) / line).as_posix()
+        for page in _pages()
+        for tree in _TOCTREE.finditer(page.read_text())
+        for line in map(str.strip, (tree["md"] or tree["rst"]).splitlines())
         if line and line[0] != ":"
     ]
 
@@ -78,3 +82,22 @@ def test_the_reference_has_names_that_exist_and_each_once() -> None:
 
     assert [name for name in names if pydoc.locate(name) is None] == []
     assert len(names) == len(set(names))
+
+
+def test_a_term_of_the_index_leads_to_one_page() -> None:
+    terms = [
+        term
+        for page in _pages()
+        for line in _INDEXED.findall(page.read_text())
+        for term in line.split(", ")
+    ]
+
+    assert sorted(terms) == sorted(set(terms))
+    assert set(_SEARCHED_FOR) <= set(terms)
+
+
+# What people type into the search of the site; the comments make it find the right page first.
+_SEARCHED_FOR = (
+    *("gqa", "flash attention", "epilogue", "paged kv cache", "persistent kernel"),
+    *("install", "swizzle", "mbarrier", "hang"),
+)

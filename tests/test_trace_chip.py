@@ -9,13 +9,22 @@ import pytest
 from chip_notes import Chip
 
 from tmaasync import ArgumentError
-from tmaasync.trace import NOBODY, Activity, Event, StageState, Trace, find_lanes, find_rings, plot
+from tmaasync.trace import (
+    NOBODY,
+    Activity,
+    Event,
+    StageState,
+    Trace,
+    find_lanes,
+    find_pipelines,
+    plot,
+)
 
 FULL, EMPTY, BUFFER, BYTES = 4096, 4128, 0, 1024
 PRODUCER, CONSUMER = 0, 32
 
 
-def ring(chip: Chip, laps: int = 3, stages: int = 2, block: int = 0) -> Chip:
+def pipeline(chip: Chip, laps: int = 3, stages: int = 2, block: int = 0) -> Chip:
     """A producer and a consumer warp; the consumer is the slower one after the first tile."""
     for stage in range(stages):
         for barrier in (FULL + 8 * stage, EMPTY + 8 * stage):
@@ -61,30 +70,30 @@ def consume(chip: Chip, tile: int, stages: int, block: int) -> None:
     chip(seen + 20, "arrive", CONSUMER + 5, amount=1, number=1, barrier=empty, block=block)
 
 
-def told(trace: Trace, kind: str, *names: str) -> list[tuple[Any, ...]]:
+def values(trace: Trace, kind: str, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(getattr(event, name) for name in names) for event in trace.of(kind=kind)]
 
 
-# --- a ring -----------------------------------------------------------------------------------
+# --- a pipeline -----------------------------------------------------------------------------------
 
 
-def test_a_ring_has_its_events_with_times_from_the_first_on() -> None:
-    trace = ring(Chip()).trace()
+def test_a_pipeline_has_its_events_with_times_from_the_first_on() -> None:
+    trace = pipeline(Chip()).trace()
 
     assert (trace.unit, trace.dropped, trace.blocks_left_out) == ("ns", 0, 0)
     assert len(trace.of(kind="load_issued")) == 6
-    assert told(trace, "load_issued", "time", "thread", "barrier", "shared", "phase")[:3] == [
+    assert values(trace, "load_issued", "time", "thread", "barrier", "shared", "phase")[:3] == [
         (90, 0, FULL, BUFFER, 0),
         (190, 0, FULL + 8, BUFFER + BYTES, 0),
         (290, 0, FULL, BUFFER, 1),
     ]
-    assert told(trace, "expect", "bytes", "phase") == [(BYTES, lap) for lap in (0, 0, 1, 1, 2, 2)]
+    assert values(trace, "expect", "bytes", "phase") == [(BYTES, lap) for lap in (0, 0, 1, 1, 2, 2)]
     first: Event = next(iter(trace.of(kind="wait_end", warp=1)))
     assert (first.time, first.thread, first.barrier, first.phase) == (120, 37, FULL, 0)
 
 
 def test_parities_become_phases() -> None:
-    trace = ring(Chip(room=256), laps=20).trace()
+    trace = pipeline(Chip(room=256), laps=20).trace()
 
     for warp, barrier, first in ((0, EMPTY, -1), (1, FULL, 0), (0, EMPTY + 8, -1)):
         waits = trace.of(kind="wait_end", warp=warp)
@@ -101,24 +110,24 @@ def test_arrivals_of_several_lanes_and_warps_complete_a_phase_together() -> None
 
     trace = chip.trace()
 
-    assert told(trace, "phase_completed", "time", "phase") == [(100, 0), (200, 1), (300, 2)]
-    assert [phase for (phase,) in told(trace, "arrive", "phase")] == [0, 0, 1, 1, 2, 2]
+    assert values(trace, "phase_completed", "time", "phase") == [(100, 0), (200, 1), (300, 2)]
+    assert [phase for (phase,) in values(trace, "arrive", "phase")] == [0, 0, 1, 1, 2, 2]
 
 
 def test_what_a_wait_found_done_at_once_is_not_said_to_have_ended_then() -> None:
-    trace = ring(Chip()).trace()
+    trace = pipeline(Chip()).trace()
 
     completed = [
         event for event in trace.of(kind="phase_completed") if event.barrier in (FULL, FULL + 8)
     ]
     assert [(event.time, event.barrier, event.phase) for event in completed] == [(120, FULL, 0)]
     # Loads have landed at the latest when their wait began.
-    assert told(trace, "load_landed", "time", "thread")[:2] == [(120, None), (220, None)]
+    assert values(trace, "load_landed", "time", "thread")[:2] == [(120, None), (220, None)]
     assert len(trace.of(kind="load_landed")) == 6
 
 
 def test_stages_that_were_waited_for_fill_and_the_others_are_loaded_unseen() -> None:
-    (found,) = find_rings(ring(Chip()).trace())
+    (found,) = find_pipelines(pipeline(Chip()).trace())
 
     spans = found.stages[0].spans
     assert [(span.state, span.begin, span.end) for span in spans[:4]] == [
@@ -131,7 +140,7 @@ def test_stages_that_were_waited_for_fill_and_the_others_are_loaded_unseen() -> 
 
 
 def test_lanes_know_producer_and_consumer() -> None:
-    producer, consumer = find_lanes(ring(Chip()).trace(), block=0)
+    producer, consumer = find_lanes(pipeline(Chip()).trace(), block=0)
 
     assert (producer.warps, consumer.warps) == ((0,), (1,))
     assert len(producer.loads) == 6
@@ -148,7 +157,7 @@ def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
     starts = (7, 2**63 - 10**6, 2**32 - 150)  # the last wraps its low half on the way
     chip = Chip(blocks=3, starts=starts, room=256)
     for block in range(3):
-        ring(chip, laps=10, block=block)
+        pipeline(chip, laps=10, block=block)
 
     trace = chip.trace()
 
@@ -160,10 +169,10 @@ def test_blocks_share_a_clock_though_sms_begin_to_count_apart() -> None:
 
 
 def test_the_length_of_a_cycle_is_read_off_both_clocks() -> None:
-    """One wave of blocks, on a clock that ticks only every 32 ns, at another rate than usual."""
+    """One wave of blocks, on a clock that ticks every 32 ns, with cycles of an unusual length."""
     chip = Chip(blocks=8, cycle_ns=0.6, step_ns=32, starts=tuple(range(0, 8000, 1000)), room=2048)
     for block in range(8):
-        ring(chip, laps=200, block=block)
+        pipeline(chip, laps=200, block=block)
 
     trace = chip.trace(usual_cycle_ns=0.5)
 
@@ -176,7 +185,7 @@ def test_the_length_of_a_cycle_is_read_off_both_clocks() -> None:
 
 def test_a_launch_too_short_for_the_clock_has_the_usual_cycle() -> None:
     chip = Chip(cycle_ns=0.5, step_ns=1000)
-    ring(chip)
+    pipeline(chip)
 
     times = [event.time for event in chip.trace(usual_cycle_ns=0.5).of(kind="load_issued")]
 
@@ -187,8 +196,8 @@ def test_a_launch_too_short_for_the_clock_has_the_usual_cycle() -> None:
 
 
 def test_a_full_warp_ends_the_trace_of_its_cluster_and_all_notes_are_counted() -> None:
-    whole = ring(Chip(), laps=8).trace()
-    trace = ring(Chip(room=20), laps=8).trace()
+    whole = pipeline(Chip(), laps=8).trace()
+    trace = pipeline(Chip(room=20), laps=8).trace()
 
     # The producer's 20th note is the wait for its sixth stage, which ended at 580 ns.
     end = 570
@@ -205,8 +214,8 @@ def test_a_full_warp_ends_the_trace_of_its_cluster_and_all_notes_are_counted() -
 
 def test_other_clusters_keep_theirs() -> None:
     chip = Chip(blocks=2, starts=(0, 50), room=60)
-    ring(chip, laps=20)
-    ring(chip, laps=3, block=1)
+    pipeline(chip, laps=20)
+    pipeline(chip, laps=3, block=1)
 
     trace = chip.trace()
 
@@ -216,7 +225,7 @@ def test_other_clusters_keep_theirs() -> None:
 
 def test_blocks_beyond_the_memory_are_counted() -> None:
     chip = Chip(blocks=100, warps=3, room=64, max_bytes=20_000)
-    ring(chip)
+    pipeline(chip)
 
     trace = chip.trace()
 
@@ -245,8 +254,8 @@ def test_a_multicast_lands_in_every_block_of_its_mask_when_that_one_sees_it() ->
 
     trace = chip.trace()
 
-    assert told(trace, "load_landed", "time", "block") == [(90, (0, 0, 0)), (140, (1, 0, 0))]
-    assert len({sequence for (sequence,) in told(trace, "load_landed", "sequence")}) == 1
+    assert values(trace, "load_landed", "time", "block") == [(90, (0, 0, 0)), (140, (1, 0, 0))]
+    assert len({sequence for (sequence,) in values(trace, "load_landed", "sequence")}) == 1
 
 
 def test_arrivals_on_a_peer_s_barrier_count_there() -> None:
@@ -257,8 +266,8 @@ def test_arrivals_on_a_peer_s_barrier_count_there() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "phase_completed", "time", "block", "phase") == [(60, (1, 0, 0), 0)]
-    assert told(trace, "arrive", "block", "barrier_block") == [
+    assert values(trace, "phase_completed", "time", "block", "phase") == [(60, (1, 0, 0), 0)]
+    assert values(trace, "arrive", "block", "barrier_block") == [
         ((0, 0, 0), (1, 0, 0)),
         ((1, 0, 0), (1, 0, 0)),
     ]
@@ -274,12 +283,12 @@ def test_a_wait_for_stores_is_for_all_but_the_latest_groups() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "store_issued", "shared", "bytes") == [(0, 512), (1024, 512), (2048, 512)]
+    assert values(trace, "store_issued", "shared", "bytes") == [(0, 512), (1024, 512), (2048, 512)]
     # The first wait took 70 ns, the second 20: it may have found the third store read.
-    assert told(trace, "store_read", "time", "shared") == [(300, 0), (300, 1024)]
-    assert told(trace, "store_written", "time", "shared") == [(400, 0), (400, 1024), (400, 2048)]
-    issued = [sequence for (sequence,) in told(trace, "store_issued", "sequence")]
-    assert told(trace, "wait_end", "time", "sequence") == [(300, issued[1]), (400, issued[2])]
+    assert values(trace, "store_read", "time", "shared") == [(300, 0), (300, 1024)]
+    assert values(trace, "store_written", "time", "shared") == [(400, 0), (400, 1024), (400, 2048)]
+    issued = [sequence for (sequence,) in values(trace, "store_issued", "sequence")]
+    assert values(trace, "wait_end", "time", "sequence") == [(300, issued[1]), (400, issued[2])]
     (lane,) = find_lanes(trace, block=0)
     spans = [(span.activity, span.begin, span.end) for span in lane.spans]
     assert spans == [
@@ -296,7 +305,7 @@ def test_addresses_of_a_block_of_a_cluster_tell_its_rank_and_are_offsets_all_the
         chip(50, "arrive", 0, barrier=64, amount=1, number=1, block=block)
     chip._warps["dynamic_shared"][3:] |= 1 << 24
 
-    assert told(chip.trace(), "arrive", "barrier") == [(64,), (64,)]
+    assert values(chip.trace(), "arrive", "barrier") == [(64,), (64,)]
 
 
 def test_a_wait_for_no_store_at_all_leaves_nothing() -> None:
@@ -318,8 +327,8 @@ def test_wgmma_of_four_warps_is_one_and_over_when_its_wait_ends() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "mma_issued", "time", "warp") == [(0, 4), (100, 4)]
-    assert told(trace, "mma_executed", "time") == [(180,), (300,)]
+    assert values(trace, "mma_issued", "time", "warp") == [(0, 4), (100, 4)]
+    assert values(trace, "mma_executed", "time") == [(180,), (300,)]
     lanes = find_lanes(trace, block=0)
     assert [lane.warps for lane in lanes] == [(4, 5, 6, 7)]
     assert {span.activity for span in lanes[0].spans} == {Activity.COMPUTING}
@@ -335,7 +344,7 @@ def test_named_barriers_and_cluster_barriers_are_waits_too() -> None:
 
     trace = chip.trace()
 
-    assert told(trace, "named_arrive", "time", "barrier_name") == [
+    assert values(trace, "named_arrive", "time", "barrier_name") == [
         (50, "named barrier 3"),
         (100, "named barrier 2"),
     ]
@@ -346,15 +355,15 @@ def test_named_barriers_and_cluster_barriers_are_waits_too() -> None:
     ]
 
 
-def test_static_variables_lie_behind_the_dynamic_ones_as_on_the_emulator() -> None:
+def test_static_variables_lie_after_the_dynamic_ones_as_on_the_emulator() -> None:
     chip = Chip(shared_bytes=5000)
     chip(50, "arrive", 0, barrier=64, amount=1, number=1)
     plain = chip.trace()
     chip._warps["dynamic_shared"] = 2048  # 1 KiB of static variables below
     moved = chip.trace()
 
-    assert told(plain, "arrive", "barrier") == [(64,)]
-    assert told(moved, "arrive", "barrier") == [(5120 + 64,)]
+    assert values(plain, "arrive", "barrier") == [(64,)]
+    assert values(moved, "arrive", "barrier") == [(5120 + 64,)]
 
 
 # --- pictures ---------------------------------------------------------------------------------
@@ -367,7 +376,7 @@ def edges(figure: Any) -> Any:
 
 def test_a_picture_may_show_a_part_of_the_time_and_counts_nanoseconds() -> None:
     pytest.importorskip("matplotlib")
-    chip = ring(Chip(room=1024), laps=100)
+    chip = pipeline(Chip(room=1024), laps=100)
 
     whole, part = plot(chip.trace()), plot(chip.trace(), between=(100, 900))
 
@@ -386,4 +395,4 @@ def test_an_empty_time_is_refused(between: tuple[int, int]) -> None:
     pytest.importorskip("matplotlib")
 
     with pytest.raises(ArgumentError, match=r"between is .* Pass"):
-        plot(ring(Chip()).trace(), between=between)
+        plot(pipeline(Chip()).trace(), between=between)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from chip_notes import Chip
 
-from tmaasync import Swizzle, create_tma_tile, emulate, ops
+from tmaasync import ArgumentError, Swizzle, create_tma_tile, emulate, ops
 from tmaasync.ops._gemm.config import TileConfig
 from tmaasync.ops._gemm.tiles import gemm_kernel
 from tmaasync.trace import Activity, Lane, LaneSpan, StageState, Trace, plot, record
-from tmaasync.trace.rings import Ring, Stage, StageSpan
+from tmaasync.trace.pipelines import Pipeline, Stage, StageSpan
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 
 backend_agg = pytest.importorskip("matplotlib.backends.backend_agg")
@@ -97,9 +97,9 @@ def test_a_part_of_the_time_has_only_its_bars() -> None:
 def test_a_stage_is_empty_where_nothing_is_in_it() -> None:
     spans = (StageSpan(StageState.FILLING, 10, 30, 0), StageSpan(StageState.READING, 30, 50, 0))
     stage = Stage(full=64, empty=None, buffers=(0,), spans=spans)
-    ring = Ring(name="full", block=(0, 0, 0), stages=(stage,))
+    pipeline = Pipeline(name="full", block=(0, 0, 0), stages=(stage,))
 
-    ((barrier, row),) = stage_rows([ring], 20, 60)
+    ((barrier, row),) = stage_rows([pipeline], 20, 60)
 
     assert (barrier, row.lane) == (64, "full")
     assert row.bars == (
@@ -192,7 +192,7 @@ def boxes(figure: Any) -> list[tuple[str, Any]]:
     canvas.draw()
     texts = list(figure.texts)
     for axes in figure.axes:
-        texts += [*axes.texts, axes.title, axes._left_title, axes.xaxis.label]
+        texts += [*axes.texts, axes.xaxis.label]
         texts += [*axes.get_yticklabels()]
         legend = axes.get_legend()
         texts += legend.get_texts() if legend else []
@@ -208,10 +208,10 @@ def boxes(figure: Any) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("part", [1, 3])
-def test_no_text_overlaps_another_or_is_clipped(trace: Trace, part: int) -> None:
+@pytest.mark.parametrize(("part", "inches"), [(1, 16), (3, 16), (1, 8)])
+def test_no_text_overlaps_another_or_is_clipped(trace: Trace, part: int, inches: int) -> None:
     between = None if part == 1 else (trace.end // 3, 2 * trace.end // 3)
-    figure = plot(trace, between=between)
+    figure = plot(trace, between=between, width=inches)
     width, height = figure.get_size_inches() * figure.dpi
 
     found = boxes(figure)
@@ -238,18 +238,20 @@ def test_a_label_lies_within_its_bar(trace: Trace) -> None:
                 assert any(bar.x0 <= box.x0 and box.x1 <= bar.x1 for bar in bars), text
 
 
-def test_no_arrow_crosses_a_legend(trace: Trace) -> None:
+def test_no_arrow_crosses_a_legend_or_a_name(trace: Trace) -> None:
     figure = plot(trace)
     texts = boxes(figure)
     legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    left = figure.axes[0].bbox.x0
+    boxes_there = [legend.get_window_extent() for legend in legends]
+    boxes_there += [box for _, box in texts if box.x1 <= left]
     arrows = [patch for patch in figure.axes[1].patches if hasattr(patch, "coords1")]
 
-    assert texts
     assert legends
     for arrow in arrows:
-        path = arrow.get_path().transformed(arrow.get_transform())
-        for legend in legends:
-            assert not path.intersects_bbox(legend.get_window_extent(), filled=False)
+        begin, end = arrow.coords1.transform(arrow.xy1), arrow.coords2.transform(arrow.xy2)
+        for x, y in np.linspace(begin, end, 200):
+            assert not any(box.contains(x, y) for box in boxes_there)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +272,12 @@ def test_a_dark_picture_has_light_ink(tmp_path: Path) -> None:
     assert figure.texts[0].get_color() == "#e6edf3"
     head = (tmp_path / "dark.png").read_bytes()[:8]
     assert head == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize("width", [7, 201])
+def test_a_width_out_of_range_is_refused(width: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"width is {width}; it must be from 8 to 200 inches"):
+        plot(chip(), width=width)
 
 
 def test_long_names_are_cut(tmp_path: Path) -> None:

@@ -90,20 +90,20 @@ def test_shares_are_those_worked_out_by_hand() -> None:
     assert waits.share == pytest.approx(100 / 500)
     assert (waits.count, waits.mean, waits.longest) == (2, 150, 200)
 
-    told = shares(first)
-    full = told[Activity.WAITING_FULL]
+    found = shares(first)
+    full = found[Activity.WAITING_FULL]
     assert (full.on, full.whom, full.count) == ("full", ("warp 0",), 4)
     assert full.share == pytest.approx((50 + 150) / 500)
     assert (full.mean, full.longest) == (150, 300)
-    named = told[Activity.WAITING_NAMED]
+    named = found[Activity.WAITING_NAMED]
     assert (named.on, named.whom) == ("named barrier 1", ())
     assert named.share == pytest.approx(20 / 500)
 
-    told = shares(second)
-    assert told[Activity.WAITING_STORES].share == pytest.approx(25 / 500)
+    found = shares(second)
+    assert found[Activity.WAITING_STORES].share == pytest.approx(25 / 500)
     # Under way from its issue to the end of the wait for it.
-    # That of the second block, 25 ns, may have found its store read.
-    assert told[Activity.STORING].share == pytest.approx((445 - 320) * 2 / 1500)
+    # The wait of the second block, 25 ns, may have found its store read.
+    assert found[Activity.STORING].share == pytest.approx((445 - 320) * 2 / 1500)
 
 
 def log(*rows: tuple[int, str, int, dict[str, int]]) -> Trace:
@@ -111,12 +111,12 @@ def log(*rows: tuple[int, str, int, dict[str, int]]) -> Trace:
     nothing = 0xFFFFFFFF
     events = np.zeros(len(rows), EVENT_DTYPE)
     for event, (time, kind, thread, more) in zip(events, rows, strict=True):
-        told = {"barrier": nothing, "shared": nothing, "sequence": nothing} | more
+        fields = {"barrier": nothing, "shared": nothing, "sequence": nothing} | more
         for name, value in {
             "time": time,
             "kind": EventKind.of(kind),
             "thread": thread,
-            **told,
+            **fields,
         }.items():
             event[name] = value
     one = (1, 1, 1)

@@ -24,18 +24,18 @@ CONFIG = LaunchConfig((1, 1, 1), (96, 1, 1), None, 1000, False, 7)
 
 
 class Device(Driver):
-    """A driver whose kernel writes what a chip left there; ``told`` is the kernel's variable."""
+    """A driver whose kernel writes what a GPU left there; ``variable`` is the kernel's variable."""
 
     def __init__(self, limits: DeviceLimits = LIMITS) -> None:
         super().__init__(limits=limits)
         chip = Chip(warps=3, room=16)
         chip(100, "arrive", 0, barrier=64, amount=1, number=1)
         self.raw = chip._warps.tobytes() + chip._records.tobytes()
-        self.told: Any = np.zeros((), BUFFER_DTYPE)
+        self.variable: Any = np.zeros((), BUFFER_DTYPE)
 
     def launch(self, function: str, config: LaunchConfig) -> None:
         self.done.append(("launch", function, config))
-        home = int(self.told["warps"])
+        home = int(self.variable["warps"])
         assert ctypes.string_at(home, len(self.raw)) == bytes(len(self.raw))
         ctypes.memmove(home, self.raw, len(self.raw))
 
@@ -57,7 +57,7 @@ class Loaded:
 
     def global_address(self, name: str) -> int:
         assert name == "tmaasync_trace"
-        return int(self._device.told.ctypes.data)
+        return int(self._device.variable.ctypes.data)
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_memory_is_ready_before_the_launch_read_after_it_and_given_back(device: 
 
     tracer(device, kept).run(device.launch, CONFIG)
 
-    size, home, symbol = len(device.raw), int(device.told["warps"]), device.told.ctypes.data
-    # A slot of 16 bytes for each of three warps, behind 1000 bytes made whole.
+    size, home, symbol = len(device.raw), int(device.variable["warps"]), device.variable.ctypes.data
+    # A slot of 16 bytes for each of three warps, after 1000 bytes rounded up.
     launched = CONFIG._replace(shared_bytes=1008 + 48)
     assert device.done == [
         ("cuMemAlloc", size),
@@ -92,8 +92,8 @@ def test_memory_is_ready_before_the_launch_read_after_it_and_given_back(device: 
         ("cuMemcpyDtoH", home, size),
         ("cuMemFree", home),
     ]
-    assert int(device.told["records"]) == home + 3 * 272
-    assert (device.told["records_per_warp"], device.told["blocks"]) == (16, 1)
+    assert int(device.variable["records"]) == home + 3 * 272
+    assert (device.variable["records_per_warp"], device.variable["blocks"]) == (16, 1)
     (launch,) = kept.launches
     assert (launch.kernel_name, launch.grid, launch.block) == ("relay", (1, 1, 1), (96, 1, 1))
     # There is no emulator's build of this source, so its barriers have no names.
@@ -104,7 +104,7 @@ def test_memory_is_given_back_after_a_launch_that_fails(device: Device) -> None:
     with pytest.raises(LaunchError, match="refused the launch"):
         tracer(device, Collector()).run(device.fail, CONFIG)
 
-    assert device.done[-1] == ("cuMemFree", int(device.told["warps"]))
+    assert device.done[-1] == ("cuMemFree", int(device.variable["warps"]))
 
 
 def test_a_launch_into_a_graph_is_refused(device: Device) -> None:

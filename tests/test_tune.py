@@ -80,10 +80,10 @@ def test_the_models_best_blocks_are_tried_alone_in_pairs_and_in_groups() -> None
 
 
 def test_high_blocks_are_tried_side_by_side_too() -> None:
-    beside = [one for one in candidates(WIDE, H200) if one.side_by_side]
+    along_n = [one for one in candidates(WIDE, H200) if one.side_by_side]
 
-    assert beside
-    assert all(one.block_m > one.block_n and one.cluster == 2 for one in beside)
+    assert along_n
+    assert all(one.block_m > one.block_n and one.cluster == 2 for one in along_n)
 
 
 def test_no_tile_config_is_tried_twice_where_rows_are_off_the_lines() -> None:
@@ -148,7 +148,7 @@ def test_the_cost_models_choice_is_legal(problem: Problem) -> None:
         (TileConfig(2, 128, 2, split_k=5), WIDE),  # a cluster has at most eight thread blocks
         (TileConfig(2, 176, rows=128, split_k=8), WIDE),  # the ring does not hold what is sent
         (TileConfig(2, 128, ping_pong=True), WIDE),  # groups have 128 rows each
-        (TileConfig(2, 128, side_by_side=True), WIDE),  # there is nobody beside it
+        (TileConfig(2, 128, side_by_side=True), WIDE),  # it has no neighbour
         (TileConfig(1, 128, 2, side_by_side=True), WIDE._replace(layout="tt")),  # one box of rows
         (TileConfig(2, 64, 2, split_k=2, side_by_side=True), WIDE),
         (TileConfig(2, 128, rows=128, split_k=2, ping_pong=True), WIDE),
@@ -237,11 +237,11 @@ def test_a_cost_models_choice_that_does_not_compile_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("problem", [WIDE, FEW])
-def test_progress_is_told_as_often_as_was_said(problem: Problem) -> None:
+def test_progress_is_reported_as_often_as_announced(problem: Problem) -> None:
     gemm = FakeGemm(times({}), problem)
-    told: list[None] = []
-    tune(gemm, lambda: told.append(None))
-    assert len(told) == steps(gemm)
+    report: list[None] = []
+    tune(gemm, lambda: report.append(None))
+    assert len(report) == steps(gemm)
 
 
 # --- what is kept -----------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_consumers_ping_pong_where_that_hides_a_long_epilogue(
     assert found.ping_pong == ping_pong
 
 
-def test_of_few_rows_the_gemm_with_ab_swapped_is_tuned() -> None:
+def test_a_skinny_gemm_is_tuned_with_a_and_b_exchanged() -> None:
     operation = matmul_of(9, 384, 64)
     problem = operation.problem
     assert (problem.m, problem.n, problem.m_major) == (384, 9, True)
@@ -432,11 +432,11 @@ def test_a_shape_is_tuned_shown_kept_and_cleared(device: list[Request], folder: 
 
 
 @pytest.mark.usefixtures("device")
-def test_json_tells_the_same(folder: Path) -> None:
-    told = json.loads(run("4096", "4096", "4096", "--json").stdout)
-    assert told["gpu"] == GPU
-    assert Path(told["file"]).parent == folder
-    (gemm,) = told["gemms"]
+def test_json_reports_the_same(folder: Path) -> None:
+    report = json.loads(run("4096", "4096", "4096", "--json").stdout)
+    assert report["gpu"] == GPU
+    assert Path(report["file"]).parent == folder
+    (gemm,) = report["gemms"]
     assert gemm.pop("microseconds") < gemm.pop("default_microseconds")
     assert gemm.pop("gain") == pytest.approx(4, rel=0.1)
     assert gemm == {

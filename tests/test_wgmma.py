@@ -22,10 +22,10 @@ from tmaasync.wgmma import (
     mma_form,
 )
 
-# --- products -------------------------------------------------------------------------------------
+# --- forms ----------------------------------------------------------------------------------------
 
 
-def test_every_product_of_the_instruction_is_there_once() -> None:
+def test_every_form_of_the_instruction_is_there_once() -> None:
     floats = {f"f32.{type_}.{type_}" for type_ in ("f16", "bf16", "tf32")} | {"f16.f16.f16"}
     bytes_ = itertools.product(("f32", "f16"), ("e4m3", "e5m2"), ("e4m3", "e5m2"))
     integers = itertools.product(("s32",), ("s8", "u8"), ("s8", "u8"))
@@ -36,7 +36,7 @@ def test_every_product_of_the_instruction_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("form", MMA_FORMS, ids=str)
-def test_the_shape_of_a_product_follows_from_its_types(form: MmaForm) -> None:
+def test_the_shape_of_a_form_follows_from_its_types(form: MmaForm) -> None:
     columns = {8 * i for i in range(1, 33)}
     if form.accumulator == "int32":
         columns -= {n for n in columns if n > 32 and n % 16}
@@ -64,7 +64,7 @@ def test_float32_is_multiplied_as_tf32() -> None:
         (("int8", "uint8", "float32"), r"accumulator is float32; .* in int32\. Use"),
     ],
 )
-def test_a_product_that_does_not_exist_is_refused(types: tuple[Any, ...], said: str) -> None:
+def test_a_form_that_does_not_exist_is_refused(types: tuple[Any, ...], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         mma_form(*types)
 
@@ -182,8 +182,8 @@ def test_the_instructions_of_a_plan_cover_its_tile(
     )
 
     warpgroups = groups[0] * groups[1]
-    products = 64 * plan.instruction_n * form.k * plan.atoms_m * plan.atoms_n * plan.k_steps
-    assert products * warpgroups == m * n * k
+    multiplied = 64 * plan.instruction_n * form.k * plan.atoms_m * plan.atoms_n * plan.k_steps
+    assert multiplied * warpgroups == m * n * k
     assert plan.threads == 128 * warpgroups
     bits = 16 if form.accumulator == "float16" else 32
     assert plan.accumulator_registers * 32 * plan.threads == m * n * bits

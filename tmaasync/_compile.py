@@ -247,7 +247,7 @@ def toolkit_include_dirs() -> tuple[Path, ...]:
 
 @functools.cache
 def nvrtc_include_dirs() -> tuple[Path, ...]:
-    """Return the folders of CUDA's own headers for NVRTC, those of its own release first.
+    """Return the folders of CUDA's own headers for NVRTC, the ones of its release first.
 
     NVRTC 12 refuses the headers of CUDA 13, with which tmaasync is installed for the CPU.
     """
@@ -468,7 +468,7 @@ def store_with_facts(path: Path, data: bytes, facts: Mapping[str, object]) -> No
 
 
 def load_facts(path: Path) -> dict[str, Any] | None:
-    """Return the facts of a cached file; None if it is missing or not what was written."""
+    """Return the facts of a cached file; None if it is missing or was changed."""
     try:
         facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
         return facts if digest(path.read_bytes()) == facts["sha256"] else None
@@ -489,7 +489,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _load(folder: Path, key: str) -> Program | None:
-    """Return the cached program; None where there is none or it is not what was written."""
+    """Return the cached program; None if it is missing or was changed."""
     path = folder / f"{key}.cubin"
     facts = load_facts(path)
     try:

@@ -1,4 +1,4 @@
-"""The nodes of a captured CUDA graph, and what its kernels are given."""
+"""The nodes of a captured CUDA graph, and the parameters of its kernels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class KernelNode:
             DriverError: The driver refuses.
         """
         # The driver copies them during the call.
-        places = [ctypes.create_string_buffer(data, len(data)) for data in parameters]
-        table = array("Q", map(ctypes.addressof, places))
+        buffers = [ctypes.create_string_buffer(data, len(data)) for data in parameters]
+        table = array("Q", map(ctypes.addressof, buffers))
         self._native.kernelParams, _ = table.buffer_info()
         _driver.results("cuGraphExecKernelNodeSetParams", executable, self._node, self._native)
 

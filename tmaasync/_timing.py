@@ -1,7 +1,7 @@
 """Device time of several candidates in interleaved rounds, and the GPU's clock and power meanwhile.
 
 In every round each candidate runs one slice of calls, so that clock drift and neighbours hit all
-candidates alike. What counts is the ratio within a round.
+candidates alike. Compare candidates by the ratio within a round.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def device_microseconds(
 
 
 _Clock = Callable[[Callable[[], object], int], float]
-"""Microseconds per call, given what to call and how often."""
+"""Returns microseconds per call, given a function and a number of calls."""
 
 
 def calls_per_slice(
@@ -169,7 +169,7 @@ def clocks_recorded(period_s: float = 0.02) -> Iterator[Clocks]:
 
 
 def _reader() -> Callable[[], tuple[int, float]] | None:
-    """Return what reads clock and power of CuPy's current device through NVML, if it is there."""
+    """Return a function that reads clock and power of CuPy's current device; None without NVML."""
     import cupy
 
     bus = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.Device().id)

@@ -22,7 +22,7 @@ def tensor_guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:
 
     One call for all tensors, at a quarter of the cost of reading shape, strides and type of each.
     It keeps no tensor, and is stricter than it needs to be: gradients, inference mode and autocast
-    have to be as they were. None where torch has no such test, or where the test refuses the
+    have to be as they were. None where torch lacks the test, or where the test refuses the
     tensors themselves: fingerprints are the fallback.
     """
     torch = sys.modules["torch"]
@@ -59,7 +59,7 @@ def tensor_allocator(shape: tuple[int, ...], dtype: object, device: int) -> Call
 
 
 def current_stream() -> Callable[[int], int]:
-    """Return what reads the handle of a device's current stream.
+    """Return a function that reads the handle of a device's current stream.
 
     A tenth of the cost of its fallback, which makes a Stream object.
     """

@@ -65,8 +65,8 @@ class ArrayAccess:
             argument: Its name in errors.
 
         Raises:
-            ArgumentError: The array is read only and ``mode`` has a ``w``, or there is no such
-                mode.
+            ArgumentError: The array is read only and ``mode`` has a ``w``, or ``mode`` is
+                none of the three.
             ArrayTypeError: Not an array, or not of a type that TMA can read.
         """
         if mode not in ("r", "w", "rw"):

@@ -37,8 +37,8 @@ __all__ = ["GraphTiles"]
 _WORD_BYTES = 8
 
 
-class _Place(NamedTuple):
-    """Bytes of a kernel's parameters: which kernel of the graph, which parameter, where in it."""
+class _Slot(NamedTuple):
+    """The position of bytes: kernel of the graph, parameter of the kernel, offset in it."""
 
     kernel: int
     parameter: int
@@ -61,7 +61,7 @@ class GraphTiles:
             with ``keep_graph=True`` and instantiated.
 
     Raises:
-        ArgumentError: It is no such graph, or it holds kernels that cannot be looked into.
+        ArgumentError: It is neither of them, or it holds kernels that cannot be looked into.
     """
 
     def __init__(self, graph: object) -> None:
@@ -74,22 +74,21 @@ class GraphTiles:
         self._copied = nodes.copied
         self._captured: list[tuple[bytes, ...]] = [node.parameters or () for node in nodes.kernels]
         self._now = list(self._captured)
-        self._held: dict[_Place, object] = {}
+        self._held: dict[_Slot, object] = {}
         self._lock = threading.Lock()
 
     def rebind(self, captured: object, array: object) -> None:
         """Have launches of the graph from now on use another array.
 
         Args:
-            captured: What a launch in the capture was given: a tile (also again after it
-                was moved), or an array. Of an array everything that the kernels know moves: tensor
-                maps and pointers, into any part of it. That is how operands of `ops` are named,
-                whose tiles the caller never sees.
-            array: What takes its place. For an array it has the same shape, strides, element type
-                and device, and the same distance from a multiple of 16 bytes. For a tile it is what
-                the tile's own ``rebind`` takes. For a tile of `create_tma_tile` shape and strides
-                may differ, as long as as many tiles cover it, because the grid stays; sizes that
-                the kernel was given as numbers stay too.
+            captured: The tile or array that a launch in the capture was given; a tile also after it
+                was moved. For an array, all tensor maps and pointers into any part of it move. Name
+                the operands of `ops` in this way: the caller never sees their tiles.
+            array: The array to use instead. For a captured array: one of the same shape, strides,
+                element type, device, and distance from a multiple of 16 bytes. For a captured tile:
+                one that the tile's own ``rebind`` takes. For a tile of `create_tma_tile` shape and
+                strides may differ, but the number of tiles may not, because the grid stays. Sizes
+                that the kernel was given as numbers stay too.
 
         Raises:
             ArgumentError: No kernel of the graph holds it, or the driver copies it, or the array
@@ -115,9 +114,9 @@ class GraphTiles:
             self._patch(found)
             self._held.update(dict.fromkeys(found, keep))
 
-    # --- where it is held ---------------------------------------------------------------------
+    # --- the parameters that hold it ----------------------------------------------------------
 
-    def _holding(self, tile: KernelArgument, new: KernelArgument) -> Iterator[tuple[_Place, bytes]]:
+    def _holding(self, tile: KernelArgument, new: KernelArgument) -> Iterator[tuple[_Slot, bytes]]:
         """Parameters that are this tile, and what they become."""
         forms = {tile.argument: new.argument}
         if isinstance(tile, MapTile | RaggedMap) and isinstance(new, MapTile | RaggedMap):
@@ -125,9 +124,9 @@ class GraphTiles:
         for kernel, parameters in enumerate(self._captured):
             for index, data in enumerate(parameters):
                 if data in forms:
-                    yield _Place(kernel, index, 0), forms[data]
+                    yield _Slot(kernel, index, 0), forms[data]
 
-    def _pointing_into(self, old: ArrayView, shift: int) -> Iterator[tuple[_Place, bytes]]:
+    def _pointing_into(self, old: ArrayView, shift: int) -> Iterator[tuple[_Slot, bytes]]:
         """Addresses in the array among the parameters, and what they become."""
         low, high = old.byte_bounds
         if any(start < high and low < end for start, end in self._copied):
@@ -139,18 +138,18 @@ class GraphTiles:
             for index, data in enumerate(parameters):
                 for offset, base in _addresses(data):
                     if low <= base < high:
-                        yield _Place(kernel, index, offset), _shifted(data, offset, shift)
+                        yield _Slot(kernel, index, offset), _shifted(data, offset, shift)
 
     # --- the change ---------------------------------------------------------------------------
 
-    def _patch(self, changes: Mapping[_Place, bytes]) -> None:
+    def _patch(self, changes: Mapping[_Slot, bytes]) -> None:
         """Change all of it in the executable graph, or, where the driver refuses, nothing."""
         after: dict[int, list[bytes]] = {}
-        for place, data in changes.items():
-            parameters = after.setdefault(place.kernel, list(self._now[place.kernel]))
-            whole = parameters[place.parameter]
-            end = place.offset + len(data)
-            parameters[place.parameter] = whole[: place.offset] + data + whole[end:]
+        for slot, data in changes.items():
+            parameters = after.setdefault(slot.kernel, list(self._now[slot.kernel]))
+            whole = parameters[slot.parameter]
+            end = slot.offset + len(data)
+            parameters[slot.parameter] = whole[: slot.offset] + data + whole[end:]
         changed: list[int] = []
         try:
             for kernel, parameters in after.items():
@@ -243,7 +242,7 @@ def _shifted(data: bytes, offset: int, shift: int) -> bytes:
     return address.to_bytes(_WORD_BYTES, "little")
 
 
-# --- what takes its place ---------------------------------------------------------------------
+# --- the new tile or array --------------------------------------------------------------------
 
 
 def _moved(tile: KernelArgument, array: object) -> KernelArgument:
@@ -267,7 +266,7 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
 
 
 def _check_element(tile: KernelArgument, array: object) -> None:
-    """Refuse another type, even of the same size: a tile of bytes that hold fp8 is one of fp8."""
+    """Refuse another type, even of the same size: a tile of bytes that hold FP8 is one of FP8."""
     own = _arrays.view(array, argument="array").element
     wanted = _arrays.view(tile.array, argument="captured.array").element
     if own not in (wanted, getattr(tile, "element", wanted)):
@@ -317,7 +316,7 @@ def _of_as_many_tiles(tile: KernelArgument, new: KernelArgument) -> KernelArgume
 
 
 def _tile_count(tile: Any) -> object:
-    """Along each side, or, of contiguous memory, in all."""
+    """Count the tiles: along each side, or all of contiguous memory."""
     if isinstance(tile, BulkTile):
         return -(-tile.size_bytes // tile.tile_bytes)
     return tile.tiles_per_side

@@ -7,7 +7,7 @@ Each stage holds one buffer per tile and two barriers. Every role cycles through
 |---|---|---|---|
 | producer | 1: fresh barriers pass | ``empty[index]`` | expects bytes on ``full[index]``, loads |
 | consumer | 0 | ``full[index]`` | reads, arrives on ``empty[index]`` |
-| either | | | ``step()``: index + 1; back at 0 the phase flips |
+| either | | | ``step()``: index + 1; back at 0 the phase changes |
 
 | barrier | arrivals a phase | bytes a phase | completes when |
 |---|---|---|---|
@@ -26,8 +26,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 from tmaasync._hardware import MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
-from tmaasync._pipeline.check import RingFault, check_protocol, find_fault
-from tmaasync._pipeline.protocol import RingProtocol
+from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
+from tmaasync._pipeline.protocol import PipelineProtocol
 from tmaasync._pipeline.shared_map import (
     BufferArray,
     SharedBuffer,
@@ -43,9 +43,9 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "Pipeline",
+    "PipelineFault",
+    "PipelineProtocol",
     "PipelineState",
-    "RingFault",
-    "RingProtocol",
     "SharedBuffer",
     "StagedTile",
     "check_protocol",
@@ -57,7 +57,7 @@ __all__ = [
 class PipelineState:
     """The position of one role in a pipeline of ``stages``: stage index, phase and step count.
 
-    ``phase`` is the parity to wait on: it flips each time the index comes back to 0.
+    ``phase`` is the parity to wait on: it changes each time the index comes back to 0.
 
     >>> state = PipelineState.for_consumer(2)
     >>> for _ in range(3):
@@ -225,13 +225,13 @@ class Pipeline:
             },
         }
 
-    def protocol(self) -> RingProtocol:
+    def protocol(self) -> PipelineProtocol:
         """Return the protocol that a kernel with this pipeline must follow.
 
         The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
         stage: one pipeline with all their consumers stands for them.
         """
-        return RingProtocol.for_ring(
+        return PipelineProtocol.standard(
             self.stages,
             consumers=self.empty_arrivals,
             load_bytes=tuple(tile.tile_bytes for tile in self.tiles.values()),

@@ -1,8 +1,8 @@
-"""Write the reference of the device headers, in reStructuredText, from the headers themselves.
+"""Write the reference of device headers, in reStructuredText: arguments are headers or folders.
 
-`docs/conf.py` asks for it when the documentation is built. A header's page shows the comment in
-front of its namespace, and every public declaration with the comment in front of that one. What is
-private, a specialisation without a comment, or in the body of a function is left out.
+`docs/conf.py` calls it when the documentation is built. A header's section shows the comment before
+its namespace, and every public declaration with the comment before it. Private members,
+specialisations without a comment and bodies of functions are left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
-# What says nothing to a caller, and what Sphinx does not know.
-_UNSAID = re.compile(
+# Specifiers that do not matter to a caller, or that Sphinx does not parse.
+_IGNORED = re.compile(
     r"\b(?:__device__|__forceinline__|__host__|__noinline__|inline)\b ?"
     r"|\balignas\((?:[^()]|\([^()]*\))*\) ?|\[\[noreturn\]\] ?"
 )
@@ -58,7 +58,7 @@ class _Token:
 
 
 def declarations(source: str) -> tuple[Declaration, ...]:
-    """What a header declares, in its order; a namespace has the declarations in it as members."""
+    """Return the declarations of a header, in order; a namespace has members."""
     return _Reader(source).scope()
 
 
@@ -66,10 +66,10 @@ class _Reader:
     def __init__(self, source: str) -> None:
         tokens = (_Token(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(source))
         self._tokens = list(_first_branches(tokens))
-        self._place = 0
+        self._position = 0
 
     def scope(self, *, is_public: bool = True) -> tuple[Declaration, ...]:
-        """What is public up to the brace that closes the scope."""
+        """Read the public declarations up to the brace that closes the scope."""
         found: list[Declaration] = []
         comment: list[str] = []
         while (token := self._next()) is not None and token.text != "}":
@@ -88,9 +88,9 @@ class _Reader:
         return tuple(found)
 
     def _declaration(self, first: _Token, comment: str) -> Declaration | None:
-        self._place -= 1
+        self._position -= 1
         head = self._head()
-        named = _UNSAID.sub("", _without_template(head))
+        named = _IGNORED.sub("", _without_template(head))
         scope = _SCOPE.match(named)
         members: tuple[Declaration, ...] = ()
         if self._peek(-1) == "{" and scope:
@@ -98,8 +98,8 @@ class _Reader:
             is_enum = kind.startswith("enum")
             members = self._enumerators() if is_enum else self.scope(is_public=kind != "class")
         else:
-            kind, text = _kind(named), _UNSAID.sub("", head)
-            comment = self._comment_behind() or comment
+            kind, text = _kind(named), _IGNORED.sub("", head)
+            comment = self._trailing_comment() or comment
         if kind == "" or (head.startswith("template <>") and not comment):
             return None
         return Declaration(kind, _signature(kind, text), comment, members)
@@ -109,11 +109,11 @@ class _Reader:
         return tuple(Declaration("enumerator", " ".join(n.split())) for n in names if n.strip())
 
     def _head(self) -> str:
-        """A declaration up to its semicolon or to the brace of its scope; its body is skipped."""
+        """Read a declaration up to its semicolon or the brace of its scope; skip its body."""
         text = ""
         while (token := self._next()) is not None and token.text != ";":
             if token.text == "{":
-                if _SCOPE.match(_UNSAID.sub("", _without_template(text.strip()))):
+                if _SCOPE.match(_IGNORED.sub("", _without_template(text.strip()))):
                     break
                 block = token.text + self._block()
                 if text.strip() == 'extern "C"':
@@ -129,14 +129,14 @@ class _Reader:
         return " ".join(text.split())
 
     def _skip_body(self, *, starts_with_members: bool) -> None:
-        """Skip what is left of a function whose first block in braces was read."""
+        """Skip the rest of a function whose first block in braces was read."""
         while starts_with_members and self._peek() in ("{", ","):
             while (token := self._next()) is not None and token.text != "{":
                 pass
             self._block()
 
     def _block(self, closed_by: str = "}") -> str:
-        """The text up to and with the bracket that closes the one just read."""
+        """Read up to and including the bracket that closes the last one."""
         text = ""
         while (token := self._next()) is not None:
             if token.kind in ("comment", "directive"):
@@ -148,38 +148,41 @@ class _Reader:
                 text += self._block(_CLOSED_BY[token.text])
         return text
 
-    def _comment_behind(self) -> str:
-        """The comment on the same line as what was just read."""
-        behind = self._tokens[self._place : self._place + 2]
-        if [token.kind for token in behind] != ["space", "comment"] or "\n" in behind[0].text:
+    def _trailing_comment(self) -> str:
+        """Read the comment that ends the current line."""
+        rest = self._tokens[self._position : self._position + 2]
+        if [token.kind for token in rest] != ["space", "comment"] or "\n" in rest[0].text:
             return ""
-        self._place += 2
-        return behind[1].text.removeprefix("//").strip()
+        self._position += 2
+        return rest[1].text.removeprefix("//").strip()
 
     def _next(self) -> _Token | None:
-        if self._place == len(self._tokens):
+        if self._position == len(self._tokens):
             return None
-        self._place += 1
-        return self._tokens[self._place - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _peek(self, offset: int = 0) -> str:
-        """The next word or mark, or the last one."""
-        place = self._place + offset
-        while 0 <= place < len(self._tokens) and self._tokens[place].kind in ("space", "blank"):
-            place += 1
-        return self._tokens[place].text if place < len(self._tokens) else ""
+        """Look at the next word or mark, or at the last one."""
+        position = self._position + offset
+        while 0 <= position < len(self._tokens) and self._tokens[position].kind in (
+            "space",
+            "blank",
+        ):
+            position += 1
+        return self._tokens[position].text if position < len(self._tokens) else ""
 
 
 def _free_standing(comment: Sequence[str]) -> Iterator[Declaration]:
-    said = [line for line in comment if not line.startswith("clang-format")]
-    if not said:
+    lines = [line for line in comment if not line.startswith("clang-format")]
+    if not lines:
         return
-    section = _SECTION.match(said[0])
-    yield Declaration("section", section[1]) if section else Declaration("text", "\n".join(said))
+    section = _SECTION.match(lines[0])
+    yield Declaration("section", section[1]) if section else Declaration("text", "\n".join(lines))
 
 
 def _first_branches(tokens: Iterable[_Token]) -> Iterator[_Token]:
-    """Without what lies behind an #else or #elif: it declares the same once more."""
+    """Drop the branches of #else and #elif, which declare the same names again."""
     skipped = [False]  # of the file, and of each #if that is open
     for token in tokens:
         directive = token.text.strip(" \t#") if token.kind == "directive" else ""
@@ -194,7 +197,7 @@ def _first_branches(tokens: Iterable[_Token]) -> Iterator[_Token]:
 
 
 def _kind(head: str) -> str:
-    """What a declaration without a scope declares; empty: nothing that a reference shows."""
+    """Return what kind of thing a head declares; empty if a reference does not show it."""
     if head.startswith(("static_assert", "friend", "extern")):
         return ""
     if head.startswith("using"):
@@ -214,16 +217,16 @@ def _signature(kind: str, text: str) -> str:
 
 
 def _template(head: str) -> str:
-    """The ``template <...>`` in front of a declaration, with a space behind; or nothing."""
+    """Return the ``template <...>`` before a declaration with a trailing space, or nothing."""
     if not head.startswith("template <"):
         return ""
     angles = parentheses = 0
-    for place, letter in enumerate(head):
+    for index, letter in enumerate(head):
         parentheses += (letter == "(") - (letter == ")")
         if parentheses == 0:
             angles += (letter == "<") - (letter == ">")
             if letter == ">" and angles == 0:
-                return head[: place + 1] + " "
+                return head[: index + 1] + " "
     return ""
 
 
@@ -234,18 +237,19 @@ def _without_template(head: str) -> str:
 # --- as text --------------------------------------------------------------------------------------
 
 
-def reference(folder: str) -> str:
-    """A section for every header of a folder of the include path, such as ``tmaasync/ptx``."""
-    return "\n".join(header_text(path) for path in headers(folder))
+def reference(name: str) -> str:
+    """Return a section for a header, or for each header of a folder, of the include path."""
+    return "\n".join(header_text(path) for path in headers(name))
 
 
-def headers(folder: str) -> list[Path]:
-    """The headers of a folder of the include path, by name."""
-    return sorted((INCLUDE / folder).glob("*.cuh"))
+def headers(name: str) -> list[Path]:
+    """List a header of the include path, or all headers of a folder such as ``tmaasync/ptx``."""
+    path = INCLUDE / name
+    return [path] if path.is_file() else sorted(path.glob("*.cuh"))
 
 
 def header_text(path: Path) -> str:
-    """The section of one header."""
+    """Return the section of one header."""
     title = f"``<{path.relative_to(INCLUDE).as_posix()}>``"
     lines = [title, "-" * len(title), ""]
     for declared in declarations(path.read_text()):
@@ -283,14 +287,14 @@ def _members(scope: Declaration) -> Iterator[str]:
 
 
 def _name(declared: Declaration) -> str:
-    """The name of a function; of anything else its text without a value."""
+    """Return the name of a function, or the text of anything else without its value."""
     bare = _without_template(declared.text)
     called = _CALLED.search(bare) if declared.kind == "function" else None
     return called[1] if called else bare.partition(" = ")[0]
 
 
 def _paragraphs(comment: str) -> Iterator[str]:
-    """A comment as paragraphs; lines further to the right are kept as they are."""
+    """Split a comment into paragraphs; indented lines are kept as they are."""
     was_drawn = False
     for line in comment.splitlines():
         is_drawn = line.startswith("  ")
@@ -303,7 +307,7 @@ def _paragraphs(comment: str) -> Iterator[str]:
 
 
 def _escaped(line: str) -> str:
-    """Markup is escaped, and `code` becomes code."""
+    """Escape markup, and keep `code` as code."""
     parts = line.split("`")
     if len(parts) % 2 == 0:
         return re.sub(r"([\\*_|`])", r"\\\1", line)
@@ -313,10 +317,5 @@ def _escaped(line: str) -> str:
 
 
 if __name__ == "__main__":
-    for folder_name in sys.argv[1:] or [
-        "tmaasync",
-        "tmaasync/ptx",
-        "tmaasync/operands",
-        "tmaasync/instrument",
-    ]:
-        sys.stdout.write(reference(folder_name))
+    for name in sys.argv[1:]:
+        sys.stdout.write(reference(name))

@@ -1,6 +1,6 @@
 """Find which tiles of attention.cu spill registers with softcap, as NVRTC compiles them.
 
-Prints every tile of the cost model, and the limits; --write lowers those of
+Prints every tile of the cost model, and the limits; --write lowers the limits of
 tmaasync/ops/_flash/h200.toml to them. It raises none: an older NVRTC may spill where this one does
 not. Limits are kept and not asked of the compiler in a call: that would compile the tiles that
 spill, too, before the first launch.

@@ -40,7 +40,7 @@ CLASSES = {
 
 
 class Build(NamedTuple):
-    """What is compiled."""
+    """A build of the kernel."""
 
     config: TileConfig
     epilogue: Epilogue

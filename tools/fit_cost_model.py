@@ -104,7 +104,7 @@ def with_entry(text: str, name: str, value: str) -> str:
     )
     changed, count = entry.subn(rf"\g<1>{value}\g<2>{datetime.date.today()}", text, count=1)
     if count != 1:
-        raise SystemExit(f"{name}: there is no such entry")
+        raise SystemExit(f"{name}: there is no entry of this name")
     return changed
 
 

@@ -1,7 +1,7 @@
 """Writes the swizzle explorer, a page for a browser: ``python tools/swizzle_explorer.py FILE``.
 
-Everything that the page shows is computed here, by `tmaasync.swizzle`, for every choice that it
-offers; its script draws. `docs/conf.py` puts the same into `docs/swizzle_explorer.md`.
+`tmaasync.swizzle` computes every layout and every cost here, for each choice that the page offers;
+the page's script only draws. `docs/conf.py` puts the explorer into `docs/swizzle_explorer.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPES = ("uint8", "float8_e4m3fn", "float16", "bfloat16", "float32", "int32", "
 SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
 ROWS = (8, 16, 32, 64)
 ROW_BYTES = (32, 64, 128, 256)
-# A tile of many accesses repeats itself: these tell all there is to see.
+# Later accesses of a tile repeat the pattern of the first ones.
 ACCESSES_SHOWN = 4
 PATTERNS = {
     Access.ROW_ELEMENTS: "Row: an element a lane",
@@ -42,7 +42,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvw"
 
 
 def data() -> dict[str, Any]:
-    """All that the page shows, by the key of the choice."""
+    """Return the facts that the page shows, by the key of the choice."""
     return {
         "dtypes": {name: element(name).itemsize for name in DTYPES},
         "swizzles": {
@@ -59,7 +59,7 @@ def data() -> dict[str, Any]:
 
 
 def layouts() -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """What lies where: for each 16 bytes of shared memory, the row and the chunk of the tile."""
+    """Yield each layout: for each 16 bytes of shared memory, the row and the chunk of the tile."""
     for mode, rows, row_bytes in _tiles():
         chunks = Layout(rows, row_bytes, 1, mode).chunks()
         in_order = sorted(chunks, key=lambda chunk: chunk.offset)
@@ -67,10 +67,10 @@ def layouts() -> Iterator[tuple[str, list[tuple[int, int]]]]:
 
 
 def costs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each way to read each tile costs, and its first accesses."""
+    """Yield the cost of each access pattern on each tile, and its first accesses."""
     for (mode, rows, row_bytes), how in product(_tiles(), PATTERNS):
         key = f"{mode.name} {rows} {row_bytes} {how}"
-        # A lane that reads 16 bytes does not care what they hold.
+        # The cost of a 16-byte read does not depend on the element type.
         sizes = (
             {element(name).itemsize for name in DTYPES}
             if how.by_elements
@@ -93,7 +93,7 @@ def _shown(layout: Layout, how: Access) -> list[dict[str, Any]]:
 
 
 def _phases(lanes: list[int], lane_bytes: int) -> list[dict[str, Any]]:
-    """For each phase its passes, and the words wanted of each bank: a digit of base 33 a bank."""
+    """Return the passes of each phase, and the words read from each bank as a digit of base 33."""
     return [
         {"passes": max(phase), "words": "".join(_DIGITS[count] for count in phase)}
         for phase in bank_words(lanes, lane_bytes).tolist()
@@ -101,7 +101,7 @@ def _phases(lanes: list[int], lane_bytes: int) -> list[dict[str, Any]]:
 
 
 def fragment() -> str:
-    """The explorer as HTML, to stand in the body of any page."""
+    """Return the explorer as HTML for the body of a page."""
     style, body, script = (
         (SOURCES / name).read_text() for name in ("explorer.css", "explorer.html", "explorer.js")
     )
@@ -114,7 +114,7 @@ def fragment() -> str:
 
 
 def page() -> str:
-    """The explorer as a page by itself."""
+    """Return the explorer as a page by itself."""
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'

@@ -207,7 +207,7 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     yield _line(["---"] * (2 + len(gpus)))
     yield from lines
     yield ""
-    yield _READING
+    yield f"{_READING}\n"
     yield from (_circumstances([one for _, _, one in recorded if _gpu(one) == gpu]) for gpu in gpus)
     yield ""
 
@@ -246,8 +246,9 @@ class Group:
 
 
 def _short(case: str) -> str:
-    """Return a case without its element type, which the operation's name says."""
-    return re.sub(r"^(bfloat16|float16|e4m3|float8,) ", "", case)
+    """Return a case without the words that the operation's name has."""
+    bare = re.sub(r"^(bfloat16|float16|e4m3|float8,) |, full, decode of .*$", "", case)
+    return re.sub(r"\b(\d+) x \1 x \1\b", r"\1^3", bare)
 
 
 def _gpu(section: Section) -> str:
@@ -263,15 +264,16 @@ def _circumstances(measured: Sequence[Section]) -> str:
     days = sorted({one["date"][:10] for one in seen})
     drivers = ", ".join(sorted({one["driver"] for one in seen}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"{_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
+    return f"* {_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
 
 
 # --- every case -------------------------------------------------------------------------------
 
 
 def _by_section(recorded: list[Recorded]) -> Iterator[str]:
-    """Yield a heading and a table for every section of every GPU."""
-    for _, name, section in recorded:
+    """Yield a heading and a table for every section of every GPU, one section after the other."""
+    newest_first = sorted(recorded, key=lambda one: _gpu(one[2]), reverse=True)
+    for _, name, section in sorted(newest_first, key=lambda one: one[1]):
         yield f"### {_TITLES.get(name, name)} on {_gpu(section)}\n"
         measured = section.measured
         yield f"{measured['gpu']}, {measured['date'][:10]}, driver {measured['driver']}:\n"

@@ -1,5 +1,5 @@
-// Draws the swizzle explorer. What lies where and what it costs is in the data; nothing is computed
-// here but the names of bytes and banks.
+// Draws the swizzle explorer. The data has every layout and every cost; this script computes
+// only the names of bytes and banks. A slot is the number of 16 bytes of shared memory.
 (() => {
   "use strict";
   const root = document.getElementById("swizzle-explorer");
@@ -50,7 +50,7 @@
     if (Number(state.row_bytes) < span) state.row_bytes = String(span);
   }
 
-  // What the address holds may be anything: each choice that is none becomes the first.
+  // The address of the page may hold anything: an unknown choice becomes the first one.
   function repair() {
     const choices = {
       dtype: Object.keys(data.dtypes), rows: data.rows.map(String),
@@ -75,9 +75,9 @@
     return Object.assign(document.createElement(name), { textContent: text, className });
   }
 
-  function cell(row, chunk, place) {
+  function cell(row, chunk, slot) {
     const made = element("i", `${row}.${chunk}`);
-    made.dataset.place = place;
+    made.dataset.slot = slot;
     made.style.background = data.colours[chunk % data.colours.length];
     return made;
   }
@@ -87,23 +87,23 @@
     tile.replaceChildren(element("span", "chunk"));
     for (let chunk = 0; chunk < perRow; chunk += 1) tile.append(element("span", chunk, "over"));
     tile.style.gridTemplateColumns = `auto repeat(${perRow}, minmax(2.4rem, auto))`;
-    const places = chunks.map(([row, chunk], place) => ({ row, chunk, place }));
-    places.sort((a, b) => a.row - b.row || a.chunk - b.chunk);
-    for (const { row, chunk, place } of places) {
+    const slots = chunks.map(([row, chunk], slot) => ({ row, chunk, slot }));
+    slots.sort((a, b) => a.row - b.row || a.chunk - b.chunk);
+    for (const { row, chunk, slot } of slots) {
       if (chunk === 0) tile.append(element("span", `row ${row}`));
-      tile.append(cell(row, chunk, place));
+      tile.append(cell(row, chunk, slot));
     }
   }
 
   function drawMemory(chunks) {
-    memory.replaceChildren(element("span", "byte"));
+    memory.replaceChildren(element("span", "banks"));
     memory.style.gridTemplateColumns = `auto repeat(${CHUNKS_PER_LINE}, minmax(2.4rem, auto))`;
     for (let bank = 0; bank < CHUNKS_PER_LINE * BANKS_PER_CHUNK; bank += BANKS_PER_CHUNK) {
       memory.append(element("span", `${bank}–${bank + BANKS_PER_CHUNK - 1}`, "over"));
     }
-    chunks.forEach(([row, chunk], place) => {
-      if (place % CHUNKS_PER_LINE === 0) memory.append(element("span", place * CHUNK_BYTES));
-      memory.append(cell(row, chunk, place));
+    chunks.forEach(([row, chunk], slot) => {
+      if (slot % CHUNKS_PER_LINE === 0) memory.append(element("span", `byte ${slot * CHUNK_BYTES}`));
+      memory.append(cell(row, chunk, slot));
     });
   }
 
@@ -129,7 +129,7 @@
     const access = of.shown[state.at];
     const read = new Set(access.lanes.map((address) => Math.floor(address / CHUNK_BYTES)));
     for (const one of root.querySelectorAll(".cells i")) {
-      one.classList.toggle("read", read.has(Number(one.dataset.place)));
+      one.classList.toggle("read", read.has(Number(one.dataset.slot)));
     }
     drawBanks(access.phases);
     const passes = access.phases.reduce((sum, phase) => sum + phase.passes, 0);
@@ -144,24 +144,24 @@
     );
   }
 
-  // --- what is pointed at -------------------------------------------------------------------
+  // --- the chunk under the pointer ------------------------------------------------------------
 
-  function point(place) {
+  function point(slot) {
     const chunks = data.layouts[layoutKey()];
-    pointed = place === null ? null : Math.max(0, Math.min(place, chunks.length - 1));
+    pointed = slot === null ? null : Math.max(0, Math.min(slot, chunks.length - 1));
     for (const one of root.querySelectorAll(".cells i")) {
-      one.classList.toggle("here", Number(one.dataset.place) === pointed);
+      one.classList.toggle("here", Number(one.dataset.slot) === pointed);
     }
-    part("pointed").textContent = pointed === null ? pointing : told(pointed, chunks[pointed]);
+    part("pointed").textContent = pointed === null ? pointing : described(pointed, chunks[pointed]);
   }
 
   const pointing = "Point at a chunk, or focus a picture and use the arrow keys.";
 
-  function told(place, [row, chunk]) {
+  function described(slot, [row, chunk]) {
     const each = CHUNK_BYTES / itemsize();
-    const bank = (place % CHUNKS_PER_LINE) * BANKS_PER_CHUNK;
+    const bank = (slot % CHUNKS_PER_LINE) * BANKS_PER_CHUNK;
     const columns = each === 1 ? `column ${chunk}` : `columns ${chunk * each} to ${chunk * each + each - 1}`;
-    return `Row ${row}, chunk ${chunk} (${columns}): byte ${place * CHUNK_BYTES} of the tile in ` +
+    return `Row ${row}, chunk ${chunk} (${columns}): byte ${slot * CHUNK_BYTES} of the tile in ` +
       `shared memory, banks ${bank} to ${bank + BANKS_PER_CHUNK - 1}.`;
   }
 
@@ -172,10 +172,10 @@
     const step = steps[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const now = cells.findIndex((one) => Number(one.dataset.place) === pointed);
+    const now = cells.findIndex((one) => Number(one.dataset.slot) === pointed);
     const next = cells[now < 0 ? 0 : now + step];
     if (next === undefined) return;
-    point(Number(next.dataset.place));
+    point(Number(next.dataset.slot));
     next.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
@@ -215,7 +215,7 @@
   for (const picture of [tile, memory]) {
     picture.addEventListener("keydown", movePointer);
     picture.addEventListener("mouseover", (event) => {
-      if (event.target.dataset.place) point(Number(event.target.dataset.place));
+      if (event.target.dataset.slot) point(Number(event.target.dataset.slot));
     });
     picture.addEventListener("mouseleave", () => point(null));
   }

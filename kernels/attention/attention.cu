@@ -1,7 +1,7 @@
 // Attention: O = softmax(scale * Q K^T + mask) V, head by head, and the log-sum-exp of every row.
-// A warp-specialised persistent kernel after FlashAttention-3: ping-pong consumers, MMAs that
-// overlap the softmax, and the lazy rescaling of FlashAttention-4. With split-KV (flash-decoding)
-// attention_combine.cu follows.
+// A warp-specialised persistent kernel after FlashAttention-3 (Shah et al. 2024): ping-pong
+// consumers, MMAs that overlap the softmax, and the lazy rescaling of FlashAttention-4. With
+// split-KV (flash-decoding) attention_combine.cu follows.
 //
 //   QTile, OTile    64 rows of queries or output, all of the head dimension
 //   KTile, VTile    BLOCK_N rows of keys or values; of FP8 values, which attention_values.cu has

@@ -1,8 +1,9 @@
 #pragma once
 
 // The main loop of a consumer: scores S = Q K^T, probabilities P = softmax(S), output O += P V.
-// After FlashAttention-3: consumers alternate at the tensor cores (ping-pong), and within a
-// consumer the MMAs of a block overlap the softmax of its neighbour.
+// After FlashAttention-3 (Shah et al. 2024): consumers alternate at the tensor cores (ping-pong),
+// and within a consumer the MMAs of a block overlap the softmax of its neighbour (intra-warpgroup
+// pipelining).
 #include <tmaasync/wgmma.cuh>
 
 #include "../pingpong.cuh"

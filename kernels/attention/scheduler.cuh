@@ -4,8 +4,9 @@
 // sees.
 //
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
-// The heads of a tile share a KV head (GQA packing). The CTAs of a cluster work on a span, which is
-// CLUSTER neighbouring tiles, and all load the blocks that any of them sees.
+// The heads of a tile share a KV head (GQA packing: FlashAttention's pack_gqa). The CTAs of a
+// cluster work on a span, which is CLUSTER neighbouring tiles, and all load the blocks that any of
+// them sees.
 #include "abi.cuh"
 #include "config.cuh"
 
@@ -110,9 +111,10 @@ private:
 
 // The static persistent scheduler of padded arrays, all entries of which are alike. Where a mask
 // makes spans differ, or with split-KV, the host's schedule names what each cluster takes in each
-// wave (longest processing time first; stream-K in the last wave); else clusters take spans head by
-// head. The last span of a head may have a tile after the last query: its CTA's share of the loads
-// is needed, and TMA stores nothing of it.
+// wave: longest processing time first (LPT, Graham 1969), and hybrid stream-K (Osama et al. 2023),
+// whose last wave has split spans. Else clusters take spans head by head. The last span of a head
+// may have a tile after the last query: its CTA's share of the loads is needed, and TMA stores
+// nothing of it.
 struct StaticScheduler {
     const Problem& problem;
     const void* schedule;  // numbers of spans, or ScheduledSpans
@@ -163,9 +165,10 @@ private:
     }
 };
 
-// The dynamic persistent scheduler of packed sequences: a CTA takes its next tile from an atomic
-// tile counter, and does so while it still works on one. With split-KV it takes one of the tile's
-// `splits`, which are equal shares of the blocks that the tile sees.
+// The dynamic persistent scheduler of packed sequences (FlashAttention-3's
+// DynamicPersistentTileScheduler): a CTA takes its next tile from an atomic tile counter, and does
+// so while it still works on one. With split-KV it takes one of the tile's `splits`, which are
+// equal shares of the blocks that the tile sees.
 struct DynamicScheduler {
     const Problem& problem;
     WorkList& list;

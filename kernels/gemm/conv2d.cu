@@ -1,6 +1,6 @@
-// Implicit GEMM convolution of NHWC images: Out[M, K] = patches[M, R * S * C] filters[K, R * S *
-// C]^T, accumulated in fp32. TMA gathers the patches, the left operand, from the images (im2col).
-// A row is an output pixel, m = (n * P + p) * Q + q.
+// Implicit GEMM (Chetlur et al. 2014, cuDNN) convolution of NHWC images: Out[M, K] = patches[M, R *
+// S * C] filters[K, R * S * C]^T, accumulated in fp32. TMA gathers the patches, the left operand,
+// from the images (im2col). A row is an output pixel, m = (n * P + p) * Q + q.
 //
 //   ATile           im2col tile: CONSUMERS * ROWS pixels by 64 columns, in chunks of 64, 32 or 16
 //                   channels with the swizzle of that width; a box has all pixels

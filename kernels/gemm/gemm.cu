@@ -1,5 +1,6 @@
 // GEMM: C[M, N] = A[M, K] B[K, N], or a batch of them. A warp-specialised persistent kernel, after
-// CUTLASS's cooperative and ping-pong kernels. Accumulates in fp32, of integers in int32.
+// CUTLASS's KernelTmaWarpSpecializedCooperative and KernelTmaWarpSpecializedPingpong. Accumulates
+// in fp32, of integers in int32.
 //
 //   ATile, BTile    operand tiles, 128 bytes of K deep, 128-byte swizzle; K-major, or of bf16 and
 //                   fp16 M- or N-major. In a batch, a third side of 1 comes before the two

@@ -8,7 +8,7 @@
 //   CTile           RaggedTensorMap of C; its tile as in gemm.cu
 //   CONSUMERS, ROWS, BLOCK_N, STAGES, CLUSTER, GROUP_M, PING_PONG, A_IS_K_MAJOR, B_IS_K_MAJOR
 //                   as in gemm.cu
-//   C_IS_N_MAJOR    else swap AB (CUTLASS; DeepGEMM), for groups of few rows: ATile is one of the
+//   C_IS_N_MAJOR    else swap AB (as in TensorRT-LLM), for groups of few rows: ATile is one of the
 //                   matrices, BTile are rows, and groups lie along N
 //
 // Grid, threads and edges as in gemm.cu. All tiles of a cluster lie in one group, along M; where a

@@ -1,8 +1,7 @@
 #pragma once
 
-// The main loop of a warp-specialised persistent GEMM (CUTLASS's cooperative and ping-pong
-// kernels): consumer warpgroups that multiply the tiles in the pipeline, and the roles of a CTA's
-// warpgroups.
+// The main loop of a persistent GEMM, warp-specialised (Bauer et al. 2011; CUTLASS): a producer
+// warpgroup loads, consumer warpgroups multiply the tiles in the pipeline.
 #include "../pingpong.cuh"
 #include "config.cuh"
 #include "epilogue.cuh"
@@ -69,10 +68,10 @@ __device__ void multiply_tile(
     release_stage(shared, previous);
 }
 
-// The consumers of a ping-pong kernel: each has every second tile, and its epilogue overlaps the
-// other's main loop. A consumer first looks at the pipeline when its turn comes: by then the other
-// has waited for all of its stages, so that no barrier can complete two phases unseen, which their
-// parity would hide.
+// Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each has every second tile, and
+// its epilogue overlaps the other's main loop. A consumer first looks at the pipeline when its turn
+// comes: by then the other has waited for all of its stages, so that no barrier can complete two
+// phases unseen, which their parity would hide.
 template <typename Operands, typename Scheduler, typename Epilogue>
 __device__ void multiply_tiles_pingpong(
     SharedMemory& shared,
@@ -108,7 +107,7 @@ __device__ void multiply_tiles_pingpong(
     wait_for_stores();
 }
 
-// The consumers of a cooperative kernel: all share every tile.
+// Cooperative consumers (CUTLASS's KernelTmaWarpSpecializedCooperative): all share every tile.
 template <typename Operands, typename Scheduler, typename Epilogue>
 __device__ void multiply_tiles_cooperative(
     SharedMemory& shared,

@@ -1,9 +1,10 @@
 #pragma once
 
-// Split-K reduced through distributed shared memory: each of SPLIT_K CTAs of a cluster multiplies
-// its own range of K for all columns of the tile. Then the first kOutputSlices of them reduce and
-// store a slice of the columns each. The grid has SPLIT_K CTAs for every tile: the partial sums lie
-// in the pipeline's stages, which no other tile is loaded into.
+// Split-K reduced through the distributed shared memory of a cluster, deterministically and without
+// a workspace: each of SPLIT_K CTAs multiplies its own range of K for all columns of the tile. Then
+// the first kOutputSlices of them reduce and store a slice of the columns each. The grid has
+// SPLIT_K CTAs for every tile: the partial sums lie in the pipeline's stages, which no other tile
+// is loaded into.
 #include "mainloop.cuh"
 
 namespace tmaasync {

@@ -40,7 +40,7 @@ def test_a_header_includes_only_the_project_or_the_element_types(header: str) ->
     assert outside == OUTSIDE.get(header, set())
 
 
-def test_assembly_lies_below_the_waist_only() -> None:
+def test_assembly_lies_in_the_portability_layer_only() -> None:
     above = [name for name in HEADERS if "/ptx/" not in name]
     sources = [*(text_of(name) for name in above)]
     kernels = [*kernels_dir().glob("*.cu*"), *kernels_dir().glob("*/*.cu*")]

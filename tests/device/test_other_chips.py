@@ -9,7 +9,6 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +24,10 @@ from tmaasync import (
     create_tma_tile,
     create_tma_tile_im2col,
 )
-from tmaasync._compile import Assembly, Source, assemble
+from tmaasync._compile import Assembly, Source, assemble, compile_source
 from tmaasync._hardware import CHIP_LIMITS, HOPPER
 from tmaasync._sources import include_dir
+from tmaasync.kernel.observed import observe
 from tmaasync.kernel.source import arch_for
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
 from tmaasync.ops._flash import tiles as flash
@@ -174,28 +174,20 @@ def test_a_kernel_that_uses_layouts_of_wgmma_alone_compiles_by_name_of_the_targe
     assert warnings_of(program.log) == []
 
 
-class LaunchedError(Exception):
-    """The kernel of an example, at its launch."""
-
-
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_compiles_or_needs_wgmma(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(kernel: Kernel, *_: Any, **__: Any) -> None:
-        raise LaunchedError(kernel)
-
-    monkeypatch.setattr(Kernel, "__call__", stop)
     monkeypatch.setattr(sys, "argv", [str(path)])
-    with pytest.raises(LaunchedError) as caught:
+    with observe(launches=False) as seen, pytest.raises(SystemExit, match="wrong"):
         runpy.run_path(str(path), run_name="__main__")
-    kernel = caught.value.args[0]
+    (kernel,) = seen.kernels
 
     has_wgmma = "tmaasync/wgmma.cuh" in path.with_suffix(".cu").read_text()
     for capability in BLACKWELL:
         if has_wgmma:
             with pytest.raises(BackendError, match="needs wgmma"):
-                arch_for(kernel._recipe.source, capability)
+                arch_for(kernel.source, capability)
         else:
-            program = kernel.compile(arch_for(kernel._recipe.source, capability))
+            program = compile_source(kernel.source, arch_for(kernel.source, capability))
             assert warnings_of(program.log) == []
 
 

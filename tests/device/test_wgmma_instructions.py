@@ -43,7 +43,7 @@ extern "C" __global__ void multiply_{register}_{count}({register}* p, u64 a, u64
 
 
 def calls(form: MmaForm, n: int) -> Iterator[str]:
-    """One call per place of A and transpose; the scales take turns."""
+    """One call per source of A and transpose; the signs of the scales vary."""
     types = f"MmaType::{NAMES[form.a]}, MmaType::{NAMES[form.b]}"
     bits = (0, 1) if form.has_transposes else (0,)
     for a_bit in bits:

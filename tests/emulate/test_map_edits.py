@@ -199,13 +199,13 @@ struct SharedMemory {
 };
 extern "C" __device__ const int moved_shared_bytes = sizeof(SharedMemory);
 
-// Moves the map to moved_to[0], unless that is null, and loads.
-extern "C" __global__ void moved(TMATensorTileArray<Tile> tiles, void* const* moved_to, float* out) {
+// Moves the map to to[0], unless that is null, and loads.
+extern "C" __global__ void moved(TMATensorTileArray<Tile> tiles, void* const* to, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
     fence_barrier_init();
     Tile& tile = tiles.at(0);
-    if (moved_to[0]) tile.edit_in_gmem([&](auto map) { map.replace_global_address(moved_to[0]); });
+    if (to[0]) tile.edit_in_gmem([&](auto map) { map.replace_global_address(to[0]); });
     shared.full.expect_bytes(Tile::kBytes);
     tile.async_copy(shared.tile, shared.full, {0, 0});
     shared.full.wait(0);
@@ -225,7 +225,7 @@ def test_a_map_may_be_moved_to_an_array_that_no_argument_names() -> None:
         kernel(1, 1, (tiles, np.array([place], np.uint64), out))
         assert (out == 2).all()
 
-    assert tiles.is_aimed_elsewhere
+    assert tiles.has_moved_maps
 
 
 # --- state tokens -----------------------------------------------------------------------------

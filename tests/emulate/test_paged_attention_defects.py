@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from emulate.shipped import whole_text
 from parity.backends import Emulate
-from parity.paged_keys import KINDS, draw_paged, in_pages
+from parity.paged_keys import KINDS, draw_paged, paged_from
 from parity.test_paged_attention import check_pages, one_build
 
 from tmaasync import Kernel
@@ -44,7 +44,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
     monkeypatch.setattr(launches, "attention_kernel", kernel)
     mask, softcap = KINDS[size]
     problem = replace(PROBLEM, mask=mask, softcap=softcap)
-    check_pages(Emulate(), problem, in_pages(problem, size))
+    check_pages(Emulate(), problem, paged_from(problem, size))
 
 
 @pytest.mark.slow

@@ -80,10 +80,14 @@ def test_ragged_batches_are_exact_under_every_seed() -> None:
 
 
 @pytest.mark.parametrize("name", ["copy_tile", "pipelined_scale"])
-def test_an_example_runs_on_numpy_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", np)
+def test_an_example_runs_on_the_cpu_without_cupy_and_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
 
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+    assert "on the CPU, as there is no CuPy with a GPU" in capsys.readouterr().out
 
 
 def test_a_policy_that_does_not_exist_lists_those_that_do() -> None:

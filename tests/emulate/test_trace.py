@@ -1,4 +1,4 @@
-"""Traces of the emulator: logs written by hand, whose rings, lanes and pictures are known."""
+"""Traces of the emulator: logs written by hand, whose pipelines, lanes and pictures are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tmaasync.trace import (
     Trace,
     current_collector,
     find_lanes,
-    find_rings,
+    find_pipelines,
     plot,
     record,
 )
@@ -48,7 +48,7 @@ class Log:
 
     def __call__(self, time: int, kind: str, thread: int = NOBODY, **more: int) -> None:
         rank = more.get("rank", 0)
-        told = {
+        fields = {
             "time": time,
             "address": 0,
             "cluster": 0,
@@ -62,7 +62,7 @@ class Log:
             "other": rank,
             "sequence": NOTHING,
         } | more
-        self.rows.append(tuple(told[name] for name in EVENT_DTYPE.names or ()))
+        self.rows.append(tuple(fields[name] for name in EVENT_DTYPE.names or ()))
 
     def wait(self, begin: int, end: int, thread: int, **more: int) -> None:
         self(begin, "wait_begin", thread, **more)
@@ -295,15 +295,15 @@ def test_filters_choose_by_block_kind_warp_and_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda trace: trace.of(block=4), "block is 4; the grid has 4 x 1 x 1"),
         (lambda trace: trace.of(block=(0, 1)), r"block is \(0, 1\)"),
         (lambda trace: trace.of(kind="load"), "kind is 'load'; it must be .* load_issued"),
     ],
 )
-def test_a_filter_that_cannot_match_is_refused(call: Any, told: str) -> None:
-    with pytest.raises(ArgumentError, match=told):
+def test_a_filter_that_cannot_match_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         call(multicast_log().in_cluster())
 
 
@@ -312,54 +312,54 @@ def test_a_record_nobody_wrote_is_noticed() -> None:
         trace.add("gemm", (1, 1, 1), (32, 1, 1), None, bytes(48))
 
 
-# --- rings --------------------------------------------------------------------------------------
+# --- pipelines ----------------------------------------------------------------------------------
 
 
-def test_the_ring_of_a_gemm_is_recognised() -> None:
-    (ring,) = find_rings(gemm_log().trace())
+def test_the_pipeline_of_a_gemm_is_recognised() -> None:
+    (pipeline,) = find_pipelines(gemm_log().trace())
 
-    assert (ring.name, ring.block) == ("full", (0, 0, 0))
-    assert [stage.full for stage in ring.stages] == [FULL + 8 * i for i in range(4)]
-    assert [stage.empty for stage in ring.stages] == [EMPTY + 8 * i for i in range(4)]
-    assert [stage.buffers for stage in ring.stages] == [
+    assert (pipeline.name, pipeline.block) == ("full", (0, 0, 0))
+    assert [stage.full for stage in pipeline.stages] == [FULL + 8 * i for i in range(4)]
+    assert [stage.empty for stage in pipeline.stages] == [EMPTY + 8 * i for i in range(4)]
+    assert [stage.buffers for stage in pipeline.stages] == [
         (1024 * i, 512 + 1024 * i) for i in range(4)
     ]
 
 
-def test_a_ring_without_names_is_recognised_by_the_order_of_its_loads() -> None:
-    (named,) = find_rings(gemm_log().trace())
-    (ring,) = find_rings(gemm_log().trace(named=False))
+def test_a_pipeline_without_names_is_recognised_by_the_order_of_its_loads() -> None:
+    (named,) = find_pipelines(gemm_log().trace())
+    (pipeline,) = find_pipelines(gemm_log().trace(named=False))
 
-    assert ring.name == "ring 0"
-    assert ring.stages == named.stages
+    assert pipeline.name == "pipeline 0"
+    assert pipeline.stages == named.stages
 
 
-def test_a_barrier_of_another_loader_is_another_ring() -> None:
+def test_a_barrier_of_another_loader_is_another_pipeline() -> None:
     log = gemm_log()
     query = {"barrier": FULL - 8, "phase": 0, "bytes": 64, "shared": 30000}
     log.load(11, 15, 32, sequence=300, **query)
 
-    rings = find_rings(log.trace(named=False))
+    pipelines = find_pipelines(log.trace(named=False))
 
-    assert [len(ring.stages) for ring in rings] == [1, 4]
-    assert rings[0].stages[0].empty is None
+    assert [len(pipeline.stages) for pipeline in pipelines] == [1, 4]
+    assert pipelines[0].stages[0].empty is None
 
 
 def test_a_stage_fills_is_full_is_read_and_is_empty() -> None:
     """Stage 3 of the gemm: expected at 40, complete at 103, first read at 151, free at 219."""
-    (ring,) = find_rings(gemm_log().trace())
+    (pipeline,) = find_pipelines(gemm_log().trace())
     known = {0: "empty", 39: "empty", 40: "filling", 102: "filling", 103: "full", 150: "full"}
     known |= {151: "being read", 218: "being read", 219: "empty", 220: "filling", 500: "empty"}
 
-    assert {time: ring.stages[3].state_at(time).value for time in known} == known
-    assert ring.count(StageState.FILLING, 60) == 4
+    assert {time: pipeline.stages[3].state_at(time).value for time in known} == known
+    assert pipeline.count(StageState.FILLING, 60) == 4
 
 
 def test_without_an_empty_barrier_the_store_frees_the_stage() -> None:
-    (ring,) = find_rings(copy_log().trace(named=False))
+    (pipeline,) = find_pipelines(copy_log().trace(named=False))
 
-    assert [stage.empty for stage in ring.stages] == [None, None]
-    assert [(span.state.value, span.begin, span.end) for span in ring.stages[0].spans] == [
+    assert [stage.empty for stage in pipeline.stages] == [None, None]
+    assert [(span.state.value, span.begin, span.end) for span in pipeline.stages[0].spans] == [
         ("filling", 0, 20),
         ("full", 20, 25),
         ("being read", 25, 34),
@@ -381,9 +381,9 @@ def test_bytes_announced_before_the_stage_is_free_do_not_end_the_reading() -> No
         log.wait(time, time + 7, 32, **full)
         log(time + 40, "phase_completed", barrier=EMPTY, phase=phase)
 
-    (ring,) = find_rings(log.trace())
+    (pipeline,) = find_pipelines(log.trace())
 
-    assert [ring.stages[0].state_at(time).value for time in (30, 39, 45, 54, 60)] == [
+    assert [pipeline.stages[0].state_at(time).value for time in (30, 39, 45, 54, 60)] == [
         "being read",
         "being read",
         "filling",
@@ -398,19 +398,19 @@ def test_a_load_that_never_lands_fills_to_the_end() -> None:
     log(2, "load_issued", 0, barrier=FULL, shared=0, sequence=0)
     log(90, "wait_begin", 32, barrier=FULL)
 
-    (ring,) = find_rings(log.trace())
+    (pipeline,) = find_pipelines(log.trace())
 
-    assert [(span.state.value, span.begin, span.end) for span in ring.stages[0].spans] == [
+    assert [(span.state.value, span.begin, span.end) for span in pipeline.stages[0].spans] == [
         ("filling", 1, 90)
     ]
 
 
 def test_a_multicast_fills_the_stages_of_all_its_targets() -> None:
-    rings = find_rings(multicast_log().in_cluster())
+    pipelines = find_pipelines(multicast_log().in_cluster())
 
-    assert [ring.block for ring in rings] == [(0, 0, 0), (1, 0, 0)]
-    assert [ring.stages[0].spans[0].begin for ring in rings] == [1, 2]
-    assert [ring.stages[0].spans[0].end for ring in rings] == [20, 24]
+    assert [pipeline.block for pipeline in pipelines] == [(0, 0, 0), (1, 0, 0)]
+    assert [pipeline.stages[0].spans[0].begin for pipeline in pipelines] == [1, 2]
+    assert [pipeline.stages[0].spans[0].end for pipeline in pipelines] == [20, 24]
 
 
 # --- lanes --------------------------------------------------------------------------------------
@@ -486,29 +486,29 @@ def test_a_wait_that_never_ends_lasts_to_the_end_of_the_cluster() -> None:
 def document(text: str) -> list[dict[str, Any]]:
     """The records of a file that keeps the trace-event format's rules."""
     records: list[dict[str, Any]] = json.loads(text)["traceEvents"]
-    for told in records:
-        assert told.keys() >= {"ph", "pid", "tid", "name"}
-        assert told["ph"] in "BEMCsf"
-        assert told["ph"] == "M" or isinstance(told["ts"], int)
-        assert told["ph"] not in "sf" or told.keys() >= {"id", "cat"}
+    for entry in records:
+        assert entry.keys() >= {"ph", "pid", "tid", "name"}
+        assert entry["ph"] in "BEMCsf"
+        assert entry["ph"] == "M" or isinstance(entry["ts"], int)
+        assert entry["ph"] not in "sf" or entry.keys() >= {"id", "cat"}
     for bars in tracks(records, "BE").values():
-        assert [told["ph"] for told in bars] == ["B", "E"] * (len(bars) // 2)
-        assert [told["name"] for told in bars[::2]] == [told["name"] for told in bars[1::2]]
-        times = [told["ts"] for told in bars]
+        assert [entry["ph"] for entry in bars] == ["B", "E"] * (len(bars) // 2)
+        assert [entry["name"] for entry in bars[::2]] == [entry["name"] for entry in bars[1::2]]
+        times = [entry["ts"] for entry in bars]
         assert times == sorted(times)
     return records
 
 
 def tracks(records: list[dict[str, Any]], phases: str) -> dict[tuple[int, int], list[Any]]:
     found = defaultdict(list)
-    for told in records:
-        if told["ph"] in phases:
-            found[told["pid"], told["tid"]].append(told)
+    for entry in records:
+        if entry["ph"] in phases:
+            found[entry["pid"], entry["tid"]].append(entry)
     return found
 
 
 def labels(records: list[dict[str, Any]], kind: str) -> list[str]:
-    return [told["args"]["name"] for told in records if told["name"] == kind]
+    return [entry["args"]["name"] for entry in records if entry["name"] == kind]
 
 
 def test_the_json_of_a_gemm_keeps_the_rules_of_the_format(tmp_path: Path) -> None:
@@ -518,24 +518,24 @@ def test_the_json_of_a_gemm_keeps_the_rules_of_the_format(tmp_path: Path) -> Non
 
     assert labels(records, "process_name") == ["gemm (0, 0, 0)"]
     assert {"warp 0", "warp 5", "full: stage 3"} <= set(labels(records, "thread_name"))
-    counts = [told["args"]["stages"] for told in records if told["ph"] == "C"]
+    counts = [entry["args"]["stages"] for entry in records if entry["ph"] == "C"]
     assert (min(counts), counts[-1]) == (0, 0)
-    times = [told["ts"] for told in records if told["ph"] == "C"]
+    times = [entry["ts"] for entry in records if entry["ph"] == "C"]
     assert times == sorted(set(times))
 
 
 def test_every_landing_has_a_flow_from_a_bar_of_its_load_to_its_stage() -> None:
     records = document(multicast_log().in_cluster().to_json())
-    starts = [told for told in records if told["ph"] == "s"]
-    ends = [told for told in records if told["ph"] == "f"]
+    starts = [entry for entry in records if entry["ph"] == "s"]
+    ends = [entry for entry in records if entry["ph"] == "f"]
     bars = tracks(records, "B")
 
-    assert [told["id"] for told in starts] == [told["id"] for told in ends] == [1, 2]
-    assert [(told["pid"], told["ts"]) for told in starts] == [(1, 2), (1, 2)]
-    assert [(told["pid"], told["ts"]) for told in ends] == [(1, 20), (2, 24)]
-    for told in starts:
-        track = bars[told["pid"], told["tid"]]
-        assert any(bar["name"] == "load 0" and bar["ts"] == told["ts"] for bar in track)
+    assert [entry["id"] for entry in starts] == [entry["id"] for entry in ends] == [1, 2]
+    assert [(entry["pid"], entry["ts"]) for entry in starts] == [(1, 2), (1, 2)]
+    assert [(entry["pid"], entry["ts"]) for entry in ends] == [(1, 20), (2, 24)]
+    for entry in starts:
+        track = bars[entry["pid"], entry["tid"]]
+        assert any(bar["name"] == "load 0" and bar["ts"] == entry["ts"] for bar in track)
 
 
 def test_launches_follow_each_other_in_one_file() -> None:
@@ -544,10 +544,10 @@ def test_launches_follow_each_other_in_one_file() -> None:
             trace.add(name, (1, 1, 1), (32, 1, 1), None, copy_log().raw)
     records = document(trace.to_json())
     last = {
-        pid: max(told["ts"] for told in records if told["pid"] == pid and told["ph"] == "E")
+        pid: max(entry["ts"] for entry in records if entry["pid"] == pid and entry["ph"] == "E")
         for pid in (1, 2)
     }
-    first = min(told["ts"] for told in records if told["pid"] == 2 and told["ph"] == "B")
+    first = min(entry["ts"] for entry in records if entry["pid"] == 2 and entry["ph"] == "B")
 
     assert labels(records, "process_name") == ["first (0, 0, 0)", "second (0, 0, 0)"]
     assert last[1] < first < last[2]
@@ -589,7 +589,7 @@ def test_an_empty_trace_has_no_rings_no_lanes_and_an_empty_file() -> None:
     trace = Log().trace()
 
     assert (len(trace), list(trace), trace.blocks, trace.end) == (0, [], (), 0)
-    assert (find_rings(trace), find_lanes(trace, block=0)) == ((), ())
+    assert (find_pipelines(trace), find_lanes(trace, block=0)) == ((), ())
     assert document(trace.to_json()) == []
 
 
@@ -637,7 +637,7 @@ def test_a_block_of_a_cluster_is_drawn(block: Any) -> None:
     assert f"block {(1, 0, 0) if block else (0, 0, 0)}" in figure.texts[0].get_text()
 
 
-def test_a_kernel_without_rings_is_drawn(tmp_path: Path) -> None:
+def test_a_kernel_without_pipelines_is_drawn(tmp_path: Path) -> None:
     log = Log()
     log.wait(1, 9, 0, barrier=64)
     plot(log.trace(), tmp_path / "plain.svg")

@@ -21,7 +21,7 @@ from tmaasync.trace import (
     StageState,
     Trace,
     find_lanes,
-    find_rings,
+    find_pipelines,
     plot,
     record,
 )
@@ -60,7 +60,7 @@ M, N, K = 128, 128, 512
 CONFIG = TileConfig(1, 128)
 
 
-def product() -> np.ndarray[Any, Any]:
+def gemm() -> np.ndarray[Any, Any]:
     """Two tiles by one block: eight stages are filled twice."""
     draw = np.random.default_rng(0).standard_normal
     a, b = (draw((rows, K), np.float32).astype(ml_dtypes.bfloat16) for rows in (M, N))
@@ -119,15 +119,19 @@ def recorded(launch: Any, policy: Any = "round_robin", **schedule: Any) -> Trace
 # --- names -------------------------------------------------------------------------------------
 
 
-def test_the_ring_of_a_product_has_the_names_of_its_source() -> None:
-    (ring,) = find_rings(trace := recorded(product))
+def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
+    (pipeline,) = find_pipelines(trace := recorded(gemm))
 
     def name(offset: int | None) -> str:
         assert offset is not None
         return trace.name_of(offset)
 
-    assert (trace.kernel_name, ring.name, len(ring.stages)) == ("gemm", "full", CONFIG.stages)
-    for index, stage in enumerate(ring.stages):
+    assert (trace.kernel_name, pipeline.name, len(pipeline.stages)) == (
+        "gemm",
+        "full",
+        CONFIG.stages,
+    )
+    for index, stage in enumerate(pipeline.stages):
         assert (name(stage.full), name(stage.empty)) == (f"full[{index}]", f"empty[{index}]")
         assert [name(buffer) for buffer in stage.buffers] == [
             f"stages[{index}].a",
@@ -136,18 +140,18 @@ def test_the_ring_of_a_product_has_the_names_of_its_source() -> None:
         assert [span.phase for span in stage.spans if span.state is StageState.READING] == [0, 1]
 
 
-def test_the_ring_of_a_copy_has_no_empty_barriers() -> None:
-    (ring,) = find_rings(trace := recorded(copy))
+def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
+    (pipeline,) = find_pipelines(trace := recorded(copy))
 
-    assert ring.name == "full"
-    for index, stage in enumerate(ring.stages):
+    assert pipeline.name == "full"
+    for index, stage in enumerate(pipeline.stages):
         assert trace.name_of(stage.full) == f"full[{index}]"
         assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"tiles[{index}]"}
         assert stage.empty is None
 
 
-def test_lanes_of_a_product_are_who_loads_and_who_multiplies() -> None:
-    lanes = find_lanes(recorded(product), block=0)
+def test_lanes_of_a_gemm_are_who_loads_and_who_multiplies() -> None:
+    lanes = find_lanes(recorded(gemm), block=0)
 
     assert [lane.name for lane in lanes if lane.loads] == ["warp 0"]
     assert sorted(warp for lane in lanes for warp in lane.warps if not lane.loads) == [4, 5, 6, 7]
@@ -157,8 +161,8 @@ def test_lanes_of_a_product_are_who_loads_and_who_multiplies() -> None:
 
 
 @EVERY_POLICY
-def test_a_product_has_as_many_events_as_its_loops_say(policy: Any) -> None:
-    trace = recorded(product, policy, seed=5)
+def test_a_gemm_has_as_many_events_as_its_loops_say(policy: Any) -> None:
+    trace = recorded(gemm, policy, seed=5)
     found = counts(trace)
 
     tiles, blocks_deep = 2, K // 64
@@ -190,7 +194,7 @@ def test_a_clipped_copy_is_credited_whole_boxes() -> None:
 
 def test_phases_complete_once_each_and_in_order() -> None:
     completed: dict[int | None, list[int | None]] = {}
-    for event in recorded(product).of(kind="phase_completed"):
+    for event in recorded(gemm).of(kind="phase_completed"):
         completed.setdefault(event.barrier, []).append(event.phase)
         assert event.thread is None
 
@@ -198,7 +202,7 @@ def test_phases_complete_once_each_and_in_order() -> None:
     assert all(phases == [0, 1] for phases in completed.values())
 
 
-def test_a_256_cubed_product_is_a_log_of_modest_size() -> None:
+def test_a_256_cubed_gemm_is_a_log_of_modest_size() -> None:
     a = np.ones((256, 256), ml_dtypes.bfloat16)
     config = TileConfig(2, 256)
     operand, other = (create_tma_tile(a, (n, 64), swizzle=Swizzle.B128) for n in (128, 256))
@@ -214,7 +218,7 @@ def test_a_256_cubed_product_is_a_log_of_modest_size() -> None:
 
 
 @EVERY_POLICY
-@pytest.mark.parametrize("launch", [copy, product, multicast])
+@pytest.mark.parametrize("launch", [copy, gemm, multicast])
 @pytest.mark.parametrize("races", [False, True])
 def test_every_load_has_its_landings(launch: Any, policy: Any, races: bool) -> None:
     trace = recorded(launch, policy, seed=3, races=races)
@@ -233,7 +237,7 @@ def test_every_load_has_its_landings(launch: Any, policy: Any, races: bool) -> N
 
 
 @EVERY_POLICY
-@pytest.mark.parametrize("launch", [copy, product, multicast])
+@pytest.mark.parametrize("launch", [copy, gemm, multicast])
 def test_a_wait_ends_on_the_thread_that_began_it(launch: Any, policy: Any) -> None:
     for seed in range(4):
         assert not open_waits(recorded(launch, policy, seed=seed))
@@ -267,7 +271,7 @@ def test_meetings_are_noted_once_per_warp_and_end() -> None:
 
     warps, blocks = 2, 2
     assert found["cluster_arrive"] == found["cluster_wait_end"] == 2 * warps * blocks
-    assert counts(recorded(product))["named_arrive"] == counts(recorded(product))["named_wait_end"]
+    assert counts(recorded(gemm))["named_arrive"] == counts(recorded(gemm))["named_wait_end"]
 
 
 def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
@@ -278,7 +282,7 @@ def test_a_multicast_is_issued_once_and_lands_in_every_cta() -> None:
     assert (issued.rank, issued.barrier_block) == (0, (0, 0, 0))
     assert sorted(event.rank for event in landed) == [0, 1]
     assert {event.barrier_name for event in trace.of(kind="phase_completed")} == {"full"}
-    assert len(find_rings(trace)) == 2
+    assert len(find_pipelines(trace)) == 2
 
 
 # --- what ends badly, and what changes nothing -------------------------------------------------
@@ -322,7 +326,7 @@ def test_the_same_seed_gives_the_same_log(policy: Any) -> None:
     assert log() == log()
 
 
-@pytest.mark.parametrize("launch", [copy, product])
+@pytest.mark.parametrize("launch", [copy, gemm])
 def test_neither_trace_nor_races_change_a_result(launch: Any) -> None:
     plain = launch()
     results = []
@@ -350,7 +354,7 @@ def test_a_launch_outside_of_the_with_is_not_kept() -> None:
 
 
 def test_threads_have_lines_and_the_hardware_has_none() -> None:
-    for event in recorded(product):
+    for event in recorded(gemm):
         assert (event.address is None) == (event.thread is None)
 
 
@@ -366,7 +370,7 @@ def test_raw_records_use_the_placeholders_of_the_format() -> None:
 # --- pictures ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("launch", [copy, product, multicast])
+@pytest.mark.parametrize("launch", [copy, gemm, multicast])
 def test_pictures_and_files_come_out(launch: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     trace = recorded(launch)

@@ -148,7 +148,7 @@ extern "C" __global__ void outside(const __grid_constant__ Map map, int row, int
 
 
 def outcome_outside(direction: str) -> str:
-    """A tile behind the end of a sequence, without what the ragged map does about it."""
+    """A tile beyond the end of a sequence, without a ragged map."""
     guarded = guarded_bytes().view(np.float32).reshape(-1, ROW_BYTES // 4)
     map_ = FORM.map(guarded)
     kernel = Kernel(OUTSIDE, "outside", types={"Map": map_})

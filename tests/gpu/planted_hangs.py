@@ -1,4 +1,4 @@
-"""Plant one hang after the other, in one process, and print what came of each as a line of JSON.
+"""Plant one hang after the other, in one process, and print the outcome of each as a line of JSON.
 
 Run in a process of its own, which can be killed where nothing else ends a kernel:
 ``python tests/gpu/planted_hangs.py``. After each hang the same kernel runs without one.
@@ -52,7 +52,7 @@ def caught(run: Callable[[], object]) -> dict[str, Any]:
 
 
 def replayed(planted: PlantedHangs) -> None:
-    """A hang in a replayed graph, which the launch after it tells of."""
+    """A hang in a replayed graph, which the next launch reports."""
     stream = cupy.cuda.Stream(non_blocking=True)
     sums = cupy.zeros((2, 6, 64), cupy.float32)
     with stream:

@@ -1,4 +1,4 @@
-"""Attention on the chip: random problems, torch beside it, streams, graphs, and many runs."""
+"""Attention on the chip: random problems, torch as a reference, streams, graphs, and many runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from parity import random_attention
 from parity.attention_oracle import Mask
 from parity.backends import Cuda
-from parity.paged_keys import KINDS, draw_paged, in_pages
+from parity.paged_keys import KINDS, draw_paged, paged_from
 from parity.test_attention import check, check_packed, normal
 from parity.test_paged_attention import check_pages
 from parity.tile_configs import noted
@@ -66,7 +66,7 @@ def test_random_pages_of_all_kinds(number: int) -> None:
     size = list(KINDS)[number // 3 % len(KINDS)]
     problem = draw_paged(number, size, small=False)
 
-    check_pages(Cuda(), problem, in_pages(problem, size))
+    check_pages(Cuda(), problem, paged_from(problem, size))
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ def test_few_packed_queries_of_many_keys(page_size: int | None) -> None:
         if page_size is None:
             check_packed(Cuda(), FEW_PACKED)
         else:
-            check_pages(Cuda(), FEW_PACKED, in_pages(FEW_PACKED, page_size))
+            check_pages(Cuda(), FEW_PACKED, paged_from(FEW_PACKED, page_size))
 
     assert configs
     assert min(config.kv_splits for config in configs) > 1

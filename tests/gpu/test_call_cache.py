@@ -31,7 +31,7 @@ def is_product(c: Any, a: Any, b: Any) -> bool:
     return bool(error < 4e-3 * np.linalg.norm(wanted))
 
 
-def test_threads_that_share_a_plan_get_their_own_products() -> None:
+def test_threads_that_share_a_plan_get_their_own_results() -> None:
     matrices = [random(seed) for seed in range(9)]
     b = cupy.asarray(matrices[8])
     ops.matmul(b, b, out=cupy.empty_like(b))
@@ -86,7 +86,7 @@ def test_a_thread_without_a_context_may_launch() -> None:
     assert seen == [(None, True)] * 3
 
 
-def test_torch_tells_layouts_apart_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_distinguishes_layouts_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     cache = CallCache()
     monkeypatch.setattr(_matmul, "_CALLS", cache)
@@ -127,7 +127,7 @@ def test_torch_tells_layouts_apart_in_one_call(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("framework", ["cupy", "torch"])
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_product_with_extras_finds_its_launch_whatever_its_factors(
+def test_a_matmul_with_an_epilogue_finds_its_launch_for_any_factors(
     framework: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -181,9 +181,9 @@ def test_an_addend_that_is_the_output_is_found_again() -> None:
         wanted = (turn + 1) * (a.double() @ b.double())
         assert ((sums.double() - wanted).norm() / wanted.norm()).item() < 1e-4
 
-    beside = torch.zeros(2 * SIDE, SIDE, device="cuda")
+    whole = torch.zeros(2 * SIDE, SIDE, device="cuda")
     with pytest.raises(ArgumentError, match="overlap"):
-        ops.matmul(a, b, c=beside[1 : SIDE + 1], out=beside[:SIDE])
+        ops.matmul(a, b, c=whole[1 : SIDE + 1], out=whole[:SIDE])
 
 
 def _resize(b: Any) -> None:
@@ -288,10 +288,10 @@ def test_torch_makes_outputs_as_its_own_compiler_does() -> None:
 @pytest.mark.parametrize("framework", ["torch", "cupy"])
 @pytest.mark.parametrize("columns", [SIDE, 100])
 @pytest.mark.parametrize("dtype", [None, "float32"])
-def test_products_that_are_not_given_an_output_have_one_of_their_own(
+def test_matmuls_without_out_have_an_output_each(
     framework: str, columns: int, dtype: str | None
 ) -> None:
-    """Rows of 100 columns are padded; nobody else has what lies behind them."""
+    """Rows of 100 columns are padded; no other array has the memory after them."""
     xp = pytest.importorskip(framework)
     values = [np.random.default_rng(seed).standard_normal((SIDE, SIDE)) for seed in range(2)]
     make = xp.from_numpy if framework == "torch" else xp.asarray

@@ -16,7 +16,7 @@ pytest.importorskip("cupy")
 SOME = (
     "a mask beyond the cluster",
     "a buffer off its alignment",
-    "a store in front",
+    "a store before the array",
     "more bytes than a barrier counts",
     "a tile that is not",
     "an address off its unit",

@@ -284,7 +284,7 @@ def test_a_table_of_tiles_is_written_between_replays() -> None:
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(512, 384, 256), (3000, 2048, 512), (8, 1024, 512), (4096, 4096, 128)]
 )
-def test_operands_of_a_product_move(m: int, n: int, k: int) -> None:
+def test_operands_of_a_matmul_move(m: int, n: int, k: int) -> None:
     """Of blocks in clusters too, and of launches that start early."""
     shapes = (m, k), (k, n), (m, n)
     a, b, out = (cupy.asarray(draw(shape, i, np.float16)) for i, shape in enumerate(shapes))
@@ -305,7 +305,7 @@ def test_operands_of_a_product_move(m: int, n: int, k: int) -> None:
     assert np.array_equal(cupy.asnumpy(out), before)
 
 
-def test_what_one_product_writes_and_the_next_reads_moves_in_both() -> None:
+def test_an_array_that_one_matmul_writes_and_the_next_reads_moves_in_both() -> None:
     shapes = (512, 256), (256, 512), (512, 256)
     a, b, c = (cupy.asarray(draw(shape, i, np.float16) / 16) for i, shape in enumerate(shapes))
     between, out = (cupy.full(shape, np.nan, np.float16) for shape in ((512, 512), (512, 256)))
@@ -402,7 +402,7 @@ def torch() -> Any:
 
 
 def test_a_graph_of_torchs_moves(torch: Any) -> None:
-    """With a kernel of torch's own, which holds its tensors' addresses behind one another."""
+    """With a kernel of torch's own, which holds its tensors' addresses one after the other."""
     a, b = (torch.from_numpy(draw((512, 512), i, np.float16)).cuda() for i in range(2))
     twice, out = torch.empty_like(a), torch.empty_like(a)
 

@@ -29,7 +29,7 @@ class Job:
     error: float = ROUNDING
 
 
-def product(a: Any, b: Any) -> Any:
+def expected_matmul(a: Any, b: Any) -> Any:
     return a @ b
 
 
@@ -48,10 +48,10 @@ def matmul(a: Any, b: Any, out: Any) -> None:
 
 
 JOBS = {
-    "product": Job(((512, 256), (256, 384)), (512, 384), matmul, product),
-    "product of many blocks": Job(((3000, 512), (512, 2048)), (3000, 2048), matmul, product),
-    "product of few rows": Job(((8, 512), (512, 1024)), (8, 1024), matmul, product),
-    "product with a transpose": Job(
+    "matmul": Job(((512, 256), (256, 384)), (512, 384), matmul, expected_matmul),
+    "matmul of many tiles": Job(((3000, 512), (512, 2048)), (3000, 2048), matmul, expected_matmul),
+    "skinny matmul": Job(((8, 512), (512, 1024)), (8, 1024), matmul, expected_matmul),
+    "matmul with a transpose": Job(
         ((512, 256), (384, 256)),
         (512, 384),
         lambda a, b, out: ops.matmul(a, b.T, out=out),
@@ -167,7 +167,7 @@ def test_a_captured_operation_follows_its_inputs(name: str, framework: Any) -> N
         assert relative_error(framework.host(out), wanted) <= job.error
 
 
-def test_captured_products_run_one_after_the_other(framework: Any) -> None:
+def test_captured_matmuls_run_one_after_the_other(framework: Any) -> None:
     """The second reads what the first writes, and may start before that has ended."""
     shapes = (512, 256), (256, 512), (512, 256)
     inputs = [framework.array(draw(shape, i)) for i, shape in enumerate(shapes)]
@@ -206,7 +206,7 @@ def test_a_captured_packing_follows_the_lengths_on_the_device(framework: Any) ->
 
 
 @pytest.mark.parametrize("columns", [384, 33])
-def test_torch_keeps_what_a_captured_product_allocates(columns: int) -> None:
+def test_torch_keeps_the_memory_that_a_captured_matmul_allocates(columns: int) -> None:
     """A new output, and, with 33 columns, the copies of what TMA cannot reach."""
     framework = WithTorch()
     a = framework.array(draw((512, 256), 1))

@@ -111,8 +111,8 @@ def test_offsets_that_the_kernel_ahead_makes_are_waited_for() -> None:
     assert_right(out, a, b, ends, "bfloat16")
 
 
-def test_ends_on_the_device_never_lead_behind_the_arrays() -> None:
-    """Where they cannot be checked: decreasing ones, and one behind the last row."""
+def test_ends_on_the_device_never_lead_beyond_the_arrays() -> None:
+    """Where they cannot be checked: decreasing ones, and one after the last row."""
     a = normal(200, 64, dtype="bfloat16", seed=9)
     b = normal(3, 64, 64, dtype="bfloat16", seed=10)
     out = cupy.full((200, 64), np.nan, a.dtype)
@@ -140,7 +140,7 @@ def test_batches_fill_the_chip(shape: tuple[int, int, int, int], stored: str) ->
 
 
 def integers(*shape: int, seed: int) -> Any:
-    """All sums of their products are exact in fp32, whatever the order."""
+    """Return integers whose matmul fp32 computes exactly in any order."""
     drawn = np.random.default_rng(seed).integers(-4, 5, shape)
     return drawn.astype(ml_dtypes.bfloat16)
 

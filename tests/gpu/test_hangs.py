@@ -28,7 +28,7 @@ OTHERS = ("many blocks", "a graph")
 
 @functools.cache
 def outcomes() -> dict[str, dict[str, Any]]:
-    """What came of each hang; those behind one that nothing ends are missing."""
+    """Return the report of each hang; after one that nothing ends there are no more."""
     with subprocess.Popen(
         [sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, text=True, bufsize=1
     ) as process:
@@ -44,8 +44,8 @@ def outcomes() -> dict[str, dict[str, Any]]:
         with contextlib.suppress(queue.Empty):
             while len(found) < 1 + len(HANGS) + len(OTHERS):
                 # The first line takes as long as two compilers.
-                told = json.loads(lines.get(timeout=SILENCE_SECONDS if found else 90))
-                found[told["name"]] = told
+                report = json.loads(lines.get(timeout=SILENCE_SECONDS if found else 90))
+                found[report["name"]] = report
         process.kill()
         reader.join()
     return found
@@ -63,11 +63,11 @@ def test_the_kernel_is_right_without_a_plant() -> None:
 
 @pytest.mark.parametrize("name", HANGS)
 def test_a_hang_names_barrier_and_line(name: str) -> None:
-    hang, told = HANGS[name], outcome(name)
+    hang, report = HANGS[name], outcome(name)
 
-    assert told["kind"] == "HangError", told
-    waits = [wait for wait in told["waits"] if wait["barrier_offset"] == hang.offset]
-    assert waits, told["message"]
+    assert report["kind"] == "HangError", report
+    waits = [wait for wait in report["waits"] if wait["barrier_offset"] == hang.offset]
+    assert waits, report["message"]
     for wait in waits:
         assert wait["barrier_name"] in (hang.barrier, None)
         assert wait["source"] == f"kernel.cu:{line_of(hang.marker)}"
@@ -82,11 +82,11 @@ def test_a_hang_names_barrier_and_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*HANGS, *OTHERS])
 def test_a_hang_ends_soon_and_the_next_launch_is_right(name: str) -> None:
-    told = outcome(name)
+    report = outcome(name)
 
-    assert told["kind"] == "HangError", told
-    assert told["seconds"] < 2
-    assert told["is_right_after"]
+    assert report["kind"] == "HangError", report
+    assert report["seconds"] < 2
+    assert report["is_right_after"]
 
 
 def test_barriers_have_the_names_of_the_source() -> None:
@@ -114,7 +114,7 @@ WORDS = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
 
-// The word after so many steps, each from the start: taking it is the last use of a barrier.
+// The word after a number of steps from the start: taking it is the last use of a barrier.
 extern "C" __global__ void words(u64* out) {
     __shared__ SharedMemBarrier barrier;
     for (int steps = 0; steps < 8; ++steps) {
@@ -145,6 +145,6 @@ def test_debug_builds_of_the_shipped_kernels_are_right(monkeypatch: pytest.Monke
     rng = np.random.default_rng(3)
     a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in [(640, 520), (520, 776)])
 
-    product = cupy.asnumpy(ops.matmul(cupy.asarray(a), cupy.asarray(b)))
+    got = cupy.asnumpy(ops.matmul(cupy.asarray(a), cupy.asarray(b)))
 
-    assert (product == a.astype(np.float64) @ b.astype(np.float64)).all()
+    assert (got == a.astype(np.float64) @ b.astype(np.float64)).all()

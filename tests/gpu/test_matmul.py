@@ -45,7 +45,7 @@ def relative_error(got: Any, a: Any, b: Any) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_product_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
+def test_a_matmul_of_any_shape(shape: tuple[int, int, int], dtype: str) -> None:
     m, n, k = shape
     a, b = random(m, k, dtype, 1), random(k, n, dtype, 2)
 
@@ -72,7 +72,7 @@ def test_either_side_of_either_operand_may_be_contiguous(
     assert relative_error(cupy.asnumpy(c), a, b) < TOLERANCE["bfloat16"]
 
 
-def test_a_given_output_is_written_whole_and_nothing_beside_it() -> None:
+def test_a_given_output_is_written_whole_and_nothing_outside_it() -> None:
     a, b = random(300, 72, "bfloat16", 7), random(72, 136, "bfloat16", 8)
     whole = cupy.full((304, 160), np.nan, dtype=ml_dtypes.bfloat16)
     out = whole[:300, :136]
@@ -81,9 +81,9 @@ def test_a_given_output_is_written_whole_and_nothing_beside_it() -> None:
 
     assert returned is out
     assert relative_error(cupy.asnumpy(out), a, b) < TOLERANCE["bfloat16"]
-    beside = cupy.asnumpy(whole).astype(np.float32)
-    assert np.isnan(beside[300:]).all()
-    assert np.isnan(beside[:, 136:]).all()
+    memory = cupy.asnumpy(whole).astype(np.float32)
+    assert np.isnan(memory[300:]).all()
+    assert np.isnan(memory[:, 136:]).all()
 
 
 def test_an_output_that_tma_cannot_store_is_written_all_the_same() -> None:
@@ -191,7 +191,7 @@ def test_a_plan_that_cupy_shares_keeps_torch_on_torchs_stream() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1024, 1024, 1024), (2056, 520, 328), (16, 4096, 512)])
-def test_ten_thousand_products_in_a_row_are_the_same_bits(shape: tuple[int, int, int]) -> None:
+def test_ten_thousand_matmuls_in_a_row_are_the_same_bits(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = (cupy.asarray(random(*sides, "bfloat16", i)) for i, sides in enumerate([(m, k), (n, k)]))
     outs = [cupy.zeros((m, n), ml_dtypes.bfloat16) for _ in range(2)]

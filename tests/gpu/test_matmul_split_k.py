@@ -58,7 +58,7 @@ def test_a_thousand_runs_give_the_same_bits(
 
 
 def is_split(m: int, n: int, k: int, operands: str) -> bool:
-    is_skinny = m <= SKINNY_LIMIT  # then AB are swapped
+    is_skinny = m <= SKINNY_LIMIT  # then the kernel swaps AB
     sides = (n, m) if is_skinny else (m, n)
     problem = Problem(*sides, k, 1, operands, "float32", "nt", is_skinny, True)
     return default_config(problem, Occupancy.estimated(132)).split_k > 1

@@ -17,7 +17,7 @@ ROUNDING = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-20}
 SUBNORMAL = {torch.bfloat16: 0.0, torch.float16: 2**-25, torch.float32: 0.0}
 """Half the distance of the smallest numbers."""
 LOST_IN_A_BLOCK = 2e-3
-"""Of the sum of sizes: the tensor cores drop bits of fp8 products below the largest."""
+"""Relative to the sum of magnitudes: tensor cores drop low bits of fp8 partial products."""
 
 
 def ceil_128(size: int) -> int:
@@ -136,7 +136,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
         assert torch.equal(again, first)
 
 
-def test_a_product_goes_to_torchs_stream_and_into_a_graph() -> None:
+def test_a_matmul_goes_to_torchs_stream_and_into_a_graph() -> None:
     a, b = draw(300, 512, "e4m3", 0), draw(256, 512, "e4m3", 3)
     scale_a = scales_of(300, 4, 1, transposed=True)
     scale_b = scales_of(2, 4, 2, transposed=True)

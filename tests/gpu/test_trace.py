@@ -32,7 +32,7 @@ def only(kept: trace.Collector) -> Trace:
 def energies(
     rows: int, columns: int, backend: Backend | None = None, **options: Any
 ) -> tuple[Any, Any, Kernel]:
-    """Sums of squares by the example's ring, what they are, and its kernel."""
+    """Sums of squares by the example's pipeline, what they are, and its kernel."""
     backend = Cuda() if backend is None else backend
     x = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
     source = create_tma_tile(backend.array(x), (TILE_ROWS, COLUMNS))
@@ -126,10 +126,10 @@ def test_phases_count_up_on_every_barrier() -> None:
         energies(1000, 128)
 
     launch = only(kept)
-    (ring,) = trace.find_rings(launch)
-    assert len(ring.stages) == STAGES
+    (pipeline,) = trace.find_pipelines(launch)
+    assert len(pipeline.stages) == STAGES
     laps = -(-1000 // TILE_ROWS) / STAGES
-    for stage in ring.stages:
+    for stage in pipeline.stages:
         of_stage = launch.events["barrier"] == stage.full
         loads = launch.events[of_stage & (launch.events["kind"] == EventKind.LOAD_ISSUED)]
         assert loads["phase"].tolist() == list(range(len(loads)))
@@ -143,7 +143,7 @@ def test_phases_count_up_on_every_barrier() -> None:
 
 
 @pytest.mark.parametrize("cluster", [1, 2])
-def test_a_product_shows_its_roles(cluster: int) -> None:
+def test_a_matmul_shows_its_roles(cluster: int) -> None:
     a, b = small_integers(1024, 512, 1), small_integers(512, 768, 2)
     config = TileConfig(2, 128, cluster)
 
@@ -306,7 +306,7 @@ def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -
         assert names == {f"full[{stage}]" for stage in range(STAGES)}
 
 
-def test_the_command_tells_of_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
+def test_the_command_reports_a_script_s_launches_on_the_gpu(tmp_path: Path) -> None:
     script, saved = tmp_path / "copies.py", tmp_path / "trace.json"
     script.write_text(
         "import cupy\n"

@@ -1,4 +1,4 @@
-"""Attention in float64, head by head, and how far 16-bit weights may be from it."""
+"""Attention in float64, head by head, and how far 16-bit probabilities may be from it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Mask:
         own = np.arange(queries)[:, None]
         if self.causal != "top_left":
             own = own + keys - queries
-        behind = np.arange(keys)[None] - own
+        distance = np.arange(keys)[None] - own
         seen = np.ones((queries, keys), bool)
         if self.causal:
-            seen &= behind <= 0
+            seen &= distance <= 0
         left, right = self.window or (None, None)
         if left is not None:
-            seen &= behind >= -left
+            seen &= distance >= -left
         if right is not None:
-            seen &= behind <= right
+            seen &= distance <= right
         return seen
 
 
@@ -77,29 +77,29 @@ def attend(
             scores = softcap * np.tanh(scores / softcap)
         scores = np.where(seen, scores, -np.inf)
         most = scores.max(1, keepdims=True, initial=-np.inf)
-        weights = np.exp(scores - np.where(np.isfinite(most), most, 0))
-        total = weights.sum(1, keepdims=True)
-        weights /= np.where(total == 0, 1, total)
+        probabilities = np.exp(scores - np.where(np.isfinite(most), most, 0))
+        total = probabilities.sum(1, keepdims=True)
+        probabilities /= np.where(total == 0, 1, total)
         with np.errstate(divide="ignore"):
             sums.append((np.where(np.isfinite(most), most, 0) + np.log(total))[:, 0])
-        outs.append(weights @ one_v)
-        spreads.append(weights @ abs(one_v))
+        outs.append(probabilities @ one_v)
+        spreads.append(probabilities @ abs(one_v))
     axis = 1
     return Expected(np.stack(outs, axis), np.stack(sums), np.stack(spreads, axis))
 
 
 def assert_close(
-    got: Array, lse: Array | None, expected: Expected, v: Array, weights: str | None = None
+    got: Array, lse: Array | None, expected: Expected, v: Array, probabilities: str | None = None
 ) -> None:
-    """The output rounded once, of weights rounded once; the log-sum-exp in fp32.
+    """Compare with the output rounded once, of probabilities rounded once; the lse in fp32.
 
-    ``weights`` is their type if it is not that of the output.
+    ``probabilities`` is their type, by default the output's.
     """
-    rounding, of_weights = ROUNDING[got.dtype.name], ROUNDING[weights or got.dtype.name]
+    rounding, of_probabilities = ROUNDING[got.dtype.name], ROUNDING[probabilities or got.dtype.name]
     largest = abs(v.astype(np.float64)).max(initial=0)
-    bound = of_weights * expected.spread + rounding * abs(expected.out)
+    bound = of_probabilities * expected.spread + rounding * abs(expected.out)
     bound = bound + _ARITHMETIC * (1 + expected.spread)
-    bound = bound + len(v) * _LEAST.get(weights or got.dtype.name, 0.0) * largest
+    bound = bound + len(v) * _LEAST.get(probabilities or got.dtype.name, 0.0) * largest
     error = abs(got.astype(np.float64) - expected.out)
     assert not np.isnan(error).any()
     assert (error <= bound).all(), (error / bound).max()
@@ -107,5 +107,5 @@ def assert_close(
         finite = np.isfinite(expected.lse)
         assert np.array_equal(lse[~finite], expected.lse[~finite])
         # The tensor cores keep 14 bits or so of float8 scores.
-        off = 1e-5 if weights is None else 5e-3
+        off = 1e-5 if probabilities is None else 5e-3
         np.testing.assert_allclose(lse[finite], expected.lse[finite], rtol=off, atol=off)

@@ -58,11 +58,11 @@ CASES = {
         "tile.prefetch({-2, 0});",
         "at[0] is -2; copies start at 16 bytes, so it must be a multiple of 4",
     ),
-    "a store in front": (
+    "a store before the array": (
         "tile.async_store(shared.bytes.tile, {0, -1});",
         "at[1] is -1; stores start inside the array or after it, at least at 0",
     ),
-    "a reduction in front": (
+    "a reduction before the array": (
         "tile.template async_reduce<ReduceOp::kAdd>(shared.bytes.tile, {-4, 0});",
         "at[0] is -4; stores start inside the array or after it, at least at 0",
     ),
@@ -70,7 +70,7 @@ CASES = {
         _ASKEW % "Tile::Shared" + f"tile.async_copy(askew, shared.full, {_ALL});",
         "shared is 0x20; it must be a multiple of 1024",
     ),
-    "a gathered group behind the tile": (
+    "a gathered group beyond the tile": (
         "rows.async_copy_gather4(shared.bytes.rows, shared.full, 0, {0, 1, 2, 3}, 6);",
         "first is 6; it must be at most 4",
     ),
@@ -82,7 +82,7 @@ CASES = {
         "patches.prefetch({8, 0});",
         "at[0] is 8; it must be a multiple of 32",
     ),
-    "an element behind the array": (
+    "an element after the array": (
         "bulk.async_copy(shared.bytes.bulk, shared.full, 4096);",
         "element is 4096; it must be below 4096",
     ),
@@ -150,11 +150,11 @@ CASES = {
         _COORDINATES % ("ragged", "RaggedSequence{0, 17}, {0, 0}"),
         "sequence.length is 17; it must be at most 16",
     ),
-    "decreasing sums": (
+    "decreasing cumulative lengths": (
         _COORDINATES % ("ragged", "RaggedSequence{9, -1}, {0, 0}"),
         "sequence.length is -1; it must be at least 0",
     ),
-    "a sequence in front": (
+    "a sequence before the array": (
         _COORDINATES % ("ragged", "RaggedSequence{-1, 5}, {0, 0}"),
         "sequence.start is -1; it must be at least 0",
     ),
@@ -162,7 +162,7 @@ CASES = {
         _COORDINATES % ("ragged", "RaggedSequence{60, 5}, {0, 0}"),
         "sequence.start + length is 65; it must be at most 64",
     ),
-    "a row in front": (
+    "a row before the sequence": (
         _COORDINATES % ("ragged", "RaggedSequence{0, 5}, {0, -1}"),
         "row is -1; it must be at least 0",
     ),
@@ -191,7 +191,7 @@ CASES = {
         "column is 32; it must be a multiple of 64",
     ),
 }
-"""By name what one thread does, and what it says behind its place."""
+"""By name: the statement of one thread, and the message after its source location."""
 
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
@@ -214,7 +214,7 @@ struct SharedMemory {
 
 extern "C" __device__ const int checked_shared_bytes = sizeof(SharedMemory);
 
-// Thread 5 of the second of two CTAs breaks a rule; in a release build of those that may be broken.
+// Thread 5 of the second of two CTAs breaks a rule; in a release build one that may be broken.
 extern "C" __global__ void checked(
     const __grid_constant__ Tile tile,
     const __grid_constant__ Rows rows,

@@ -1,4 +1,4 @@
-"""Sums of float8 products as an H200's tensor cores make them, in float64 and NumPy alone."""
+"""Accumulation of float8 as an H200's tensor cores do it, in float64 and NumPy alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _PRODUCTS = 32  # of an instruction
-_BITS = 13  # behind the first of the greatest
+_BITS = 13  # below the leading bit of the largest
 
 
 def cut_sums(a: Array, b: Array) -> Array:
     """[M, N] of a [M, K] and b [N, K].
 
-    Of an instruction's products, and of the sum that they are added to, only what is not below
-    2^-13 of the greatest's power of two is kept, each cut towards zero.
+    An instruction's partial products, and the accumulator, are truncated towards zero at 2^-13 of
+    the power of two of the largest of them.
     """
     a, b = a.astype(np.float64), b.astype(np.float64)
     sums = np.zeros((len(a), len(b)))

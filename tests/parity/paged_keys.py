@@ -1,4 +1,4 @@
-"""Keys and values in pages: tables in random order, pages that sequences share, NaN elsewhere."""
+"""Paged KV caches: tables in random order, pages that sequences share, NaN elsewhere."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def draw_paged(number: int, size: int, *, small: bool) -> Problem:
     )
 
 
-def in_pages(problem: Problem, size: int) -> PagedKeys:
-    """Its keys and values; what no sequence has holds NaN, entries behind its pages are wild.
+def paged_from(problem: Problem, size: int) -> PagedKeys:
+    """Return a paged KV cache; unused rows are NaN, entries after the last page are wild.
 
-    Sequences share pages, but most of them have their last page, and so what lies behind, alone.
+    Sequences share pages, but most of them have their last page alone.
     """
     rng = np.random.default_rng((problem.number, size))
     used = [-(-length // size) for length in problem.keys]
@@ -64,8 +64,8 @@ def in_pages(problem: Problem, size: int) -> PagedKeys:
         table[sequence, :pages] = rng.choice(shared, pages)
         if pages and rng.random() < 0.7:
             table[sequence, pages - 1] = last[sequence]
-        for place, page in enumerate(table[sequence, :pages]):
-            rows[page] = max(rows[page], min(size, length - place * size))
+        for index, page in enumerate(table[sequence, :pages]):
+            rows[page] = max(rows[page], min(size, length - index * size))
     k, v = (
         problem.packed(count * size, problem.kv_heads, seed).reshape(
             count, size, problem.kv_heads, problem.head_dim

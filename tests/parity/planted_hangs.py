@@ -111,7 +111,7 @@ extern "C" __global__ void hangs(const __grid_constant__ Tile tile, float* sums,
 
 @dataclass(frozen=True)
 class Hang:
-    """What is waited for in vain: the barrier, the marker behind its line, the parity, and why."""
+    """A wait that never ends: its barrier, the marker after its line, its parity, and the cause."""
 
     barrier: str
     marker: str
@@ -120,7 +120,7 @@ class Hang:
     missing_bytes: int
     cause: str
     rank: int | None = None
-    """Of the CTA; None if those of both ranks wait."""
+    """Of the CTA; None if both ranks wait."""
 
     @property
     def offset(self) -> int:
@@ -130,7 +130,7 @@ class Hang:
 
 TILE_BYTES = 8 * 32 * 4
 BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]", "common_full", "peer_done")
-"""As they lie one behind the other, behind three tiles."""
+"""In the order of their addresses, after three tiles."""
 _MORE = "the bytes expected exceed what the copies delivered"
 _NOBODY = "no thread has arrived in this phase"
 

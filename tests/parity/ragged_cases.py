@@ -175,7 +175,7 @@ def _kernel(cuda_type: str, parts: tuple[int, ...], ragged_dim: int) -> Kernel:
 
 
 def rows_first(form: Form, array: Any) -> Any:
-    """A view with the rows in front."""
+    """Return a view with the rows first."""
     others = [dim for dim in range(array.ndim) if dim != form.ragged_dim]
     return array.transpose(form.ragged_dim, *others)
 

@@ -1,6 +1,6 @@
 """Random single im2col loads: what they are, how they run, and a digest of what they did.
 
-A case follows from its number alone, like those of random_copies.py, whose kernel runs them too.
+A case follows from its number alone, as in random_copies.py, whose kernel runs them too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _spec(rng: random.Random) -> Im2colSpec:
 
 
 def _coordinates(rng: random.Random, spec: Im2colSpec) -> tuple[int, ...]:
-    """A place that a walk of the bounding box comes to, or an image beyond the last."""
+    """Return coordinates that a step over the bounding box reaches, or an image beyond the last."""
     granule = max(1, 16 // spec.dtype.itemsize)
     channel = rng.randrange(spec.shape[-1] + granule) // granule * granule
     pixel = [

@@ -227,7 +227,7 @@ DIGEST_CHARACTERS = 12
 
 
 def digest(image: np.ndarray[Any, Any], memory: np.ndarray[Any, Any], completed: int) -> str:
-    """What an instruction left behind: shared memory, the array, and whether its phase ended."""
+    """The state after an instruction: shared memory, the array, and whether its phase ended."""
     state = hashlib.blake2b(digest_size=DIGEST_CHARACTERS // 2)
     for part in (image.tobytes(), memory.tobytes(), bytes([completed])):
         state.update(part)

@@ -49,7 +49,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a product is asked for; orders are those of a, b, c and out in memory."""
+    """The options of a matmul; ``orders`` are the memory orders of a, b, c and out."""
 
     operands: str = "bfloat16"  # of float8 and 8-bit integers two, by a slash
     output: str = "bfloat16"
@@ -127,7 +127,7 @@ def among_nans(backend: Any, values: Array, order: str = "C") -> Any:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product [m, k] x [k, n] of one kind."""
+    """A matmul [m, k] x [k, n] of one kind."""
 
     kind: Kind
     m: int
@@ -166,7 +166,7 @@ class Problem:
                 given |= {"c": out if kind.in_place else placed[2], "beta": kind.beta}
             ops.matmul(placed[0], placed[1], out=out, **given)
             self._compare(backend.host(out), a, b, c, bias, scales)
-            self._assert_nothing_beside(backend, out)
+            self._assert_nothing_outside(backend, out)
 
     def _compare(
         self, got: Array, a: Array, b: Array, c: Array, bias: Array | None, scales: list[float]
@@ -190,15 +190,15 @@ class Problem:
             room += 1.13 * SUMS_TOLERANCE * abs(factor) * (np.abs(a) @ np.abs(b))
         assert (error <= room).all(), (self, float(error.max()))
 
-    def _assert_nothing_beside(self, backend: Any, out: Any) -> None:
+    def _assert_nothing_outside(self, backend: Any, out: Any) -> None:
         dtype = backend.host(out).dtype
         out[...] = backend.array(np.full(out.shape, abs(blank(dtype)), dtype))
         whole = out
         while whole.base is not None:
             whole = whole.base
-        beside = backend.host(whole).astype(np.float64)
-        assert (np.isnan(beside) | (beside == abs(blank(dtype)))).all(), self
-        assert np.isnan(blank(dtype)) or not np.isnan(beside).any()
+        memory = backend.host(whole).astype(np.float64)
+        assert (np.isnan(memory) | (memory == abs(blank(dtype)))).all(), self
+        assert np.isnan(blank(dtype)) or not np.isnan(memory).any()
 
 
 def problem(number: int, most: int, kinds: Sequence[Kind]) -> Problem:

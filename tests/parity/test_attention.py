@@ -50,7 +50,7 @@ def two_ctas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_sms(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """An emulated device with so many SMs."""
+    """An emulated device with this number of SMs."""
     monkeypatch.setattr(emulate, "LIMITS", replace(emulate.LIMITS, sms=count))
 
 
@@ -145,7 +145,7 @@ def test_a_result_of_its_own(backend: Any) -> None:
         assert_close(out[0], None, attend(q[0], k[0], v[0], Mask()), v[0])
 
 
-def test_slices_of_one_array_go_in_and_nothing_beside_the_output_changes(backend: Any) -> None:
+def test_slices_of_one_array_go_in_and_nothing_outside_the_output_changes(backend: Any) -> None:
     together = normal(2, 70, 3, 2, 64)
     around = np.full((2, 72, 4, 72), np.nan, np.float16)
     whole, given = backend.array(around), backend.array(together)

@@ -160,8 +160,8 @@ def test_scales_are_of_all_or_of_a_head_of_keys(backend: Any) -> None:
         check(backend, drawn((2, 70, 6, 64), (2, 90, 3, 64), (2, 90, 3, 64)), scales=scales)
 
 
-def test_slices_of_one_array_beside_nans(backend: Any) -> None:
-    """What no head of these arrays has, before, between and behind them, is not a number."""
+def test_slices_of_one_array_among_nans(backend: Any) -> None:
+    """Elements before, between and after the heads of these arrays are NaN."""
     q, k, v = drawn((2, 70, 2, 64), (2, 70, 2, 64), (2, 70, 2, 64))
     around = np.full((2, 75, 3, 4, 80), 0x7F, np.uint8)
     for place, array in enumerate((q, k, v)):

@@ -18,9 +18,9 @@ def test_the_sequences_use_every_call_and_complete_many_phases() -> None:
     drawn = [sequence(number) for number in SEQUENCES]
 
     kinds = np.concatenate([one.calls["kind"] for one in drawn])
-    flips = sum(int(np.count_nonzero(np.diff(one.seen & 3))) for one in drawn)
+    changes = sum(int(np.count_nonzero(np.diff(one.seen & 3))) for one in drawn)
 
     assert set(kinds) == set(range(19))
-    assert flips > 8 * len(drawn)
+    assert changes > 8 * len(drawn)
     assert any((one.seen & 4).any() for one in drawn)
     assert all(len(one.calls) == CALLS for one in drawn)

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def integers(*shape: int, seed: int) -> Array:
-    """All sums of their products are exact in fp32, whatever the order."""
+    """Return integers whose matmul fp32 computes exactly in any order."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
 
 

@@ -168,7 +168,7 @@ def _placed(backend: Backend, host: Any, problem: Problem) -> tuple[Any, Any]:
 
 
 def _legs(backend: Backend, case: Case, way: Way, *, is_store: bool, seed: int) -> Iterator[Leg]:
-    """Random arrays for which the plan is the one that the case wants."""
+    """Random arrays for which the plan is the one that the case needs."""
     rng = random.Random(seed)
     dtype = case.dtype if way.dtype is None else way.dtype
     for number in range(_MOST_TRIES):

@@ -294,7 +294,7 @@ _LOST = (EmulatedRace, EmulatedFault, EmulatedDeadlock)
 SHARE_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
     ("none", (), ""),
     ("no wait for the readers", _LOST, ""),
-    ("tells itself only", _LOST, ""),
+    ("signals itself only", _LOST, ""),
     ("a relaxed arrival after reads", (EmulatedRace,), "a race on lines"),
     ("expects its share only", _LOST, ""),
 )

@@ -41,7 +41,7 @@ def blank_output(backend: Any, shape: tuple[int, ...], name: str) -> tuple[Any, 
     return whole, whole[1 : 1 + n, :, :, 8 : 8 + k]
 
 
-def assert_nothing_beside(backend: Any, whole: Any, view: Any) -> None:
+def assert_nothing_outside(backend: Any, whole: Any, view: Any) -> None:
     view[...] = backend.array(np.full(view.shape, np.nan, backend.host(view).dtype))
     assert np.isnan(backend.host(whole).astype(np.float32)).all()
 
@@ -66,7 +66,7 @@ def test_random_convolutions_are_exact(backend: Any) -> None:
             whole, out = blank_output(backend, wanted.shape, one.out)
             assert ops.conv2d(images_on, filters_on, out=out, **options) is out
             assert_same(backend.host(out), wanted, one)
-            assert_nothing_beside(backend, whole, out)
+            assert_nothing_outside(backend, whole, out)
         else:
             got = ops.conv2d(images_on, filters_on, dtype=one.out, **options)
             assert_same(backend.host(got), wanted, one)
@@ -104,7 +104,7 @@ def run_persistent(backend: Any, config: TileConfig) -> None:
     launch(images, filters, bias, out, one, config, clusters=2)
 
     assert_same(backend.host(out), wanted, config)
-    assert_nothing_beside(backend, whole, out)
+    assert_nothing_outside(backend, whole, out)
 
 
 def launch(
@@ -144,7 +144,7 @@ def test_chunks_of_every_width_come_through_multicast_too(backend: Any, channels
     launch(images, filters, bias, out, one, TileConfig(1, 64, 2), clusters=1)
 
     assert_same(backend.host(out), wanted, channels)
-    assert_nothing_beside(backend, whole, out)
+    assert_nothing_outside(backend, whole, out)
 
 
 SMALL = Problem(3, (2, 9, 10, 16), (24, 3, 3), (1, 2), (1, 1), ((1, 1), (0, 2)))
@@ -192,7 +192,7 @@ def test_an_output_that_tma_cannot_write_is_written_all_the_same(backend: Any) -
         ops.conv2d(backend.array(images), backend.array(filters), out=whole[place], **SMALL.window)
 
         assert_same(backend.host(whole)[place], wanted, place)
-        assert_nothing_beside(backend, whole, whole[place])
+        assert_nothing_outside(backend, whole, whole[place])
 
 
 def test_input_and_output_may_be_channels_of_the_same_pixels(backend: Any) -> None:

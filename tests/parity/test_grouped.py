@@ -1,4 +1,4 @@
-"""Shaped like a grouped matrix product: blocks rewrite their maps from group to group."""
+"""Shaped like a grouped GEMM: blocks rewrite their maps from group to group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ struct SharedMemory {
 
 extern "C" __device__ const int grouped_shared_bytes = sizeof(SharedMemory);
 
-__device__ void aim(Tile& tile, SharedMemory& shared, const void* address, u32 rows) {
+__device__ void bind(Tile& tile, SharedMemory& shared, const void* address, u32 rows) {
     tile.edit_in_shared_mem(shared.scratch, [&](auto fields) {
         fields.replace_global_address(address);
         fields.replace_global_dim(0, rows);
@@ -77,8 +77,8 @@ extern "C" __global__ void grouped(
     u32 phase = 0;
     for (u32 index = blockIdx.x; index < count; index += gridDim.x) {
         const Group& group = groups[index];
-        aim(source, shared, group.source, group.rows);
-        aim(target, shared, group.target, group.rows);
+        bind(source, shared, group.source, group.rows);
+        bind(target, shared, group.target, group.rows);
         phase = copy_group(source, target, shared, group.rows, phase);
     }
 }

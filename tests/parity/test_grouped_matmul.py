@@ -24,7 +24,7 @@ def integers(*shape: int, seed: int) -> Array:
 
 
 def wanted(a: Array, b: Array, ends: list[int], out: Array) -> Array:
-    """Group by group in float64, in a copy of what the output held before."""
+    """Return the output, group by group in float64, over its earlier contents."""
     result = out.copy()
     for start, end, matrix in zip([0, *ends], ends, b, strict=False):
         result[start:end] = a[start:end].astype(np.float64) @ matrix.astype(np.float64)
@@ -128,7 +128,7 @@ def test_few_rows_and_many_with_offsets_anywhere(backend: Any, rows: int, output
 
 
 def test_what_tma_cannot_reach_is_copied(backend: Any) -> None:
-    """Rows whose K is not contiguous, matrices of 15 columns, an output with more beside it."""
+    """Rows whose K is not contiguous, matrices of 15 columns, an output within a larger array."""
     ends = [9, 70]
     a, b = integers(75, 33, seed=7), integers(2, 33, 15, seed=8)
     whole = np.full((75, 24), -7, ml_dtypes.bfloat16)

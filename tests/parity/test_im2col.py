@@ -40,7 +40,7 @@ __device__ void load(SharedMemory& shared, const Tile& tile, Coordinates<2> at, 
     if constexpr (Tile::kBoxes == 1) {
         if (way == kWalk) {
             auto column = tile.column({0, m});
-            for (i32 walked = 0; walked < k; walked += Tile::kChannels) tile.step(column);
+            for (i32 passed = 0; passed < k; passed += Tile::kChannels) tile.step(column);
             tile.async_copy_column(shared.tile, shared.full, column);
             return;
         }
@@ -48,7 +48,7 @@ __device__ void load(SharedMemory& shared, const Tile& tile, Coordinates<2> at, 
     tile.async_copy(shared.tile, shared.full, at);
 }
 
-// The way of a place is that of its number; kSteps only reaches whole tiles.
+// The steps to a position follow from its number; kSteps only reaches whole tiles.
 __device__ Way way_of(u32 index, Coordinates<2> at) {
     const Way way = static_cast<Way>(index % 3);
     const bool is_whole = at.values[0] % Tile::side(1) == 0 && at.values[1] % Tile::side(0) == 0;

@@ -17,7 +17,7 @@ TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4, "float32": 2e-5}
 
 
 def small_integers(rows: int, columns: int, seed: int) -> Any:
-    """All sums of their products are exact in fp32, whatever the order."""
+    """Return integers whose matmul fp32 computes exactly in any order."""
     drawn = np.random.default_rng(seed).integers(-4, 5, (rows, columns))
     return drawn.astype(ml_dtypes.bfloat16)
 
@@ -37,13 +37,13 @@ def multiply(
 ) -> Any:
     """Run the kernel in a tile config of our choice; ``t``: an operand is stored transposed.
 
-    In so many clusters; else each has one tile.
+    On ``clusters`` clusters; by default each has one tile.
     """
     (m, k), n = a.shape, b.shape[1]
     transposed = (layout[0] == "t", layout[1] == "t")
     stored = [
-        backend.array(np.ascontiguousarray(matrix.T if flip else matrix))
-        for matrix, flip in zip((a, b), transposed, strict=True)
+        backend.array(np.ascontiguousarray(matrix.T if is_transposed else matrix))
+        for matrix, is_transposed in zip((a, b), transposed, strict=True)
     ]
     c = backend.array(np.full((m, -(-n // 8) * 8), np.nan, np.float32))[:, :n]
     views = [_arrays.view(array) for array in (*stored, c)]
@@ -100,7 +100,7 @@ def test_pairs_lie_side_by_side(backend: Any, layout: str) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1, 8), (65, 33, 64), (256, 256, 256)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_product_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
+def test_a_matmul_of_any_shape(backend: Any, shape: tuple[int, int, int], dtype: str) -> None:
     m, n, k = shape
     a, b = normal(m, k, dtype, 1), normal(k, n, dtype, 2)
 
@@ -134,7 +134,7 @@ def test_the_output_may_have_another_type(backend: Any, out: str) -> None:
 def test_few_rows_or_few_columns(
     backend: Any, rows: int, layout: str, dtype: str, output: str, order: str
 ) -> None:
-    """AB are swapped; the sums are as exact."""
+    """The kernel swaps AB; the result is as exact."""
     a, b = (
         drawn.astype(getattr(ml_dtypes, dtype, dtype))
         for drawn in (small_integers(rows, 152, 21), small_integers(152, 200, 22))

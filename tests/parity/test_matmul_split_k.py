@@ -16,7 +16,7 @@ ROW_BYTES = 16  # lines of an output that TMA writes are multiples of
 
 
 def small_integers(shape: tuple[int, ...], seed: int) -> Any:
-    """All sums of their products are exact in fp32, whatever the order."""
+    """Return integers whose matmul fp32 computes exactly in any order."""
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(ml_dtypes.bfloat16)
 
 
@@ -29,7 +29,7 @@ def multiply(
     output: str = "float32",
     **epilogue: Any,
 ) -> Any:
-    """Return the product by this tile config, checked among NaNs; ``t``: stored transposed."""
+    """Return the result of this tile config, checked among NaNs; ``t``: stored transposed."""
     stored = [
         backend.array(np.ascontiguousarray(matrix.swapaxes(-1, -2))).swapaxes(-1, -2)
         if letter == "t"
@@ -45,10 +45,10 @@ def multiply(
     with tile_configs(lambda _: config):
         ops.matmul(*stored, out=whole[inside], **epilogue)
     got = backend.host(whole).astype(np.float64)
-    product = got[inside].copy()
+    result = got[inside].copy()
     got[inside] = np.nan
     assert np.isnan(got).all()
-    return product
+    return result
 
 
 def exact(a: Any, b: Any) -> Any:
@@ -70,9 +70,9 @@ def test_every_split_adds_up_the_whole_k(
     a, b = small_integers((m, k), 1), small_integers((k, n), 2)
 
     with emulate.scheduled("adversarial", seed=1, races=True):
-        product = multiply(backend, a, b, config, layout)
+        result = multiply(backend, a, b, config, layout)
 
-    assert np.array_equal(product, exact(a, b))
+    assert np.array_equal(result, exact(a, b))
 
 
 THREE = TileConfig(1, 128, split_k=3)  # of which two store 64 columns each
@@ -86,7 +86,7 @@ def test_a_batch_is_split_before_its_epilogue(backend: Any, config: TileConfig, 
     epilogue = {"alpha": 0.5, "bias": backend.array(bias), "activation": "relu"}
 
     with emulate.scheduled("random", seed=2, races=True):
-        product = multiply(backend, a, b, config, "nt", "bfloat16", **epilogue)
+        result = multiply(backend, a, b, config, "nt", "bfloat16", **epilogue)
 
     wanted = np.maximum(0.5 * exact(a, b) + bias, 0).astype(ml_dtypes.bfloat16)
-    assert np.array_equal(product, wanted.astype(np.float64))
+    assert np.array_equal(result, wanted.astype(np.float64))

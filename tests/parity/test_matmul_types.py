@@ -27,7 +27,7 @@ def placed(backend: Any, values: Any) -> Any:
 
 
 def multiplied(backend: Any, a: Any, b: Any, *, b_rows: bool = False, **options: Any) -> Any:
-    """Their product; b is stored as [N, K], or if ``b_rows`` as [K, N]."""
+    """Return their matmul; b is stored as [N, K], or if ``b_rows`` as [K, N]."""
     stored = placed(backend, np.ascontiguousarray(b if b_rows else b.T))
     if element(a.dtype).name in FLOAT8:
         options |= {"a_dtype": element(a.dtype).name, "b_dtype": element(b.dtype).name}
@@ -61,7 +61,7 @@ def test_float8(backend: Any, a_name: str, b_name: str, output: str | None, rows
     got = multiplied(backend, a, b, dtype=output)
 
     assert got.dtype == element(output or "bfloat16").dtype
-    # The chip adds up with 13 bits behind the largest product's; then the output is rounded.
+    # The chip keeps 13 bits below the largest partial product; then the output is rounded.
     rounding = {"bfloat16": 2**-8, "float16": 2**-10, "float32": 0}[output or "bfloat16"]
     assert_close(got, a, b, 2**-10 + rounding)
 

@@ -1,4 +1,4 @@
-"""Packed and spread out on either back end: rows as they were, zeros behind them."""
+"""Packed and spread out on either back end: rows as they were, zeros after them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def poisoned(backend: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_packing_keeps_rows_and_leaves_what_is_behind_them(
+def test_packing_keeps_rows_and_leaves_the_rows_after_them(
     backend: Any, row: tuple[int, ...], lengths: list[int]
 ) -> None:
     padded = random_bits((len(lengths), LONGEST, *row), np.float16, 3)
@@ -85,7 +85,7 @@ def test_every_width_comes_back_as_it_was(backend: Any, dtype: str) -> None:
     assert np.array_equal(bits(backend.host(back)), bits(packed))
 
 
-def test_windows_of_larger_arrays_touch_nothing_beside_them(backend: Any) -> None:
+def test_windows_of_larger_arrays_touch_nothing_outside_them(backend: Any) -> None:
     lengths = [4, 9, 1]
     padded_whole = backend.array(random_bits((3, 9, 5, 48), np.float32, 6))
     out = poisoned(backend, (14, 6, 64), np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from parity.attention_oracle import Array, assert_close, attend
 from parity.backends import Emulate
-from parity.paged_keys import KINDS, PagedKeys, draw_paged, in_pages
+from parity.paged_keys import KINDS, PagedKeys, draw_paged, paged_from
 from parity.random_attention import Problem
 from parity.test_attention import few_builds, in_splits, poisoned
 
@@ -60,7 +60,7 @@ def check_pages(
 def test_random_pages(backend: Any, size: int, number: int) -> None:
     problem = draw_paged(number, size, small=True)
 
-    check_pages(backend, problem, in_pages(problem, size))
+    check_pages(backend, problem, paged_from(problem, size))
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -69,7 +69,7 @@ def test_keys_in_random_pages_are_split(backend: Any, size: int, number: int) ->
     problem = draw_paged(number, size, small=True)
 
     with tile_configs(in_splits(3, consumers=1)):
-        check_pages(backend, problem, in_pages(problem, size))
+        check_pages(backend, problem, paged_from(problem, size))
 
 
 PLAIN = replace(
@@ -77,11 +77,11 @@ PLAIN = replace(
 )
 
 
-@pytest.mark.parametrize("layout", ["k beside v", "heads before rows", "a slice of a table"])
+@pytest.mark.parametrize("layout", ["k next to v", "heads before rows", "a slice of a table"])
 def test_layouts(backend: Any, layout: str) -> None:
-    pages = in_pages(PLAIN, 64)
+    pages = paged_from(PLAIN, 64)
     k, v, table = pages.k, pages.v, pages.table
-    if layout == "k beside v":
+    if layout == "k next to v":
         both = backend.array(np.stack([k, v], 1))
         given = both[:, 0], both[:, 1], backend.array(table)
     elif layout == "heads before rows":
@@ -96,7 +96,7 @@ def test_layouts(backend: Any, layout: str) -> None:
 
 def test_one_page(backend: Any) -> None:
     problem = replace(PLAIN, queries=(2, 3), keys=(64, 5))
-    pages = in_pages(problem, 64)
+    pages = paged_from(problem, 64)
     one = PagedKeys(pages.k[:1], pages.v[:1], np.zeros((2, 1), np.int32))
     one.k[...], one.v[...] = (np.nan_to_num(array) for array in (one.k, one.v))
 
@@ -105,7 +105,7 @@ def test_one_page(backend: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "the number of pages"])
 def test_wrong_pages_are_reported(wrong: Any) -> None:
-    pages = in_pages(PLAIN, 64)
+    pages = paged_from(PLAIN, 64)
     table = pages.table.copy()
     table[1, 2] = len(pages.k) if wrong == "the number of pages" else wrong
     queries, keys = sums_of(PLAIN)
@@ -131,7 +131,7 @@ def test_wrong_pages_are_reported(wrong: Any) -> None:
 def test_the_emulator_finds_no_race_in_any_order() -> None:
     mask, softcap = KINDS[16]
     problem = replace(PLAIN, mask=mask, softcap=softcap, keys=(64, 231, 7, 0))
-    pages = in_pages(problem, 16)
+    pages = paged_from(problem, 16)
     for seed in range(2):
         with scheduled("random", seed=seed, races=True):
             check_pages(Emulate(), problem, pages)

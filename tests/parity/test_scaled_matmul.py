@@ -18,7 +18,7 @@ from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 BYTES: Any = {"a_dtype": "float8_e4m3fn", "b_dtype": "float8_e4m3fn"}  # CuPy has no float8
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-20}
-# The tensor cores drop bits of fp8 products below the largest: how much, of all sizes, at most.
+# Tensor cores drop low bits of fp8 partial products: at most this share of the magnitudes.
 LOST_IN_A_BLOCK = 2e-3
 ARITHMETIC = 1e-6  # of the rest, in fp32
 
@@ -34,7 +34,7 @@ class Problem:
 
     @property
     def column_scales(self) -> Any:
-        """Those of b in float64, for every column: [K / 128, N]."""
+        """Return the scales of b in float64, for every column: [K / 128, N]."""
         n, scales = len(self.b), self.scale_b.astype(np.float64)
         return scales if scales.shape[1] == n else np.repeat(scales, 128, 1)[:, :n]
 
@@ -51,7 +51,7 @@ class Problem:
         return a @ b
 
     def cut(self) -> Any:
-        """What is wanted, the sums of blocks, of zeros behind K too, as tensor cores make them."""
+        """Return the expected result: blocks of K accumulated as tensor cores do, zeros after K."""
         k = self.a.shape[1]
         a, b = (np.pad(side, ((0, 0), (0, -k % 128))) for side in (self.a, self.b))
         total = np.zeros((len(a), len(b)))
@@ -125,7 +125,7 @@ def reached(backend: Any, problem: Problem, *, b_scales_transposed: bool) -> lis
 def multiply(
     backend: Any, problem: Problem, config: ScaledTileConfig, b_scales_transposed: bool
 ) -> tuple[Any, Any]:
-    """Return the product by a tile config of our choice, and what comes after its rows."""
+    """Return the result of a given tile config, and the memory after its rows."""
     (m, k), n = problem.a.shape, problem.b.shape[0]
     *operands, whole = reached(backend, problem, b_scales_transposed=b_scales_transposed)
     columns = padded(n, 4)
@@ -158,10 +158,10 @@ def test_every_tile_config_is_exact_and_keeps_to_its_output(
     m, n = config.cluster_rows + 27, config.block_n + 37
     problem = exact_problem(m, n, 5 * 128 + 24, 1 if config.column_scales else 128)
 
-    got, behind = multiply(backend, problem, config, transposed)
+    got, after = multiply(backend, problem, config, transposed)
 
     assert np.array_equal(got, problem.wanted())
-    assert np.isnan(behind).all()
+    assert np.isnan(after).all()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_every_tile_config_is_exact_and_keeps_to_its_output(
         ((130, 257, 520), 128, "float32"),
     ],
 )
-def test_products_of_any_shape_with_scales_of_any_size(
+def test_matmuls_of_any_shape_with_scales_of_any_size(
     backend: Any, shape: tuple[int, int, int], columns: int, output: str
 ) -> None:
     problem = random_problem(*shape, columns)
@@ -324,7 +324,7 @@ F32 = np.float32
         ),
     ],
 )
-def test_what_makes_no_product_is_refused(
+def test_operands_that_do_not_fit_are_refused(
     changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     arguments = given(**changes)

@@ -31,7 +31,7 @@ enum Field : u32 {
     kAddress, kDimStrides, kDim, kFill, kSwizzle, kBox, kElementStride, kType, kRest
 };
 
-// What a block is told to set.
+// The fields that a block sets.
 struct Edit {
     const void* address;
     u64 strides_bytes[4];

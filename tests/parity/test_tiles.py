@@ -34,7 +34,7 @@ NAN_FILL = 0x7FF7  # per 16 bits, whatever the type (measured on an H200)
 
 @dataclass(frozen=True)
 class Case:
-    """A tile of an array; ``pitch`` is the innermost extent of the memory behind it."""
+    """A tile of an array; ``pitch`` is the innermost extent of the memory after it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -247,7 +247,7 @@ def _store(
 
 
 def _assert_stored(case: Case, got: Any, wanted: Any) -> None:
-    """Equal; of the last 16 bytes of a row what lies behind it may be written (measured)."""
+    """Equal, except after a row: the rest of its last 16 bytes may be written (measured)."""
     granule = max(1, 16 // case.stored_as.itemsize)
     touched = -(-case.shape[-1] // granule) * granule
     assert np.array_equal(case.window(got), case.window(wanted))

@@ -91,7 +91,7 @@ def _shuttle() -> Kernel:
 
 
 def in_memory(backend: Any, *tiles: Any) -> Any:
-    """The tiles' maps, one behind the other, where a map may lie."""
+    """The tiles' maps, one after the other, where a map may lie."""
     maps = np.frombuffer(b"".join(tile.descriptor for tile in tiles), np.uint8)
     room = backend.array(np.zeros(maps.size + 128, np.uint8))
     start = -address(room) % 128

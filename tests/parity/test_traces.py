@@ -1,4 +1,4 @@
-"""What the chip's notes are read as, against the emulator: its events as notes, and back."""
+"""The chip's notes, read back, against the emulator: its events as notes, and as events again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from parity.test_matmul import multiply, small_integers
 
 from tmaasync import emulate, ops, trace
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.trace import NOBODY, NOTHING, EventKind, Trace, find_rings
+from tmaasync.trace import NOBODY, NOTHING, EventKind, Trace, find_pipelines
 
 STEP_NS = 1000
 CLUSTER, CONSUMERS = 2, 1
 
 
-def product() -> None:
+def matmul() -> None:
     a, b = small_integers(256, 320, 1), small_integers(320, 256, 2)
     multiply(Emulate(), a, b, TileConfig(CONSUMERS, 128, CLUSTER), "nn")
 
@@ -35,47 +35,47 @@ def recorded(launch: Callable[[], None]) -> Trace:
     return only
 
 
-def noted(told: Trace, counts: Mapping[str, int]) -> Trace:
+def noted(emulated: Trace, counts: Mapping[str, int]) -> Trace:
     """The same launch as warps of the chip would note it.
 
     ``counts`` are what barriers are initialised with, by the array's name.
     """
-    blocks = told.grid[0] * told.grid[1] * told.grid[2]
+    blocks = emulated.grid[0] * emulated.grid[1] * emulated.grid[2]
     chip = Chip(
         blocks=blocks,
-        warps=told.block[0] // 32,
+        warps=emulated.block[0] // 32,
         room=4096,
-        cluster=told.cluster[0],
+        cluster=emulated.cluster[0],
         shared_bytes=1 << 17,
     )
     barriers = {
         (int(event["cluster"]), int(event["other"]), int(event["barrier"]))
-        for event in told.of(kind=("arrive", "expect")).events
+        for event in emulated.of(kind=("arrive", "expect")).events
     }
     for cluster, rank, offset in sorted(barriers):
-        block = told.block_index(told.block_at(cluster, rank))
-        count = counts[told.name_of(offset).partition("[")[0]]
+        block = emulated.block_index(emulated.block_at(cluster, rank))
+        count = counts[emulated.name_of(offset).partition("[")[0]]
         chip(0, "init", 0, barrier=offset, amount=count, number=1, block=block)
-    for of_cluster in told.by_cluster():
+    for of_cluster in emulated.by_cluster():
         note_cluster(chip, of_cluster)
     return chip.trace()
 
 
-def note_cluster(chip: Chip, told: Trace) -> None:
+def note_cluster(chip: Chip, emulated: Trace) -> None:
     begun: dict[tuple[int, int], int] = {}
     kinds = EventKind.EXPECT, EventKind.ARRIVE, EventKind.LOAD_ISSUED
-    targets = masks(told)
+    targets = masks(emulated)
     last: dict[tuple[int, int], EventKind] = {}
-    for event in told.events[told.events["thread"] != NOBODY]:
+    for event in emulated.events[emulated.events["thread"] != NOBODY]:
         thread, kind = (int(event["rank"]), int(event["thread"])), EventKind(event["kind"])
         if kind is EventKind.WAIT_BEGIN:
             begun[thread] = time_of(event)
         elif kind is EventKind.WAIT_END and event["barrier"] != NOTHING:
-            note_wait(chip, told, event, begun.pop(thread))
+            note_wait(chip, emulated, event, begun.pop(thread))
         elif kind is EventKind.ARRIVE and last.get(thread) is EventKind.EXPECT:
             pass  # the same instruction
         elif kind in kinds:
-            note_deed(chip, told, event, targets)
+            note_deed(chip, emulated, event, targets)
         last[thread] = kind
 
 
@@ -83,17 +83,17 @@ def time_of(event: Any) -> int:
     return STEP_NS * (1 + int(event["time"]))
 
 
-def block_of(told: Trace, event: Any) -> int:
-    return told.block_index(told.block_at(int(event["cluster"]), int(event["rank"])))
+def block_of(emulated: Trace, event: Any) -> int:
+    return emulated.block_index(emulated.block_at(int(event["cluster"]), int(event["rank"])))
 
 
-def note_wait(chip: Chip, told: Trace, event: Any, began: int) -> None:
+def note_wait(chip: Chip, emulated: Trace, event: Any, began: int) -> None:
     chip(
         time_of(event),
         "wait",
         int(event["thread"]),
         began_ns=began,
-        block=block_of(told, event),
+        block=block_of(emulated, event),
         barrier=int(event["barrier"]),
         home=int(event["other"]),
         parity=1 if event["phase"] == NOTHING else int(event["phase"]) % 2,
@@ -101,13 +101,13 @@ def note_wait(chip: Chip, told: Trace, event: Any, began: int) -> None:
     )
 
 
-def note_deed(chip: Chip, told: Trace, event: Any, targets: Mapping[int, int]) -> None:
+def note_deed(chip: Chip, emulated: Trace, event: Any, targets: Mapping[int, int]) -> None:
     is_load = event["kind"] == EventKind.LOAD_ISSUED
     chip(
         time_of(event),
         "load" if is_load else EventKind(event["kind"]).name.lower(),
         int(event["thread"]),
-        block=block_of(told, event),
+        block=block_of(emulated, event),
         barrier=int(event["barrier"]),
         home=int(event["other"]),
         shared=int(event["shared"]) if is_load else 0,
@@ -116,17 +116,17 @@ def note_deed(chip: Chip, told: Trace, event: Any, targets: Mapping[int, int]) -
     )
 
 
-def masks(told: Trace) -> dict[int, int]:
-    """Of each load which blocks of the cluster receive it."""
+def masks(emulated: Trace) -> dict[int, int]:
+    """Return for each load the mask of blocks of the cluster that receive it."""
     found: dict[int, int] = {}
-    for landing in told.of(kind="load_landed").events:
+    for landing in emulated.of(kind="load_landed").events:
         sequence = int(landing["sequence"])
         found[sequence] = found.get(sequence, 0) | 1 << int(landing["other"])
     return found
 
 
-def deeds(told: Trace, *kinds: str) -> list[tuple[Any, ...]]:
-    """What threads did, on which barrier, in which phase."""
+def deeds(emulated: Trace, *kinds: str) -> list[tuple[Any, ...]]:
+    """Return the actions of threads: on which barrier, in which phase."""
     return sorted(
         (
             event.block,
@@ -137,13 +137,13 @@ def deeds(told: Trace, *kinds: str) -> list[tuple[Any, ...]]:
             event.phase,
             event.bytes if event.kind is EventKind.EXPECT else 0,
         )
-        for event in told.of(kind=kinds)
+        for event in emulated.of(kind=kinds)
         if event.barrier is not None
     )
 
 
 CASES: dict[str, tuple[Callable[[], None], dict[str, int]]] = {
-    "a product in pairs of blocks": (product, {"full": 1, "empty": 4 * CONSUMERS * CLUSTER}),
+    "a matmul in clusters of two": (matmul, {"full": 1, "empty": 4 * CONSUMERS * CLUSTER}),
     "a copy": (copy, {"full": 1}),
 }
 
@@ -151,23 +151,23 @@ CASES: dict[str, tuple[Callable[[], None], dict[str, int]]] = {
 @pytest.fixture(scope="module", params=CASES)
 def pair(request: pytest.FixtureRequest) -> tuple[Trace, Trace]:
     launch, counts = CASES[request.param]
-    told = recorded(launch)
-    return told, noted(told, counts)
+    emulated = recorded(launch)
+    return emulated, noted(emulated, counts)
 
 
 @pytest.mark.parametrize("kind", ["expect", "arrive", "load_issued", "wait_end"])
 def test_threads_do_the_same_in_the_same_phases(pair: tuple[Trace, Trace], kind: str) -> None:
-    told, read = pair
+    emulated, read = pair
 
-    assert len(deeds(told, kind)) > 0
-    assert deeds(read, kind) == deeds(told, kind)
+    assert len(deeds(emulated, kind)) > 0
+    assert deeds(read, kind) == deeds(emulated, kind)
 
 
 def test_rings_have_the_same_barriers_buffers_and_phases(pair: tuple[Trace, Trace]) -> None:
-    told, read = pair
+    emulated, read = pair
 
-    for block in told.blocks:
-        (wanted,), (found,) = (find_rings(one, block=block) for one in (told, read))
+    for block in emulated.blocks:
+        (wanted,), (found,) = (find_pipelines(one, block=block) for one in (emulated, read))
         for theirs, ours in zip(wanted.stages, found.stages, strict=True):
             assert (ours.full, ours.empty) == (theirs.full, theirs.empty)
             assert set(ours.buffers) == set(theirs.buffers)
@@ -175,7 +175,7 @@ def test_rings_have_the_same_barriers_buffers_and_phases(pair: tuple[Trace, Trac
 
 
 def test_no_load_is_said_to_have_landed_before_it_did(pair: tuple[Trace, Trace]) -> None:
-    told, read = pair
+    emulated, read = pair
 
     def landings(launch: Trace) -> dict[tuple[Any, ...], float]:
         last: dict[tuple[Any, ...], float] = {}
@@ -184,7 +184,7 @@ def test_no_load_is_said_to_have_landed_before_it_did(pair: tuple[Trace, Trace])
             last[key] = max(last.get(key, 0), event.time)
         return last
 
-    wanted, found = landings(told), landings(read)
+    wanted, found = landings(emulated), landings(read)
     assert found.keys() <= wanted.keys()
     assert len(found) > len(wanted) / 2
     for key, time in found.items():

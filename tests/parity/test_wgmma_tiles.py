@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity import wgmma_products as products
-from parity.wgmma_products import Array
+from parity import wgmma_matmuls as matmuls
+from parity.wgmma_matmuls import Array
 
 from tmaasync import Kernel, Swizzle
 from tmaasync.tile import create_tensor_tile
@@ -77,7 +77,7 @@ def stored_tile(
 ) -> Any:
     """A tile as deep as one load, of an operand [M or N, K]."""
     stored = np.ascontiguousarray(operand if is_k_major else operand.T)
-    array = backend.array(stored.view(products.CARRIERS[stored.itemsize]))
+    array = backend.array(stored.view(matmuls.CARRIERS[stored.itemsize]))
     sides = (operand.shape[0], depth) if is_k_major else (depth, operand.shape[0])
     return create_tensor_tile(array, sides, swizzle=swizzle, dtype=dtype)
 
@@ -85,7 +85,7 @@ def stored_tile(
 def make_tiles(backend: Any, layout: Layout, a: Array, b: Array, c: Any, depth: int) -> Any:
     """By the names that the kernel has for their types."""
     (a_swizzle, b_swizzle), form = layout.swizzles, layout.form
-    swizzle = Swizzle.B32 if products.numpy_type(layout.out).itemsize == 2 else Swizzle.B64
+    swizzle = Swizzle.B32 if matmuls.numpy_type(layout.out).itemsize == 2 else Swizzle.B64
     return {
         "ATile": stored_tile(backend, a, depth, layout.a_is_k_major, a_swizzle, form.a),
         "BTile": stored_tile(backend, b, depth, layout.b_is_k_major, b_swizzle, form.b),
@@ -113,14 +113,14 @@ def drawn(layout: Layout) -> tuple[Array, Array, int]:
     """A, B, and the depth of one load."""
     rng = np.random.default_rng(7)
     depth = 128 // layout.form.itemsize
-    a = products.drawn_operand(rng, layout.form.a, (128 * GROUPS, LOADS * depth))
-    b = products.drawn_operand(rng, layout.form.b, (2 * layout.columns, LOADS * depth))
+    a = matmuls.drawn_operand(rng, layout.form.a, (128 * GROUPS, LOADS * depth))
+    b = matmuls.drawn_operand(rng, layout.form.b, (2 * layout.columns, LOADS * depth))
     return a, b, depth
 
 
 def carried(shape: tuple[int, int], layout: Layout) -> Array:
-    kind = products.numpy_type(layout.out)
-    return np.zeros(shape, kind).view(products.CARRIERS[kind.itemsize])
+    kind = matmuls.numpy_type(layout.out)
+    return np.zeros(shape, kind).view(matmuls.CARRIERS[kind.itemsize])
 
 
 @pytest.mark.parametrize("layout", ON_BOTH, ids=str)
@@ -141,7 +141,7 @@ def check_tile(backend: Any, layout: Layout) -> None:
 
     make_kernel(layout, tiles)(1, 128 * GROUPS, tuple(tiles.values()))
 
-    kind = products.numpy_type(layout.out)
+    kind = matmuls.numpy_type(layout.out)
     wanted = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.array_equal(np.asarray(backend.host(c)).view(kind), wanted.astype(kind))
 
@@ -224,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(128) chain(
 def test_sums_are_multiplied_again_from_registers(backend: Any, dtype: str, keys: int) -> None:
     rng = np.random.default_rng(8)
     shapes = ((64, 32), (keys, 32), (keys, 96))
-    q, k, v = (products.drawn_operand(rng, dtype, shape) for shape in shapes)
+    q, k, v = (matmuls.drawn_operand(rng, dtype, shape) for shape in shapes)
     is_byte = q.dtype.itemsize == 1
     given, bits = (q, k, v), np.uint8 if is_byte else np.uint16
     if is_byte:
@@ -256,6 +256,6 @@ def test_sums_are_multiplied_again_from_registers(backend: Any, dtype: str, keys
 
 
 def column_of_k(k: int) -> int:
-    """What the kernel's function says: of every sixteen, pairs of either eight in turns."""
+    """The order of the kernel's function: of every sixteen, pairs of either eight alternate."""
     eight, pair, one = k % 4 // 2, k % 16 // 4, k % 2
     return k // 16 * 16 + eight * 8 + pair * 2 + one

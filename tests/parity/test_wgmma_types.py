@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity import wgmma_products as products
-from parity.wgmma_products import Array, Case, Problem
+from parity import wgmma_matmuls as matmuls
+from parity.wgmma_matmuls import Array, Case, Problem
 
 from tmaasync import Kernel, Swizzle
 from tmaasync.wgmma import MMA_FORMS, MmaForm
@@ -27,7 +27,7 @@ def wrong_cases(backend: Any, kernel: Kernel, cases: Iterable[Case]) -> list[Cas
     return [
         one
         for which, one in enumerate(cases)
-        if not is_exact(backend, kernel, which, products.drawn_problem(one, which))
+        if not is_exact(backend, kernel, which, matmuls.drawn_problem(one, which))
     ]
 
 
@@ -36,19 +36,19 @@ def is_exact(backend: Any, kernel: Kernel, which: int, problem: Problem) -> bool
 
 
 @ON_CPU
-def test_products_of_small_integers_are_exact_on_the_cpu(backend: Any) -> None:
-    assert wrong_cases(backend, products.kernel_on_cpu(), products.some_cases()) == []
+def test_small_integers_are_multiplied_exactly_on_the_cpu(backend: Any) -> None:
+    assert wrong_cases(backend, matmuls.kernel_on_cpu(), matmuls.some_cases()) == []
 
 
 @ON_CHIP
-@pytest.mark.parametrize("swizzle", products.SWIZZLES, ids=str)
+@pytest.mark.parametrize("swizzle", matmuls.SWIZZLES, ids=str)
 @pytest.mark.parametrize("form", MMA_FORMS, ids=str)
-def test_every_product_of_small_integers_is_exact_on_the_chip(
+def test_small_integers_are_multiplied_exactly_on_the_chip(
     backend: Any, form: MmaForm, swizzle: Swizzle
 ) -> None:
-    by_columns = itertools.groupby(products.every_case(form, swizzle), key=lambda one: one.columns)
-    groups = tuple(tuple(group) for _, group in by_columns)
-    kernels = products.kernels(groups, is_inline=True)
+    same_width = itertools.groupby(matmuls.every_case(form, swizzle), key=lambda one: one.columns)
+    groups = tuple(tuple(group) for _, group in same_width)
+    kernels = matmuls.kernels(groups, is_inline=True)
 
     wrong = itertools.chain.from_iterable(
         wrong_cases(backend, kernel, cases) for kernel, cases in zip(kernels, groups, strict=True)
@@ -58,7 +58,7 @@ def test_every_product_of_small_integers_is_exact_on_the_chip(
 
 
 def test_the_selection_for_the_cpu_covers_what_it_should() -> None:
-    cases = products.some_cases()
+    cases = matmuls.some_cases()
     layouts = {
         (one.form.itemsize, one.swizzle, one.a_is_k_major, one.b_is_k_major, one.a_in_registers)
         for one in cases
@@ -75,14 +75,14 @@ def test_the_selection_for_the_cpu_covers_what_it_should() -> None:
 
 def value_kernel(backend: Any, one: Case) -> tuple[Kernel, int]:
     if backend.module is np:
-        return products.kernel_on_cpu(), products.some_cases().index(one)
-    (kernel,) = products.kernels((products.value_cases(),), is_inline=True)
-    return kernel, products.value_cases().index(one)
+        return matmuls.kernel_on_cpu(), matmuls.some_cases().index(one)
+    (kernel,) = matmuls.kernels((matmuls.value_cases(),), is_inline=True)
+    return kernel, matmuls.value_cases().index(one)
 
 
 def value_problem(one: Case, a: Array, b: Array) -> Problem:
     """The part that is multiplied holds these, the rest of the buffers NaN."""
-    kind = products.numpy_type(one.form.a)
+    kind = matmuls.numpy_type(one.form.a)
     whole = [np.full((extent, one.depth), np.nan, kind) for extent in (one.extent_a, one.extent_b)]
     whole[0][one.first_a : one.first_a + 64] = a
     whole[1][one.first_b : one.first_b + one.columns] = b
@@ -96,14 +96,14 @@ def tf32(values: Array) -> Array:
 
 
 def cases_of(*names: str) -> list[Case]:
-    return [one for one in products.value_cases() if one.form.a in names]
+    return [one for one in matmuls.value_cases() if one.form.a in names]
 
 
 @pytest.mark.parametrize(
     "one", cases_of("float8_e4m3fn", "float8_e5m2"), ids=lambda one: str(one.form)
 )
 def test_every_float8_is_multiplied_as_its_value(backend: Any, one: Case) -> None:
-    kind = products.numpy_type(one.form.a)
+    kind = matmuls.numpy_type(one.form.a)
     values = np.arange(256, dtype=np.uint8).view(kind).astype(np.float64)
     values = np.where(np.isfinite(values), values, 0)
     rows = np.arange(64)[:, None] % 8  # not the same in every row
@@ -130,9 +130,9 @@ def test_tf32_has_ten_bits_of_mantissa(backend: Any) -> None:
 @pytest.mark.parametrize(
     "one", cases_of("float16", "bfloat16", "tfloat32"), ids=lambda one: str(one.form)
 )
-def test_a_product_of_any_numbers_is_as_close_as_its_sums_are_long(backend: Any, one: Case) -> None:
+def test_the_error_of_a_matmul_is_in_proportion_to_its_depth(backend: Any, one: Case) -> None:
     rng = np.random.default_rng(6)
-    kind = products.numpy_type(one.form.a)
+    kind = matmuls.numpy_type(one.form.a)
     a, b = (rng.standard_normal((rows, one.depth)).astype(kind) for rows in (64, one.columns))
 
     kernel, which = value_kernel(backend, one)
@@ -141,7 +141,7 @@ def test_a_product_of_any_numbers_is_as_close_as_its_sums_are_long(backend: Any,
     if one.form.a == "tfloat32":
         a, b = tf32(a), tf32(b)
     left, right = a.astype(np.float64), b.astype(np.float64)
-    # One rounding per product and addition, or one per instruction where sums are fp16.
+    # One rounding per multiply-add, or one per instruction where sums are fp16.
     rounding = 2.0**-23 * 2 * one.depth
     if one.form.accumulator == "float16":
         rounding = 2.0**-11 * 2 * (one.depth // one.form.k)

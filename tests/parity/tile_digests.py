@@ -1,4 +1,4 @@
-"""What whole tiles leave behind, as digests: loads, stores, reductions, multicasts, sequences."""
+"""Digests of memory after work on whole tiles: loads, stores, reductions, multicasts, sequences."""
 
 from __future__ import annotations
 

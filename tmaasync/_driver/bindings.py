@@ -1,4 +1,4 @@
-"""The driver's bindings, and what its refusals become."""
+"""Bindings of the CUDA driver, and the errors that its statuses become."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def start(load: Callable[[], Any]) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Call the driver; returns the first of what it returns besides the status."""
+    """Call the driver; return its first result after the status."""
     values = results(name, *arguments)
     return values[0] if values else None
 
 
 def results(name: str, *arguments: Any) -> list[Any]:
-    """Call the driver; returns all that it returns besides the status.
+    """Call the driver; return its results after the status.
 
     Raises:
-        DriverError: The status is none of success.
+        DriverError: The call failed.
     """
     values: list[Any]
     result, *values = getattr(driver(), name)(*arguments)

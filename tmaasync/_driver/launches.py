@@ -1,4 +1,4 @@
-"""Launches whose arguments are packed, and what functions are allowed and take."""
+"""Launches whose arguments are packed; attributes and parameters of functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LaunchConfig(NamedTuple):
 
 
 class Tracer(Protocol):
-    """The launcher of a kernel's traced build, for launches that a collector wants."""
+    """The launcher of a kernel's traced build, for launches that a collector records."""
 
     @property
     def collector_of(self) -> Callable[[], object]:
@@ -47,7 +47,7 @@ class Tracer(Protocol):
 
 
 class _Untraced:
-    """Stands in where a launch has no traced build."""
+    """The tracer of a launch without a traced build."""
 
     @staticmethod
     def collector_of() -> None: ...
@@ -113,7 +113,7 @@ class PreparedLaunch:
         self._function = function
         self._launch = bindings.driver().cuLaunchKernelEx
         self._device = device
-        # What context is current need not be asked then, only whether the driver refuses.
+        # Then no launch has to ask which context is current: the driver refuses a missing one.
         self._is_only_device = bindings.device_count() == 1
         self._lock = threading.Lock()
 
@@ -132,10 +132,10 @@ class PreparedLaunch:
             self._launch_on_device(result, self._native, self._pointers)
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """Return what launches with these arguments again and again, cheaper than `launch_at`.
+        """Return a call that launches with these arguments, cheaper than `launch_at`.
 
         It has its own copy of the packed arguments, which never changes: calling it writes nothing
-        and takes no lock. To make it costs about as much as three calls of `launch_at`.
+        and takes no lock. Making it costs about as much as three calls of `launch_at`.
         """
         config = self._config
         if stream != config.stream:

@@ -1,4 +1,4 @@
-"""Memory of our own, on a device and on the host."""
+"""Memory of the package itself, on a device and on the host."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 
 def allocate(device: int, size_bytes: int) -> int:
-    """Memory on a device: its address, a multiple of 256."""
+    """Allocate memory on a device; return its address, a multiple of 256."""
     with on_device(device):
         return int(bindings.call("cuMemAlloc", size_bytes))
 
 
 def allocate_pinned(device: int, size_bytes: int) -> int:
-    """Host memory that kernels write: its address, which is the same for both."""
+    """Allocate host memory that kernels write; return its address, which is the same for both."""
     with on_device(device):
         return int(
             bindings.call("cuMemHostAlloc", size_bytes, bindings.driver().CU_MEMHOSTALLOC_DEVICEMAP)
@@ -56,7 +56,7 @@ def blank_address(device: int | None) -> int:
 
 
 def free(device: int, address: int) -> None:
-    """Give memory back, once everything on the device that was submitted before has ended."""
+    """Free memory after all work that was submitted to the device before."""
     with on_device(device):
         bindings.call("cuMemFree", address)
 

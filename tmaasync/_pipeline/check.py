@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from tmaasync._pipeline.protocol import RingProtocol, remedies
+from tmaasync._pipeline.protocol import PipelineProtocol, remedies
 from tmaasync.barrier import BarrierWord
 from tmaasync.errors import ProtocolError
 
-__all__ = ["RingFault", "check_protocol", "find_fault"]
+__all__ = ["PipelineFault", "check_protocol", "find_fault"]
 
 _MAX_STAGE_STATES = 4_000_000  # states x stages: some 15 seconds and 0.7 GB
 _MAX_LONE_CONSUMERS = 3
@@ -25,8 +25,8 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingFault:
-    """A failure of a pipeline: the shortest run to it, what is wrong then, and the remedy.
+class PipelineFault:
+    """A failure of a pipeline: the shortest run to it, the reason, and the remedy.
 
     ``kind`` is ``"deadlock"``, ``"overwrite"`` (a load into a stage not yet read), ``"stale read"``
     (of a stage not yet landed) or ``"barrier"`` (more arrivals or bytes than a barrier can take).
@@ -44,15 +44,15 @@ class RingFault:
         return "\n".join([f"{self.kind} after {count}:", *steps, self.reason, self.remedy])
 
 
-def check_protocol(protocol: RingProtocol) -> None:
+def check_protocol(protocol: PipelineProtocol) -> None:
     """Raise ``ProtocolError`` with the shortest faulty run, if there is one."""
     if fault := find_fault(protocol):
         raise ProtocolError(str(fault))
 
 
 def find_fault(
-    protocol: RingProtocol, max_stage_states: int = _MAX_STAGE_STATES
-) -> RingFault | None:
+    protocol: PipelineProtocol, max_stage_states: int = _MAX_STAGE_STATES
+) -> PipelineFault | None:
     """Search all runs, shortest first, for a deadlock, an overwrite or a misused barrier.
 
     Consumers are alike: up to four move one by one; of more, all but three move together. A
@@ -60,7 +60,7 @@ def find_fault(
     states times stages.
 
     >>> from dataclasses import replace
-    >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 32))
+    >>> protocol = PipelineProtocol.standard(2, consumers=1, load_bytes=(64, 32))
     >>> find_fault(protocol) is None
     True
     >>> print(find_fault(replace(protocol, expected_bytes=64)))
@@ -123,7 +123,7 @@ class _Visit(NamedTuple):
 class _Search:
     """The moves that a protocol allows in a state."""
 
-    def __init__(self, protocol: RingProtocol) -> None:
+    def __init__(self, protocol: PipelineProtocol) -> None:
         self.protocol = protocol
         self.producer_blocks = _blocks(protocol.producer)
         self.consumer_blocks = _blocks(protocol.consumer)
@@ -337,16 +337,16 @@ def _wanted(word: BarrierWord) -> str:
     return f"phase {word.phase} of {word.name} ({word.missing} missing)"
 
 
-def _fault(kind: str, visit: _Visit, reason: str, protocol: RingProtocol) -> RingFault:
+def _fault(kind: str, visit: _Visit, reason: str, protocol: PipelineProtocol) -> PipelineFault:
     run = []
     here: _Visit | None = visit
     while here and here.parent:
         run.append(here.step)
         here = here.parent
     advice = [str(remedy) for remedy in remedies(protocol)]
-    return RingFault(
+    return PipelineFault(
         kind=kind,
         run=tuple(reversed(run)),
         reason=reason,
-        remedy="\n".join(advice) or "Compare it with RingProtocol.for_ring.",
+        remedy="\n".join(advice) or "Compare it with PipelineProtocol.standard.",
     )

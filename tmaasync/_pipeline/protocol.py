@@ -8,15 +8,15 @@ from typing import Self
 
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["RingProtocol", "remedies"]
+__all__ = ["PipelineProtocol", "remedies"]
 
 _PRODUCER_STEPS = ("wait", "expect_bytes", "expect_tx", "arrive", "load")
 _CONSUMER_STEPS = ("wait", "read", "arrive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingProtocol:
-    """Each role's operations on each stage; ``for_ring`` builds the standard protocol.
+class PipelineProtocol:
+    """Each role's operations on each stage; ``standard`` builds the standard protocol.
 
     Describe your own kernel by editing it with ``dataclasses.replace``:
 
@@ -33,7 +33,7 @@ class RingProtocol:
     * ``release_lag``: ``arrive`` releases the stage that was read this many steps before.
 
     >>> from dataclasses import replace
-    >>> protocol = RingProtocol.for_ring(2, consumers=1, load_bytes=(64, 64))
+    >>> protocol = PipelineProtocol.standard(2, consumers=1, load_bytes=(64, 64))
     >>> replace(protocol, release_lag=1).consumer
     ('wait', 'read', 'arrive')
     """
@@ -57,7 +57,7 @@ class RingProtocol:
         ArgumentError.raise_for(_violations(self))
 
     @classmethod
-    def for_ring(cls, stages: int, *, consumers: int, load_bytes: Sequence[int]) -> Self:
+    def standard(cls, stages: int, *, consumers: int, load_bytes: Sequence[int]) -> Self:
         """Return the standard protocol: one TMA producer, full and empty barriers, no mistake."""
         return cls(
             stages=stages,
@@ -68,7 +68,7 @@ class RingProtocol:
         )
 
 
-def remedies(protocol: RingProtocol) -> tuple[Violation, ...]:
+def remedies(protocol: PipelineProtocol) -> tuple[Violation, ...]:
     """Return where a protocol departs from a sound one, the likeliest cause first."""
     return (
         *_order_remedies(protocol),
@@ -78,7 +78,7 @@ def remedies(protocol: RingProtocol) -> tuple[Violation, ...]:
     )
 
 
-def _order_remedies(protocol: RingProtocol) -> Iterator[Violation]:
+def _order_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
     producer, consumer = protocol.producer, protocol.consumer
     if "wait" not in producer[: producer.index("load")]:
         yield Violation(
@@ -101,7 +101,7 @@ def _order_remedies(protocol: RingProtocol) -> Iterator[Violation]:
         )
 
 
-def _count_remedies(protocol: RingProtocol) -> Iterator[Violation]:
+def _count_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
     expects = protocol.producer.count("expect_bytes") + protocol.producer.count("expect_tx")
     loaded_bytes = sum(protocol.load_bytes)
     if expects * protocol.expected_bytes != loaded_bytes:
@@ -130,7 +130,7 @@ def _count_remedies(protocol: RingProtocol) -> Iterator[Violation]:
         )
 
 
-def _phase_remedies(protocol: RingProtocol) -> Iterator[Violation]:
+def _phase_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
     first = 0 if protocol.consumers_pre_arrive else 1
     if protocol.producer_phase != first:
         yield Violation(
@@ -148,7 +148,7 @@ def _phase_remedies(protocol: RingProtocol) -> Iterator[Violation]:
         )
 
 
-def _lag_remedies(protocol: RingProtocol) -> Iterator[Violation]:
+def _lag_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
     if protocol.reads_in_flight > protocol.release_lag:
         yield Violation(
             "release_lag",
@@ -165,7 +165,7 @@ def _lag_remedies(protocol: RingProtocol) -> Iterator[Violation]:
         )
 
 
-def _violations(protocol: RingProtocol) -> Iterator[Violation]:
+def _violations(protocol: PipelineProtocol) -> Iterator[Violation]:
     for name, least in (
         ("stages", 1),
         ("consumers", 1),

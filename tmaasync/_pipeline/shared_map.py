@@ -132,7 +132,7 @@ def most_stages(tiles: Mapping[str, StagedTile], extra_bytes: int) -> int:
 
 
 def tile_violations(tiles: Mapping[str, StagedTile]) -> Iterator[Violation]:
-    """Yield what is wrong with the tiles of a stage and their names."""
+    """Yield the broken rules of the tiles of a stage and their names."""
     if not tiles:
         yield Violation("tiles", "{}", "a stage holds at least one tile", 'Pass {"a": tile}')
     yield from _name_violations(tiles)

@@ -61,7 +61,7 @@ class RaggedMap(KernelArgument):
         """The bytes of the kernel parameter.
 
         The map; the same with an address where there always is memory, for loads without an element
-        in bounds (the chip touches a map's address for such a load); the map's extents, innermost
+        in bounds (the chip touches the map's address even then); the map's extents, innermost
         first; and ``max_length``.
         """
         blank = blank_address(self.device).to_bytes(8, "little") + self.descriptor[8:]

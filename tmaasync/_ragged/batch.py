@@ -15,7 +15,7 @@ from tmaasync.errors import ArgumentError, Violation
 __all__ = [
     "MAX_ROWS",
     "BatchNames",
-    "checked_sums",
+    "checked_cu_seqlens",
     "on_host",
     "one_of",
     "running_sums",
@@ -59,10 +59,10 @@ def running_sums(
     Raises:
         ArgumentError: Both or neither are given, or they describe no batch; every broken rule.
     """
-    return checked_sums(lengths, cu_seqlens, max_length=max_length, total_rows=total_rows)
+    return checked_cu_seqlens(lengths, cu_seqlens, max_length=max_length, total_rows=total_rows)
 
 
-def checked_sums(
+def checked_cu_seqlens(
     lengths: object,
     cu_seqlens: object,
     *,

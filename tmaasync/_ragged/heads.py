@@ -35,7 +35,7 @@ class RaggedTMA3DTile(RaggedMap):
     Made by `create_ragged_tma_3d_tile`. What `RaggedTensorMap` does, in one dimension less: where
     heads follow each other without a gap, cursor and head are one coordinate, ``(p + L) * heads +
     head`` for a sequence of L rows from row p on. The dimension saved lets one instruction move
-    several chunks of columns, or reaches groups besides. In shared memory a tile lies as
+    several chunks of columns, or reaches groups as well. In shared memory a tile lies as
     ``[chunks][rows][groups][chunk]``.
     """
 
@@ -86,7 +86,8 @@ class RaggedTMA3DTile(RaggedMap):
 
         Raises:
             ArgumentError: The sequence is longer than ``max_length`` or leaves the array, the tile
-                starts before it, or there is no such head or chunk.
+                starts before it, or there is no head or chunk of
+                that number.
             TensorMapError: The innermost coordinate is no multiple of 16 bytes.
         """
         total_rows = self._view.shape[0]
@@ -142,7 +143,7 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
         chunk_columns: Have one instruction move all columns, cut into chunks of this many that lie
             one after the other in shared memory. It divides ``columns`` and the last dimension.
         max_length: Rows of the longest sequence; by default ``rows``, for callers that describe
-            what is left of a sequence from each tile on.
+            the rest of a sequence from each tile on.
         swizzle: As in `create_tma_tile`.
         l2_promotion: As in `create_tma_tile`.
         oob_fill: What a load writes beyond the end of a sequence.

@@ -78,7 +78,7 @@ class TMATensorTileArray(KernelArgument):
         return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
 
     @property
-    def is_aimed_elsewhere(self) -> bool:
+    def has_moved_maps(self) -> bool:
         """True if a kernel has left another address in a map than the host wrote."""
         pairs = zip(self.descriptors, self._tiles, strict=True)
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)

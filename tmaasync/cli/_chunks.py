@@ -1,4 +1,4 @@
-"""Places of a tile's 16-byte chunks in shared memory, and bank conflicts of reading them."""
+"""Shared-memory offsets of a tile's 16-byte chunks, and bank conflicts of reading them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Access(StrEnum):
     """Four matrices of 8 rows of a chunk."""
 
     CORE_MATRIX = "core-matrix"
-    """One such matrix, as an operand of wgmma is made of them."""
+    """One matrix of 8 rows of a chunk, as in an operand of wgmma."""
 
     @property
     def by_elements(self) -> bool:
@@ -48,7 +48,7 @@ class Access(StrEnum):
 
     @property
     def by_matrices(self) -> bool:
-        """True if it reads eight rows at a time."""
+        """True if the pattern reads eight rows at a time."""
         return self in (Access.LDMATRIX, Access.CORE_MATRIX)
 
 
@@ -70,8 +70,8 @@ class Chunk:
         return self.offset // SWIZZLE_CHUNK_BYTES // CHUNKS_PER_LINE
 
     @property
-    def place(self) -> int:
-        """Number of the chunk within its line: its four banks."""
+    def column(self) -> int:
+        """Number of the chunk within its line, which decides its four banks."""
         return self.offset // SWIZZLE_CHUNK_BYTES % CHUNKS_PER_LINE
 
 
@@ -113,15 +113,15 @@ class Layout:
 
     def accesses(self, how: Access) -> Iterator[list[int]]:
         """Yield the addresses of the lanes, access by access."""
-        places = self.offsets() if how.by_elements else self.chunk_offsets()
+        offsets = self.offsets() if how.by_elements else self.chunk_offsets()
         if how in (Access.COLUMN, Access.COLUMN_CHUNKS):
-            for column in places.T:
+            for column in offsets.T:
                 yield from _groups(column, WARP_THREADS)
         elif how.by_matrices:
-            matrices = places.reshape(-1, _MATRIX_ROWS, places.shape[1]).swapaxes(1, 2)
+            matrices = offsets.reshape(-1, _MATRIX_ROWS, offsets.shape[1]).swapaxes(1, 2)
             yield from _groups(matrices, WARP_THREADS if how is Access.LDMATRIX else _MATRIX_ROWS)
         else:
-            yield from _groups(places, WARP_THREADS)
+            yield from _groups(offsets, WARP_THREADS)
 
     def lane_bytes(self, how: Access) -> int:
         """Return the bytes that a lane reads at once."""
@@ -141,7 +141,7 @@ class Layout:
         )
 
 
-def _groups(places: npt.NDArray[np.int64], size: int) -> Iterator[list[int]]:
-    addresses = places.ravel().tolist()
+def _groups(offsets: npt.NDArray[np.int64], size: int) -> Iterator[list[int]]:
+    addresses = offsets.ravel().tolist()
     for start in range(0, len(addresses), size):
         yield addresses[start : start + size]

@@ -56,9 +56,7 @@ def why_not(
     except BackendError as error:
         return str(error).partition(". ")[0]
     if capability != (9, 0):
-        return (
-            f"device 0 is sm_{capability[0]}{capability[1]}, and the shipped kernels are for sm_90"
-        )
+        return f"device 0 is sm_{capability[0]}{capability[1]}, without wgmma, which matmuls need"
     try:
         _cupy()
     except ImportError:

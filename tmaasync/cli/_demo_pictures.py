@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tmaasync import emulate, trace
-from tmaasync.cli._chunk_pictures import svg
+from tmaasync.cli._chunk_pictures import Picture, svg
 from tmaasync.cli._chunks import Layout
 from tmaasync.cli._demo_emulated import PIPELINED
 from tmaasync.errors import BackendError
@@ -48,4 +48,7 @@ def save(folder: Path) -> Pictures:
 
 def _swizzle_svg() -> str:
     chunks = list(Layout(8, 64, 2, Swizzle.B128).chunks())
-    return svg(chunks, (), "eight rows of shared memory; a cell is row.chunk of the tile")
+    title = "Swizzle 128B: 8 rows of 128 bytes in shared memory"
+    return svg(
+        Picture(chunks, (), title, "a cell is row.chunk: 16 bytes of the tile in four banks")
+    )

@@ -16,6 +16,7 @@ import numpy as np
 
 from tmaasync import _compile, _driver, _sources
 from tmaasync._driver import DeviceLimits
+from tmaasync._hardware import HOPPER
 from tmaasync.emulate import toolchain
 from tmaasync.errors import BackendError, CompileError, TMAError
 from tmaasync.kernel import Kernel
@@ -32,7 +33,6 @@ extern "C" __global__ void __launch_bounds__(32, 1) count(__half* out) {
 }
 """
 _CUPY_WHEELS = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-_HOPPER = (9, 0)
 
 
 def _version(distribution: str) -> str | None:
@@ -153,11 +153,13 @@ def _device(name: str, limits: DeviceLimits) -> Part:
         f"{limits.name}, sm_{capability[0]}{capability[1]}, {limits.sms} SMs, "
         f"{limits.shared_bytes // 1024} KiB of shared memory a block"
     )
-    if capability == _HOPPER:
+    if capability == HOPPER:
         return Part(name=name, works=True, found=found)
-    lacks = "it has no TMA" if capability < _HOPPER else "the shipped kernels are for sm_90a"
+    if capability > HOPPER:
+        limit = "untested, and without wgmma: no matmul, conv2d or attention"
+        return Part(name=name, works=True, found=f"{found}: {limit}")
     remedy = "Use an H100 or H200, or pass NumPy arrays."
-    return Part(name=name, works=False, found=f"{found}: {lacks}", remedy=remedy)
+    return Part(name=name, works=False, found=f"{found}: it has no TMA", remedy=remedy)
 
 
 def _fit(machine: Machine) -> Iterator[Part]:

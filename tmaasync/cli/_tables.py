@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = ()) -> Table:
     """Return a plain table: columns of words on the left, of numbers on the right.
 
-    Where no column has a name there is no line of names.
+    On a narrow terminal words wrap and numbers do not. Without column names it has no header.
     """
     made = Table(
         title=title,
@@ -28,9 +28,9 @@ def table(title: str | None, words: tuple[str, ...], numbers: tuple[str, ...] = 
         show_header=any((*words, *numbers)),
     )
     for column in words:
-        made.add_column(column)
+        made.add_column(column, overflow="fold")
     for column in numbers:
-        made.add_column(column, justify="right")
+        made.add_column(column, justify="right", no_wrap=True)
     return made
 
 

@@ -1,4 +1,4 @@
-"""``cache``: what is kept between processes, and where."""
+"""``cache``: files kept between processes, and their folder."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Kept:
 def cache(
     clear: Annotated[
         bool,
-        typer.Option("--clear", help="Remove what is compiled; tuned tile configs stay."),
+        typer.Option("--clear", help="Remove compiled files; tuned tile configs stay."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where compiled kernels, emulator libraries and tuned tile configs are, and how large."""
+    """Print the folder and size of compiled kernels, emulator libraries and tuned tile configs."""
     folder = cache_dir()
     compiled = {
         "kernels for the GPU": _Kept(_files(folder, "*.cubin")),

@@ -1,4 +1,4 @@
-"""``swizzle``: where each chunk of a tile lands in shared memory, and its bank conflicts."""
+"""``swizzle``: the shared-memory layout of a swizzled tile, and its bank conflicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rich.text import Text
 from tmaasync import _driver
 from tmaasync._elements import element
 from tmaasync._hardware import MAX_SHARED_BYTES, SHARED_LINE_BYTES, SWIZZLE_CHUNK_BYTES
-from tmaasync.cli import _chunk_pictures
+from tmaasync.cli._chunk_pictures import BANK_NAMES, COLOURS, Picture, save_png
+from tmaasync.cli._chunk_pictures import svg as svg_of
 from tmaasync.cli._chunks import CHUNKS_PER_LINE, Access, Chunk, Cost, Layout
 from tmaasync.cli._demo_gpu import why_not
 from tmaasync.cli._swizzle_probe import Load, found_offsets, load_on_emulator, load_on_gpu
@@ -57,23 +58,27 @@ class ProbedDevices:
 def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     ctx: typer.Context,
     mode_name: Annotated[str, typer.Option("--mode", help="none, 32B, 64B or 128B.")] = "128B",
-    dtype: Annotated[str, typer.Option(help="The element type.")] = "float16",
-    rows: Annotated[int, typer.Option(help="Of the tile.")] = 8,
+    dtype: Annotated[str, typer.Option(help="Element type, as in bf16, fp16 or e4m3.")] = "float16",
+    rows: Annotated[int, typer.Option(help="Rows of the tile.")] = 8,
     columns: Annotated[
         int | None, typer.Option(help="Elements of a row. [default: one span of the swizzle]")
     ] = None,
     access: Annotated[Access, typer.Option(help="How a warp reads the tile.")] = Access.LDMATRIX,
-    svg: Annotated[Path | None, typer.Option(help="A file for the picture.")] = None,
-    png: Annotated[Path | None, typer.Option(help="The same, drawn by matplotlib.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the picture to this .svg file.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Write it to this .png file; needs matplotlib.")
+    ] = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Load such a tile on the GPU and see where it lies.")
+        bool, typer.Option("--probe", help="Load the tile on the GPU and compare its layout.")
     ] = False,
-    emulate: Annotated[bool, typer.Option("--emulate", help="Probe the emulator instead.")] = False,
+    emulate: Annotated[
+        bool, typer.Option("--emulate", help="Probe the emulator instead of the GPU.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw where each 16-byte chunk of a tile lands in shared memory, and count bank conflicts."""
     if emulate and not probe:
-        raise ArgumentError("emulate is set; it chooses where to probe. Pass --probe too.")
+        raise ArgumentError("--emulate is set; it chooses where to probe. Pass --probe too.")
     layout = _layout(Swizzle.of(mode_name, "mode"), element(dtype).itemsize, rows, columns)
     if access.by_matrices and rows % _MATRIX_ROWS:
         raise ArgumentError(
@@ -81,22 +86,32 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
             "--access."
         )
     chunks, cost = list(layout.chunks()), layout.cost(access)
-    first = {place // SWIZZLE_CHUNK_BYTES for place in next(layout.accesses(access))}
-    marked = {chunk for chunk in chunks if chunk.offset // SWIZZLE_CHUNK_BYTES in first}
+    picture = _picture(layout, chunks, access)
     devices = ctx.ensure_object(ProbedDevices)
     probed = _probe(layout, chunks, devices, emulate=emulate) if probe else None
-    files = _save(layout, chunks, marked, {"svg": svg, "png": png})
+    files = _save(picture, svg, png)
     if as_json:
         report = _facts(layout, chunks, access, cost) | {"files": files}
         print_json(report if probed is None else report | {"probe": dataclasses.asdict(probed)})
     else:
-        _show(layout, chunks, marked, access, cost)
+        _show(picture, access, cost)
         if probed is not None:
             _show_probed(probed)
         for file in files:
             typer.echo(f"Written: {file}")
     if probed is not None and probed.wrong:
         raise typer.Exit(1)
+
+
+def _picture(layout: Layout, chunks: Sequence[Chunk], access: Access) -> Picture:
+    first = {offset // SWIZZLE_CHUNK_BYTES for offset in next(layout.accesses(access))}
+    return Picture(
+        chunks,
+        {chunk for chunk in chunks if chunk.offset // SWIZZLE_CHUNK_BYTES in first},
+        f"Swizzle {layout.swizzle.short_name}: {layout.rows} x {layout.columns} elements of "
+        f"{layout.itemsize} bytes in shared memory",
+        "a cell is row.chunk: 16 bytes in four banks; framed: read by the first access",
+    )
 
 
 def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> Layout:
@@ -116,12 +131,12 @@ def _layout(swizzle: Swizzle, itemsize: int, rows: int, columns: int | None) -> 
     return Layout(rows, wanted, itemsize, swizzle)
 
 
-# --- what the chip does -----------------------------------------------------------------------
+# --- probe ------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Misplaced:
-    """A chunk, where the drawing has it, and where it is: None is nowhere, or in several places."""
+    """A chunk, its offset in the drawing, and its offset found: None for none or several."""
 
     row: int
     number: int
@@ -131,7 +146,7 @@ class _Misplaced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Probed:
-    """Result of the probe: where a tile was loaded, its chunks, and which of them lie elsewhere."""
+    """Result of the probe: the device, the number of chunks, and those at other offsets."""
 
     on: str
     chunks: int
@@ -187,26 +202,22 @@ def _facts(layout: Layout, chunks: Sequence[Chunk], access: Access, cost: Cost) 
     }
 
 
-def _show(
-    layout: Layout,
-    chunks: Sequence[Chunk],
-    marked: Collection[Chunk],
-    access: Access,
-    cost: Cost,
-) -> None:
+def _show(picture: Picture, access: Access, cost: Cost) -> None:
     console = Console(highlight=False)
-    typer.echo(f"{layout.swizzle}: shared memory, 128 bytes a line; a cell is row.chunk")
-    by_place = {(chunk.line, chunk.place): chunk for chunk in chunks}
-    lines = 1 + max(chunk.line for chunk in chunks)
-    width = 1 + max(len(chunk.name) for chunk in chunks)
-    for line in range(min(lines, _LINES_SHOWN)):
+    typer.echo(picture.title)
+    typer.echo("cell: row.chunk, 16 bytes in four banks; * is read by the first access")
+    by_position = {(chunk.line, chunk.column): chunk for chunk in picture.chunks}
+    width = max(5, *(1 + len(chunk.name) for chunk in picture.chunks))
+    banks = "".join(f" {banks:<{width}} " for banks in BANK_NAMES)
+    console.print(f"{'bank':>7} {banks}", soft_wrap=True)
+    for line in range(min(picture.lines, _LINES_SHOWN)):
         drawn = Text(f"{line * SHARED_LINE_BYTES:>7} ")
-        for place in range(CHUNKS_PER_LINE):
-            drawn.append_text(_cell(by_place.get((line, place)), marked, width))
+        for column in range(CHUNKS_PER_LINE):
+            drawn.append_text(_cell(by_position.get((line, column)), picture.marked, width))
         console.print(drawn, soft_wrap=True)
-    if lines > _LINES_SHOWN:
-        typer.echo(f"    ... {lines - _LINES_SHOWN} lines more; --svg draws all")
-    typer.echo(f"* is what the first access reads. {_WORDS[access]}:")
+    if picture.lines > _LINES_SHOWN:
+        typer.echo(f"    ... {picture.lines - _LINES_SHOWN} lines more; --svg draws all")
+    typer.echo(f"{_WORDS[access]}:")
     typer.echo(
         f"{cost.accesses} accesses read the tile in {cost.passes} passes over the banks, "
         f"{cost.conflicts} of them for conflicts (at most {cost.worst} in one access)."
@@ -216,26 +227,18 @@ def _show(
 def _cell(chunk: Chunk | None, marked: Collection[Chunk], width: int) -> Text:
     if chunk is None:
         return Text(" " * (width + 2))
-    colours = _chunk_pictures.COLOURS
     name = f"{chunk.name}{'*' if chunk in marked else ''}"
-    style = f"black on {colours[chunk.number % len(colours)]}"
-    return Text(f" {name:<{width}} ", style=style)
+    return Text(f" {name:<{width}} ", style=f"black on {COLOURS[chunk.number % len(COLOURS)]}")
 
 
-def _save(
-    layout: Layout,
-    chunks: Sequence[Chunk],
-    marked: Collection[Chunk],
-    paths: dict[str, Path | None],
-) -> list[str]:
-    caption = f"{layout.swizzle}: a cell is row.chunk; framed: what the first access reads"
+def _save(picture: Picture, svg_path: Path | None, png_path: Path | None) -> list[str]:
     try:
-        if (svg := paths["svg"]) is not None:
-            svg.write_text(_chunk_pictures.svg(chunks, marked, caption))
-        if (png := paths["png"]) is not None:
-            _chunk_pictures.save_png(png, chunks, marked, caption)
+        if svg_path is not None:
+            svg_path.write_text(svg_of(picture))
+        if png_path is not None:
+            save_png(png_path, picture)
     except OSError as error:
         raise ArgumentError(
             f"the picture cannot be written ({error}). Pass a file in a folder that exists."
         ) from None
-    return [str(path) for path in paths.values() if path is not None]
+    return [str(path) for path in (svg_path, png_path) if path is not None]

@@ -1,8 +1,9 @@
-"""``trace``: who waits for whom in the launches of a script, or of a trace that was saved."""
+"""``trace``: which warps wait on which, in the launches of a script or in a saved trace."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,42 +30,46 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="SCRIPT.py|TRACE.json", help="A Python script, or what --save wrote."
+            metavar="SCRIPT.py|TRACE.json", help="A Python script, or a file that --save wrote."
         ),
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="Those of the script; options after --."),
+        typer.Argument(metavar="[ARGUMENTS]...", help="Arguments of the script; options after --."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw warps and stages of one block over time: a .png or .svg file."),
+        typer.Option(
+            help="Draw the timeline of one CTA, warps and pipeline stages: a .png or .svg file."
+        ),
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(help="Write a .json file for https://ui.perfetto.dev, and to read again."),
+        typer.Option(
+            help="Write a .json file for https://ui.perfetto.dev, which this command reads too."
+        ),
     ] = None,
     launch: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="Which launch to show; by default the longest."),
+        typer.Option(metavar="NUMBER", help="The launch to print; by default the longest."),
     ] = None,
     block: Annotated[
-        str | None, typer.Option(metavar="X,Y,Z", help="Which block of it --plot draws.")
+        str | None, typer.Option(metavar="X,Y,Z", help="The CTA of that launch that --plot draws.")
     ] = None,
     between: Annotated[
-        str | None, typer.Option(metavar="BEGIN,END", help="From when to when --plot draws.")
+        str | None, typer.Option(metavar="BEGIN,END", help="The time span that --plot draws.")
     ] = None,
     blocks: Annotated[
-        int, typer.Option(metavar="COUNT", help="How many blocks of a launch Perfetto draws.")
+        int, typer.Option(metavar="COUNT", help="CTAs of a launch in the file of --save.")
     ] = _BLOCKS,
     notes: Annotated[
-        int, typer.Option(metavar="COUNT", help="How much is kept of each warp on a GPU.")
+        int, typer.Option(metavar="COUNT", help="Notes kept of each warp on a GPU.")
     ] = _NOTES,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Python script, and show who waits for whom in its launches, and for how long.
+    """Run a Python script and report which warps wait on which, per launch, and for how long.
 
-    Launches on NumPy arrays run on the CPU back end, others on the GPU.
+    Launches on NumPy arrays run on the CPU, others on the GPU.
     """
     picture = _Picture.of(plot, block, between)
     kept, code = _launches(Path(subject), arguments or [], notes, quietly=as_json)
@@ -83,7 +88,7 @@ def trace(  # noqa: PLR0913 - what a user may ask for
     raise typer.Exit(code)
 
 
-# --- what is traced ---------------------------------------------------------------------------
+# --- launches ---------------------------------------------------------------------------------
 
 
 def _launches(
@@ -106,16 +111,16 @@ def _chosen(subject: str, kept: Collector, launch: int | None) -> int:
     """Return the number of the launch to show."""
     lengths = {index: one.end for index, one in enumerate(kept.launches) if len(one)}
     if not lengths:
-        what = "launches a kernel of this library" if not kept.launches else "leaves an event"
+        what = "launches no kernel of this library" if not kept.launches else "leaves no event"
         raise ArgumentError(
-            f"subject is {subject!r}; nothing in it {what}, so there is no trace. Pass a script "
-            "that launches kernels which load, store or wait."
+            f"file is {subject!r}; it {what}, so there is no trace. Pass a script that launches "
+            "kernels which load, store or wait."
         )
     number = max(lengths, key=lengths.__getitem__) if launch is None else launch
     if number not in lengths:
         raise ArgumentError(
             f"--launch is {number}; the launches with events are "
-            f"{', '.join(map(str, [*lengths][:8]))}. Pass one of those."
+            f"{', '.join(map(str, [*lengths][:8]))}. Pass one of them."
         )
     return number
 
@@ -134,7 +139,7 @@ class _Picture:
     @classmethod
     def of(cls, path: Path | None, block: str | None, between: str | None) -> _Picture | None:
         """Return the picture, None without a path; refuse impossible ones before anything runs."""
-        place = None if block is None else integers("--block", block, like="0,0,0")
+        drawn = None if block is None else integers("--block", block, like="0,0,0")
         times = None if between is None else integers("--between", between, like="0,5000")
         if times is not None and len(times) != 2:
             raise ArgumentError(
@@ -146,7 +151,7 @@ class _Picture:
             check_target(path)
         except BackendError as error:
             raise ArgumentError(f"--plot is {str(path)!r}; {error}") from None
-        return cls(path, place, None if times is None else (times[0], times[1]))
+        return cls(path, drawn, None if times is None else (times[0], times[1]))
 
     def draw(self, launch: Trace) -> None:
         traces.plot(launch, self.path, block=self.block, between=self.between)
@@ -183,10 +188,10 @@ def _show(launches: tuple[Trace, ...], summaries: dict[int, Summary], number: in
     shown = table(
         f"{summary.kernel_name}: {summary.time} {unit}, {summary.blocks} blocks of "
         f"{summary.block_time:.0f} {unit}",
-        ("warps", "do", "what", "whom"),
+        ("warps", "activity", "waits for"),
         ("share", "times", "mean", "longest"),
     )
-    shown.columns[2].no_wrap = True
+    shown.columns[1].no_wrap = True
     for role in summary.roles:
         for row in _rows(role):
             shown.add_row(*row)
@@ -215,20 +220,28 @@ def _show_launches(console: Console, launches: tuple[Trace, ...], number: int) -
 
 
 def _rows(role: Role) -> list[tuple[str, ...]]:
-    """One per activity; the first has the role's name."""
-    who = role.name.removeprefix("warps ").removeprefix("warp "), ", ".join(role.deeds)
+    """Return a row with the role's warps and its work, then a row for each activity."""
+    numbers = [
+        (f"{share.share:.1%}", str(share.count), f"{share.mean:.0f}", str(share.longest))
+        for share in role.shares
+    ]
     return [
-        (
-            *(who if index == 0 else ("", "")),
-            _what(share),
-            ", ".join(share.whom),
-            f"{share.share:.1%}",
-            str(share.count),
-            f"{share.mean:.0f}",
-            str(share.longest),
-        )
-        for index, share in enumerate(role.shares)
-    ] or [(*who, "", "", "", "", "", "")]
+        (_numbers([role.name]), ", ".join(role.deeds), "", "", "", "", ""),
+        *(
+            ("", f"  {_what(share)}", _waited_for(share), *row)
+            for share, row in zip(role.shares, numbers, strict=True)
+        ),
+    ]
+
+
+def _waited_for(share: Share) -> str:
+    """Return the warps that arrive, as in ``warps 0, 4-7``."""
+    numbers = _numbers(share.whom)
+    return numbers and f"{'warp' if numbers.isdecimal() else 'warps'} {numbers}"
+
+
+def _numbers(roles: Iterable[str]) -> str:
+    return ", ".join(role.removeprefix("warps ").removeprefix("warp ") for role in roles)
 
 
 def _what(share: Share) -> str:

@@ -21,13 +21,13 @@ from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTempl
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 
 Placed = ArrayView | KernelArgument
-"""What lies on a device, or in host memory."""
+"""An argument with memory, on a device or on the host."""
 View = Placed | None
-"""Of an argument; None for a number or bytes."""
+"""The view of an argument; None for a number or bytes."""
 
 
 def views(args: Sequence[object]) -> list[View]:
-    """Per argument: the tile, the view of the array, or None for a number or bytes."""
+    """Return for each argument its tile, the view of its array, or None for a number or bytes."""
     if not isinstance(args, tuple | list):
         raise LaunchError(
             f"args is {type(args).__name__}; it must be a tuple or list, one item per parameter. "
@@ -70,9 +70,9 @@ def _is_struct(array: np.ndarray[Any, Any]) -> bool:
     return array.size == 1 and array.dtype.names is not None
 
 
-def common_device(places: Iterable[Placed]) -> int | None:
+def common_device(views: Iterable[Placed]) -> int | None:
     """Return the arrays' device; None for host memory, where the emulator runs the kernel."""
-    devices = {view.device for view in places}
+    devices = {view.device for view in views}
     if len(devices) == 1:
         return next(iter(devices))
     if devices:
@@ -92,13 +92,13 @@ def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Ex
     hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
     if any(map(_may_hide_pointers, hidden)):
         return None
-    if any(isinstance(view, TMATensorTileArray) and view.is_aimed_elsewhere for view in seen):
+    if any(isinstance(view, TMATensorTileArray) and view.has_moved_maps for view in seen):
         return None
-    return [() if view is None else _extents_behind(view) for view in seen]
+    return [() if view is None else _extents_of(view) for view in seen]
 
 
-class _ExtentsBehindTiles:
-    """Asked at each launch: the host may write other tiles between two of a prepared one."""
+class _ExtentsOfTiles:
+    """Extents that each launch reads anew, since the host may assign other tiles in between."""
 
     def __init__(self, tiles: TMATensorTileArray) -> None:
         self._tiles = tiles
@@ -107,8 +107,8 @@ class _ExtentsBehindTiles:
         return map(_extent, (self._tiles, *self._tiles))
 
 
-def _extents_behind(view: Placed) -> Iterable[Extent]:
-    return _ExtentsBehindTiles(view) if isinstance(view, TMATensorTileArray) else (_extent(view),)
+def _extents_of(view: Placed) -> Iterable[Extent]:
+    return _ExtentsOfTiles(view) if isinstance(view, TMATensorTileArray) else (_extent(view),)
 
 
 def _extent(view: Placed) -> Extent:

@@ -23,7 +23,7 @@ from tmaasync.kernel.source import without_wgmma
 __all__ = ["Backend", "BoundCall", "Launch", "backend_of"]
 
 BoundCall = Callable[[], None]
-"""Launches at fixed addresses, on a fixed stream."""
+"""Launches with fixed addresses, on a fixed stream."""
 
 
 class Launch(Protocol):
@@ -33,11 +33,11 @@ class Launch(Protocol):
         """Launch with the first arguments at these addresses."""
 
     def bind(self, addresses: Sequence[int], stream: int) -> BoundCall:
-        """Return what does that again and again."""
+        """Return a call that launches with these addresses and this stream."""
 
 
 class Backend(ABC):
-    """Limits, streams and memory of the place where arrays lie.
+    """Limits, streams and memory of a device, or of the host.
 
     Attributes:
         device: The ordinal of a CUDA device; None for host memory.
@@ -81,12 +81,12 @@ class Backend(ABC):
     def upload(self, data: bytes) -> HostMemory | DeviceMemory:
         """Return a copy of the data for kernels, at an address that is a multiple of 128.
 
-        It lives as long as the result, and is there for every stream when this returns.
+        The copy lives as long as the result. Every stream sees it when this returns.
         """
 
     @abstractmethod
     def host_flag(self) -> npt.NDArray[np.int32]:
-        """Return one zero that kernels write and the host reads without waiting."""
+        """Return an int32 zero in memory that kernels write and the host reads without waiting."""
 
     @abstractmethod
     def copy_bytes(self, target: int, source: int, size_bytes: int, stream: int) -> None:

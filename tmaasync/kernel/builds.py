@@ -75,7 +75,7 @@ class Recipe:
 
 
 class LaunchRequest(NamedTuple):
-    """The arguments of `Kernel.prepare`, without those of the kernel."""
+    """The arguments of `Kernel.prepare`, without the kernel's own."""
 
     grid: Extents
     block: Extents
@@ -146,14 +146,14 @@ class CudaBuild:
     ) -> PreparedLaunch:
         """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
         recipe, device = self._recipe, self._device
-        places = list(placed(seen))
-        handle = stream_of([view.framework for view in places], device, stream)
+        arrays = list(placed(seen))
+        handle = stream_of([view.framework for view in arrays], device, stream)
         form = self._form(request, handle)
         loaded = form.loaded
         packed = pack(recipe.name, loaded.entry.parameters, args, seen)
-        if any(view.framework == "other" for view in places):
+        if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
-                wait_for_producers(places, handle)
+                wait_for_producers(arrays, handle)
         parts = (loaded.function, form.config, packed, tuple(args), device, form.tracer)
         if loaded.watch is None:
             return PreparedLaunch(*parts)
@@ -244,7 +244,7 @@ class EmulatedBuild:
         )
 
 
-# --- what the driver knows --------------------------------------------------------------------
+# --- occupancy --------------------------------------------------------------------------------
 
 _PROBE = """
 extern "C" __global__ void probe() {}

@@ -62,7 +62,7 @@ _RECORDS_OF_CLUSTER, _RECORDS_OF_OTHERS = 48, 16
 RECORDS = _RECORDS_OF_CLUSTER + _RECORDS_OF_OTHERS
 
 BarrierName = Callable[[int], str | None]
-"""Of the mbarrier at an offset in dynamic shared memory, as in ``full[2]``."""
+"""Returns the name of the mbarrier at an offset in dynamic shared memory, as in ``full[2]``."""
 
 
 # --- the 64 bits of a barrier -----------------------------------------------------------------
@@ -92,8 +92,8 @@ _ARRIVALS, _BYTES_BEYOND, _MISSING_ARRIVALS = (1, 20), (21, 21), (43, 20)
 _COUNTS = 1 << 20
 
 
-def _field(word: int, place: tuple[int, int]) -> int:
-    first, width = place
+def _field(word: int, bits: tuple[int, int]) -> int:
+    first, width = bits
     return word >> first & (1 << width) - 1
 
 
@@ -149,7 +149,7 @@ def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterat
 
     Args:
         records: The bytes of `RECORDS` records.
-        source: What the kernel was compiled from.
+        source: The kernel's source.
         name_of: See `barrier_names`.
     """
     parts = np.split(np.frombuffer(records, WAIT_RECORD), [_RECORDS_OF_CLUSTER])

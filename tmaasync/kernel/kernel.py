@@ -25,16 +25,16 @@ class Kernel:
 
     Args:
         source: The path of a ``.cu`` file, the bare name of a shipped one (``"copy.cu"``), or CUDA
-            C++ text (anything with a line break).
+            C++ text: a string with a line break or with ``__global__``.
         name: The function's name; by default the stem of the file.
         types: Names that the source leaves to the host, each with a tile (its `cuda_type`), an
             element type, or C++ text.
         constants: Names that the source leaves to the host, each with a bool, int or float.
         include_dirs: Folders with headers of your own. A file's own folder is searched anyhow.
         options: Further NVRTC options.
-        arch: The architecture to compile for, such as ``"sm_90a"``. By default the arrays'
-            device, with the ``a`` where the source uses wgmma, setmaxnreg or multicast, or edits
-            tensor maps.
+        arch: The architecture to compile for, such as ``"sm_90a"``. By default the compute
+            capability of the arrays' device, with the ``a`` where the source uses wgmma, setmaxnreg
+            or multicast, or edits tensor maps.
         debug: Whether to have the headers check what their calls are given (``TMAASYNC_DEBUG`` is
             then 1 in the source too). A broken rule ends the kernel: on a GPU with a line on
             stdout and the loss of the CUDA context, on the CPU with an `EmulatedFault`. On a GPU a
@@ -55,7 +55,7 @@ class Kernel:
     Compiling happens at the first launch, or by `compile`.
     """
 
-    def __init__(  # noqa: PLR0913 - what a compiler takes
+    def __init__(  # noqa: PLR0913 - arguments of a compiler
         self,
         source: str | Path,
         name: str | None = None,
@@ -126,9 +126,13 @@ class Kernel:
         Raises:
             LaunchError: The extents or arguments do not fit the kernel or the device.
             StaleTileError: A tile's array was freed or moved.
-            BackendError: No driver, no device, or a device older than sm_90.
+            BackendError: No driver, no device, a device older than sm_90, or a kernel that needs
+                wgmma on a device without it.
             CompileError: The source does not compile.
             HangError: In a debug build, on a GPU: a wait took too long, and the kernel was stopped.
+
+        Warns:
+            UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
         self.prepare(
             grid,
@@ -153,7 +157,7 @@ class Kernel:
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
 
-        In a debug build it waits for the kernel's end besides. Takes and raises what a call does.
+        In a debug build it also waits for the kernel's end. Takes and raises what a call does.
         The result keeps the arrays alive; it does not look again whether they were moved.
         """
         if current_observer() is not None and self._is_seen():
@@ -190,7 +194,7 @@ class Kernel:
         observer.see(SeenKernel(self.name, self._recipe.source, self._recipe.arch))
         return not observer.launches
 
-    # --- who wants traces ---------------------------------------------------------------------
+    # --- collectors of traces -----------------------------------------------------------------
 
     @property
     def _collector_of(self) -> CollectorOf:

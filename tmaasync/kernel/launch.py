@@ -31,7 +31,7 @@ Extents = int | Sequence[int]
 
 
 class Loaded:
-    """A function on one device, and what it was already allowed to do."""
+    """A function on one device, and the launch configurations that were checked."""
 
     __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function", "watch")
 
@@ -78,7 +78,7 @@ def wait_for_producers(placed: Iterable[Placed], stream: int) -> None:
                 _driver.wait_for(stream, theirs)
 
 
-# What DLPack calls the default stream, whose handle is 0.
+# DLPack's number for the default stream, whose handle is 0.
 _LEGACY_DEFAULT_STREAM = 1
 
 
@@ -86,10 +86,10 @@ _LEGACY_DEFAULT_STREAM = 1
 
 
 def extents(argument: str, value: Extents) -> tuple[int, int, int]:
-    """Along x, y and z.
+    """Return the extents along x, y and z.
 
     Raises:
-        LaunchError: It is not one to three positive ints.
+        LaunchError: The value is not one to three positive ints.
     """
     if type(value) is int and value > 0:
         return value, 1, 1
@@ -154,10 +154,10 @@ def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -
 
 
 def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) -> int:
-    """Dynamic shared memory of a launch: what the caller asked for, else what the source needs.
+    """Return the dynamic shared memory of a launch: as asked for, else as the source declares.
 
     Raises:
-        LaunchError: It is more than a block has.
+        LaunchError: A thread block has less.
     """
     shared = asked if asked is not None else needed or 0
     if not 0 <= shared <= limits.shared_bytes:

@@ -45,11 +45,28 @@ _MULTICAST = re.compile("[Mm]ulticast")
 
 
 def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
-    """Return the text of a source, what to call it, and where its own headers lie."""
-    if isinstance(source, str) and "\n" in source:
+    """Return the text of a source, its name in messages, and the folder of its own headers.
+
+    Raises:
+        ArgumentError: There is no file of that name.
+    """
+    if isinstance(source, str) and _is_text(source):
         return source, "kernel.cu", ()
-    path = find_kernel(source)
+    try:
+        path = find_kernel(source)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(
+            f"kernel is {str(source)[:40]!r}...; it is no path ({error}). Pass a path, or CUDA C++ "
+            "text, which has a line break or __global__."
+        ) from None
     return path.read_text(), path.name, (path.parent,)
+
+
+def _is_text(source: str) -> bool:
+    """True for CUDA C++ and false for a path."""
+    return "\n" in source or "__global__" in source or source.lstrip().startswith("#include")
 
 
 def source_of(
@@ -63,7 +80,7 @@ def source_of(
     """Return the compiler's input for the arguments of `Kernel`.
 
     Raises:
-        ArgumentError: There is no such file, or a name or value has no C++ text.
+        ArgumentError: The file does not exist, or a name or value has no C++ text.
     """
     text, label, folders = read(source)
     return Source(

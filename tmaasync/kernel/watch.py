@@ -42,7 +42,7 @@ def budget_of(asked: float | None) -> float:
     """Return the budget of a wait: as asked, else from the environment, else 1 s.
 
     Raises:
-        ArgumentError: It is no number above 0.
+        ArgumentError: The budget is not a number above 0.
     """
     name = _VARIABLE if asked is None else "budget_seconds"
     value = os.environ.get(_VARIABLE, _DEFAULT_SECONDS) if asked is None else asked
@@ -71,7 +71,7 @@ class HangWatch:
         budget_seconds: float,
         drain_seconds: float = _DRAIN_SECONDS,
     ) -> None:
-        """Write the address of memory of ours into the kernel's variable.
+        """Allocate memory for the records, and write its address into the kernel's variable.
 
         Once a wait has outlasted its budget, the kernel has ``drain_seconds`` to end.
         """
@@ -79,16 +79,16 @@ class HangWatch:
         self._state_address, self._device = state_address, device
         self._budget_seconds, self._drain_seconds = budget_seconds, drain_seconds
         self._records = PinnedMemory(device, RECORDS * WAIT_RECORD.itemsize)
-        # One kernel's launches have the variable in common. A launch may be made by another.
+        # All launches of a kernel share the variable. A launch may call another one.
         self._lock = threading.RLock()
         self._reset()
 
     @contextlib.contextmanager
     def watching(self, stream: int) -> Iterator[None]:
-        """Around a launch on a stream: wait for its end, and raise what is found.
+        """Around a launch on a stream: wait for its end, and raise the hang that was found.
 
-        A stream that is being captured cannot be waited for. What a replay of the graph meets is
-        raised by the next launch.
+        A stream that is being captured cannot be waited for. The next launch raises the hang of a
+        replay.
 
         Raises:
             HangError: A wait of this launch, or of a graph's since the last, outlasted its budget.
@@ -113,7 +113,7 @@ class HangWatch:
             if give_up is None and self._has_records():
                 give_up = time.monotonic() + self._drain_seconds
             time.sleep(_LOOK_EVERY_SECONDS)
-        # What it printed comes out now, too.
+        # The kernel's prints appear now too.
         _driver.synchronize(stream, self._kernel)
 
     def _has_records(self) -> bool:
@@ -172,7 +172,7 @@ class WatchedLaunch(PreparedLaunch):
             super().__call__()
 
     def bind(self, addresses: Sequence[int], stream: int) -> Callable[[], None]:
-        """Return what does as `launch_at` with these arguments."""
+        """Return a call of `launch_at` with these arguments."""
         return functools.partial(self.launch_at, addresses, stream)
 
     def launch_at(self, addresses: Sequence[int], stream: int) -> None:

@@ -1,4 +1,4 @@
-"""What most users call: the shipped kernels on arrays, one module per kernel family."""
+"""Ready-made kernels on arrays: GEMM, attention, convolution, copies; a module for each."""
 
 from tmaasync.ops._attention import attention
 from tmaasync.ops._conv2d import conv2d

@@ -1,4 +1,4 @@
-"""Arrays that operations make: results of the caller's kind, workspaces, staging copies."""
+"""Arrays that operations make: results of the caller's framework, workspaces, staging copies."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Output(NamedTuple):
 
     @property
     def new_arrays(self) -> Callable[[], tuple[Any, ...]] | None:
-        """What makes it again, if it was made."""
+        """Return the allocator of a new output; None for the caller's."""
         if self.like is None:
             return None
         make = rows_allocator(self.like, self.view)

@@ -51,9 +51,10 @@ def attention(  # noqa: PLR0913 - what attention has
 ) -> Any:
     """Compute ``softmax(scale * q @ k.T + mask) @ v`` for every head, accumulated in fp32.
 
-    On the arrays' GPU, or, in host memory, on the emulator. The columns of a head are contiguous;
-    batch, positions and heads may have any strides that are multiples of 16 bytes. So slices of one
-    array of queries, keys and values work as they are, and other orders after a transpose.
+    FlashAttention: on the arrays' GPU, or, in host memory, on the emulator. The columns of a head
+    are contiguous; batch, positions and heads may have any strides that are multiples of 16 bytes.
+    So slices of one packed QKV array need no copy, and [batch, heads, positions, head_dim] arrays
+    are passed transposed.
 
     Args:
         q: [batch, positions, heads, head_dim], bfloat16, float16 or float8_e4m3fn; head_dim a
@@ -63,23 +64,22 @@ def attention(  # noqa: PLR0913 - what attention has
         v: As k.
         causal: A query sees no keys after its own. ``True`` or ``"bottom_right"``: the last query
             is aligned with the last key. ``"top_left"``: query i sees keys up to i.
-        scale: What the scores are multiplied by; by default ``1 / sqrt(head_dim)``.
-        window: (left, right): how many keys before and after its own a query sees; None for a side
-            without a limit. ``causal`` says how queries and keys are aligned; without it, the last
-            query is aligned with the last key.
+        scale: Factor of the scores; by default ``1 / sqrt(head_dim)``.
+        window: A sliding window (left, right): the keys that a query sees before and after its
+            own; None is no limit. ``causal`` sets how queries and keys are aligned; by default the
+            last query is aligned with the last key.
         softcap: Scores become ``softcap * tanh(score / softcap)``, before the mask.
         return_lse: Whether to return the log-sum-exp of the scores too.
-        scales: For float8 operands, what the elements of q, k and v are multiplied by: each a
-            number, None for 1, or an array of float32 on the same device, with one element or
-            [batch, kv_heads].
-        dtype: The element type of q, k and v, where the arrays cannot say it (float8 in bytes).
+        scales: For float8 operands, the descale factors of q, k and v: each a number, None for
+            1, or an array of float32 on the same device, with one element or [batch, kv_heads].
+        dtype: The element type of q, k and v, for frameworks without it (float8 in bytes).
         out: An array like q to write to; for float8 operands bfloat16 or float16. By default a new
             contiguous one; for float8 operands bfloat16.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
         The output, [batch, positions, heads, head_dim]; with ``return_lse`` a pair of it and the
-        log-sum-exp, float32 [batch, heads, positions]. For a query that sees no key these are zeros
+        log-sum-exp, float32 [batch, heads, positions]. A query that sees no key gives zeros
         and minus infinity.
 
     Raises:
@@ -211,7 +211,7 @@ class Attention(Operation):
         stream: object,
         scales: Sequence[ArrayView] = (),
     ) -> None:
-        """Attend; ``scales`` are those that are arrays."""
+        """Launch on these arrays; ``scales`` are the ones given as arrays."""
         given = (*operands, *scales, out)
         handle = self.ordered(given, stream)
         if operands.k.is_empty:

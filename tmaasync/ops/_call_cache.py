@@ -24,7 +24,7 @@ Binding = tuple[Launch, Sequence[int]]
 
 
 class _Bindable(Protocol):
-    """What an operation does for calls like an earlier one."""
+    """The interface that an operation has for calls like an earlier one."""
 
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launch on arrays at these addresses; None if that cannot be done in one."""

@@ -33,7 +33,7 @@ _BARRIERS_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class CopyPipeline:
-    """How a block keeps copies in flight, and how many tiles it copies before it ends."""
+    """The pipeline of a block: copies in flight, and tiles until the block ends."""
 
     tile_bytes: int
     stages: int
@@ -57,8 +57,8 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     Args:
         source: An array of any rank. Contiguous memory is moved in bulk; otherwise the
             array must be one that `create_tma_tile` accepts once mergeable dimensions are merged.
-        target: Where to; an array of the same shape and element type that does not overlap the
-            source. By default a new one of the source's framework.
+        target: The destination, an array of the same shape and element type that does not
+            overlap the source. By default a new one of the source's framework.
         stream: By default the current stream of the arrays' framework.
 
     Returns:
@@ -67,7 +67,7 @@ def copy(source: Any, target: Any = None, *, stream: object = None) -> Any:
     Raises:
         ArgumentError: Shapes or types differ, the arrays overlap, or the target is read-only.
         TensorMapError: A strided array breaks TMA's rules, or rows of the target end within 16
-            bytes that belong to somebody else: TMA stores whole 16-byte sectors.
+            bytes that belong to another array: TMA stores whole 16-byte sectors.
     """
     if target is not None and _CALLS.run((source, target), None, stream) is not None:
         return target

@@ -1,4 +1,4 @@
-"""ops.grouped_matmul: grouped_gemm.cu, as of a mixture of experts."""
+"""ops.grouped_matmul: grouped_gemm.cu, a grouped GEMM for mixture-of-experts layers."""
 
 from __future__ import annotations
 
@@ -50,27 +50,25 @@ def grouped_matmul(
     dtype: object = None,
     stream: object = None,
 ) -> Any:
-    """Multiply groups of rows by a matrix each: ``out[rows of g] = a[rows of g] @ b[g]``, in fp32.
+    """Grouped GEMM (MoE): ``out[rows of g] = a[rows of g] @ b[g]``, accumulated in fp32.
 
-    A grouped GEMM, as in a mixture of experts. Groups have any number of rows, none included, and
-    follow each other; nothing is padded. Group g has the rows from ``offsets[g - 1]``, or 0, up to
-    ``offsets[g]``. Rows after the last group are not written: in a new output they are
-    uninitialised.
+    Groups have any number of rows, none included, and follow each other; nothing is padded. Group g
+    has the rows from ``offsets[g - 1]``, or 0, up to ``offsets[g]``. Rows after the last group are
+    not written: in a new output they are uninitialised.
 
-    Rows of ``a`` that TMA cannot read (K not contiguous, no multiple of 16 bytes apart, or not
-    starting at one) are read from a staging copy, and so are matrices of ``b`` of which neither
-    side is contiguous. An output that TMA cannot store (the same, or rows that do not end at a
-    multiple of 16 bytes) is written through one.
+    If TMA cannot read ``a`` (K not contiguous, or an address or stride that is no multiple of 16
+    bytes), it is read from a staging copy. So is ``b`` if neither side of its matrices is
+    contiguous. An output that TMA cannot store (the same rule, and rows must end at a multiple of
+    16 bytes) is written through one.
 
     Args:
         a: [T, K], bfloat16 or float16, on a GPU, or in host memory for the emulator.
-        b: [G, K, N], of the same type and device, with K or N contiguous: for matrices stored as
+        b: [G, K, N], of the same type and device, with K or N contiguous. For matrices stored as
             [G, N, K] pass ``b.swapaxes(1, 2)``.
-        offsets: [G], integers that do not decrease, the last at most T. On the device of ``a`` they
-            are used as they are, without waiting for them: a group that ends before it starts has
-            no rows, and none has rows after T; a debug build traps. In host memory they are
-            checked.
-        out: Where to; [T, N]. By default a new array of the framework of ``a``; where N elements
+        offsets: [G], integers that do not decrease, the last at most T. In host memory they are
+            checked. On the device of ``a`` they are used unchecked, without a wait: a group that
+            ends before it starts has no rows, and none has rows after T; a debug build traps.
+        out: The output, [T, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
             ``a``'s.
@@ -80,8 +78,7 @@ def grouped_matmul(
         The output.
 
     Raises:
-        ArgumentError: The shapes do not fit, offsets do not fit, or ``out`` is not as
-            described.
+        ArgumentError: Shapes or offsets do not fit, or ``out`` is not as described.
         ArrayTypeError: A type that the kernel does not have.
         BackendError: The GPU is older than sm_90; or, for host arrays, there is no C++ compiler.
     """

@@ -1,4 +1,4 @@
-"""Layouts: what an array looks like to an operation, all but its owner and its exact address."""
+"""Layouts: an array as an operation sees it, without its owner and exact address."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def padded_row_bytes(columns: int, element: Element) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """How a kernel reads or writes a matrix: as it is, transposed, or through a staging copy.
+    """A matrix as a kernel accesses it: directly, transposed, or through a staging copy.
 
     Attributes:
         rows: The matrix, or its transpose, or the staging copy, as rows that TMA can move.

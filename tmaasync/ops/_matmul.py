@@ -73,22 +73,22 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     ``out = activation(alpha * scale_a * scale_b * (a @ b) + beta * c + bias)``, computed in fp32
     and rounded once.
 
-    Operands are two of one type of bfloat16, float16 and float32 (as tf32), or any two of
-    float8_e4m3fn and float8_e5m2, or any two of int8 and uint8. The tensor cores accumulate in
-    fp32; float8 with about 14 bits of fraction, which is torch's ``use_fast_accum=True``; integers
-    in int32, which cannot overflow while K is at most 131,071 (two uint8: 33,025).
+    Both operands have one type: bfloat16, float16, or float32 (as tf32). The two FP8 types may be
+    mixed, and so may int8 and uint8. The tensor cores accumulate in fp32; FP8 with about 14 bits of
+    fraction, like torch's ``use_fast_accum=True``; integers in int32, which cannot overflow while
+    K is at most 131,071 (two uint8: 33,025).
 
     Operands of 16 bits may have either side contiguous, so ``matmul(a, b.T)`` multiplies by a
     matrix stored as [N, K]. For all other types wgmma reads K contiguous: [M, K] and [N, K].
-    Operands with another layout, or that TMA cannot read (rows that are no multiple of 16 bytes
-    apart, or do not start at one), are read from staging copies. An output that TMA cannot store
-    (the same, or rows that do not end at a multiple of 16 bytes) is written through one.
+    Operands with another layout, or whose rows TMA cannot read (the address or the stride is no
+    multiple of 16 bytes), are read from staging copies. An output that TMA cannot store (the same
+    rule, and rows must end at a multiple of 16 bytes) is written through one.
 
     Args:
-        a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. More
-            dimensions have to be reshaped into these.
-        b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, goes
-            with every matrix of a batch on the other side.
+        a: [M, K], on a GPU, or in host memory for the emulator; or a batch, [B, M, K]. Reshape
+            arrays of more dimensions.
+        b: [K, N], on the same device; or a batch, [B, K, N]. One matrix, or a batch of one, is
+            broadcast over a batch on the other side.
         alpha: A factor of ``a @ b``.
         c: Added to ``a @ b``, of the output's shape and type; it may be ``out``. Read from a
             staging copy if TMA cannot read it, or if its columns are contiguous and the columns
@@ -102,11 +102,11 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         scale_b: The same for ``b``.
         out: The output, [M, N], or [B, M, N] if either operand is a batch. By default a new array
             of the framework of ``a``; where N elements are no multiple of 16 bytes its rows are
-            padded, so it is not contiguous. It overlaps nothing that is read, but may be ``c``.
+            padded, so it is not contiguous. It must not overlap an input, but may be ``c``.
         dtype: Of the output: bfloat16, float16 or float32; for integers int32. By default ``out``'s
             type, else ``a``'s; for float8 bfloat16.
-        precision: ``"tf32"`` has float32 operands rounded to the nearest tf32, which has 10 bits of
-            fraction; without it they are refused.
+        precision: ``"tf32"`` rounds float32 operands to the nearest tf32, which has 10 bits of
+            fraction. Without it float32 is refused.
         a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
             hold, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.

@@ -56,11 +56,15 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     k; or with ``scale_b[k // 128, n]``. The tensor cores accumulate over 128 k; these
     accumulators are scaled and added in fp32, then rounded once.
 
-    Read without staging copies: ``a`` and ``b.T`` with K contiguous and rows that start at
-    multiples of 16 bytes, ``scale_a`` and a ``scale_b`` of every column with M and N contiguous and
-    a multiple of 4 scales apart, a ``scale_b`` of 128 columns with either side so.
-    These are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128, but for
-    1 x 128 scales of b, which are [N, K / 128] there: pass their ``.T``.
+    These layouts need no staging copies:
+
+    * ``a`` and ``b.T``: K contiguous, rows that start at multiples of 16 bytes;
+    * ``scale_a``, and ``scale_b`` with a scale per column: M or N contiguous, with a stride that is
+      a multiple of 4 scales;
+    * ``scale_b`` with a scale per 128 columns: either side contiguous, with the same stride rule.
+
+    They are the layouts of torch's ``scaled_mm`` with BlockWise1x128 and BlockWise128x128. Only
+    1 x 128 scales of b are [N, K / 128] there: pass their ``.T``.
 
     Args:
         a: [M, K], float8_e4m3fn or float8_e5m2, on a GPU, or in host memory for the emulator.
@@ -68,7 +72,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
         scale_a: [M, ceil(K / 128)], float32.
         scale_b: [ceil(K / 128), ceil(N / 128)] or [ceil(K / 128), N], float32; its shape
             decides which. With a scale per 128 columns, K may be padded to a multiple of 4 scales.
-        out: Where to; [M, N]. By default a new array of the framework of ``a``; where N elements
+        out: The output, [M, N]. By default a new array of the framework of ``a``; where N elements
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
             bfloat16.

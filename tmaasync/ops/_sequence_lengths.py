@@ -8,7 +8,7 @@ import numpy as np
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
-from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_sums, one_of
+from tmaasync._ragged.batch import MAX_ROWS, BatchNames, checked_cu_seqlens, one_of
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.ops._allocation import in_order
 
@@ -56,7 +56,7 @@ class CumulativeLengths(NamedTuple):
         if check or not is_on_device:
             most = MAX_ROWS if limits.max_length is None else limits.max_length
             total = limits.total_rows
-            cumulative = checked_sums(
+            cumulative = checked_cu_seqlens(
                 lengths, cu_seqlens, max_length=most, total_rows=total, names=names
             )
             longest = int(np.diff(cumulative).max(initial=0))

@@ -1,4 +1,4 @@
-"""The fastest tile config of a GEMM, found by running the candidates: what tmaasync tune does."""
+"""Autotuning (tmaasync tune): find the fastest tile config of a GEMM by running candidates."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Gemm(Protocol):
     occupancy: Occupancy
 
     def prepare(self, config: TileConfig) -> Callable[[], object]:
-        """Compile, run once, and return what runs it again.
+        """Compile, run once, and return a function that runs it again.
 
         Raises:
             TMAError: The tile config does not compile, or cannot be launched.

@@ -349,7 +349,7 @@ class VarlenAttention(Operation):
         stream: object,
         page_table: ArrayView | None = None,
     ) -> None:
-        """Attend.
+        """Launch on these arrays.
 
         Raises:
             ArgumentError: Cumulative lengths on a device described no batch, or a page did not
@@ -459,7 +459,7 @@ class VarlenAttention(Operation):
 
     @property
     def _packed(self) -> Sizes:
-        """Rows of all sequences; of paged keys, which sequences may share, as many as can be."""
+        """Rows of all sequences; of paged keys, which sequences may share, an upper bound."""
         keys = self._k.shape[0]
         if self.is_paged:
             keys = min(self._batch.size * self._batch.max_keys, MAX_ROWS)

@@ -1,4 +1,4 @@
-"""Launches event by event, on the CPU and on a GPU, and their pictures.
+"""Record kernel launches event by event, on the CPU and on a GPU, and draw their timelines.
 
 >>> from tmaasync import trace
 >>> with trace.record() as kept:
@@ -6,16 +6,16 @@
 >>> len(kept)
 0
 
-``kept.save("gemm.json")`` is for https://ui.perfetto.dev, ``trace.plot(kept, "gemm.svg")`` for
-people; `find_rings` and `find_lanes` return what both show.
+``kept.save("gemm.json")`` writes a file for https://ui.perfetto.dev, ``trace.plot(kept,
+"gemm.svg")`` a picture. `find_pipelines` and `find_lanes` return the data that both show.
 """
 
 from tmaasync.trace import chip
 from tmaasync.trace.collector import Collector, current_collector, load, record
 from tmaasync.trace.events import EVENT_DTYPE, NOBODY, NOTHING, Event, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes
+from tmaasync.trace.pipelines import Pipeline, Stage, StageSpan, StageState, find_pipelines
 from tmaasync.trace.plot import plot
-from tmaasync.trace.rings import Ring, Stage, StageSpan, StageState, find_rings
 from tmaasync.trace.summary import Role, Share, Summary
 from tmaasync.trace.trace import Trace
 
@@ -29,7 +29,7 @@ __all__ = [
     "EventKind",
     "Lane",
     "LaneSpan",
-    "Ring",
+    "Pipeline",
     "Role",
     "Share",
     "Stage",
@@ -40,7 +40,7 @@ __all__ = [
     "chip",
     "current_collector",
     "find_lanes",
-    "find_rings",
+    "find_pipelines",
     "load",
     "plot",
     "record",

@@ -1,4 +1,4 @@
-"""The collector of a ``with record()``: one trace per launch, made here or read from a file."""
+"""Record launches in a ``with record()``, or load them from a file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NOTES_PER_WARP = 1024
 class Collector:
     """The traces of the launches inside a ``with record()``, in their order.
 
-    ``notes_per_warp`` is how much is kept of a warp on the chip; ``latest`` how many launches are,
-    by default all.
+    ``notes_per_warp`` bounds the records of a warp on the GPU; ``latest`` bounds the launches that
+    are kept, by default not at all.
     """
 
     notes_per_warp: int = _NOTES_PER_WARP
@@ -60,7 +60,7 @@ class Collector:
         raw: bytes | bytearray | memoryview,
         name_of: NameOf | None = None,
     ) -> Trace:
-        """Take over the records of a launch that is over; ``raw`` is copied."""
+        """Add the records of a finished launch; ``raw`` is copied."""
         if len(memoryview(raw).cast("B")) % EVENT_DTYPE.itemsize:
             raise ArgumentError(
                 f"raw has {len(memoryview(raw).cast('B'))} bytes; it must hold whole records of "
@@ -97,14 +97,14 @@ _COLLECTOR = contextvars.ContextVar[Collector | None]("tmaasync collector", defa
 
 @contextlib.contextmanager
 def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
-    """Keep the events of the launches inside the ``with``, on the CPU and on a GPU.
+    """Record the events of the launches inside the ``with``, on the CPU and on a GPU.
 
-    On a GPU a launch is built once more for it, takes longer, and is over when it returns. Launches
-    that other threads make, or that a CUDA graph replays, are not kept.
+    On a GPU a launch uses a traced build of its kernel, takes longer, and has finished when the
+    call returns. Launches by other threads and replays of CUDA graphs are not recorded.
 
     Args:
-        notes_per_warp: How much each warp on a GPU has room for, 16 bytes each: a wait, an arrival
-            or a copy is one. `Trace.dropped` counts the notes left out.
+        notes_per_warp: Room of each warp on a GPU, in records of 16 bytes. A wait, an arrival and a
+            copy take one each. `Trace.dropped` counts the records that found no room.
 
     >>> with record() as trace:
     ...     pass  # launches
@@ -112,7 +112,7 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
     (0, ())
 
     Raises:
-        ArgumentError: There is room for nothing.
+        ArgumentError: ``notes_per_warp`` is less than 1.
     """
     if notes_per_warp < 1:
         raise ArgumentError(
@@ -128,11 +128,11 @@ def record(*, notes_per_warp: int = _NOTES_PER_WARP) -> Iterator[Collector]:
 
 
 CollectorOf = Callable[[], Collector | None]
-"""Returns the collector for a launch made here and now; None without one."""
+"""Return the collector of launches in this context; None without one."""
 
-# The variable's own method: every launch asks, and a function around it would take longer.
+# The variable's own method: every launch calls it, and a wrapper would cost time.
 current_collector: CollectorOf = _COLLECTOR.get
-"""Return the `Collector` of launches made here and now; None without one."""
+"""Return the `Collector` of launches in this context; None without one."""
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def load(path: str | Path) -> Collector:
     """Return the launches of a file that `save` wrote.
 
     Raises:
-        ArgumentError: There is no such file, or it is another one.
+        ArgumentError: The file is missing or is not a trace.
     """
     try:
         document = json.loads(Path(path).read_bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tmaasync.trace.lanes import Activity
-from tmaasync.trace.rings import StageState
+from tmaasync.trace.pipelines import StageState
 
 __all__ = ["DARK", "LIGHT", "Theme"]
 

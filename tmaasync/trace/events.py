@@ -35,14 +35,14 @@ NOTHING = 0xFFFFFFFF
 """In ``shared``, ``barrier``, ``sequence``: none. In ``phase``: the phase before phase 0."""
 
 NOBODY = 0xFFFF
-"""In ``thread``: no thread does this, the hardware does."""
+"""In ``thread``: the hardware does this, no thread."""
 
 NameOf = Callable[[int], str]
-"""From an offset in shared memory to a name: ``full[2]``."""
+"""Map an offset in shared memory to a name: ``full[2]``."""
 
 
 class EventKind(enum.IntEnum):
-    """Kinds of events. Zero is not one, so that a record that was never written is noticed."""
+    """Kinds of events. Zero is none of them, so that a record that was never written is found."""
 
     LOAD_ISSUED = 1
     LOAD_LANDED = 2
@@ -87,7 +87,7 @@ NAMED_KINDS = (EventKind.NAMED_ARRIVE, EventKind.NAMED_WAIT_END)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of a launch. None stands for what the event does not have.
+    """One event of a launch. A field that the event does not have is None.
 
     ``time`` counts the steps of the cluster's scheduler; clusters do not share a clock. ``block``
     is where it happens, ``barrier_block`` the one whose shared memory holds the barrier; both run
@@ -118,7 +118,7 @@ class Event:
 
 
 def offset_name(offset: int) -> str:
-    """Return the name of an offset of which nothing is known.
+    """Return the name of an offset that has none in the source.
 
     >>> offset_name(4096)
     'offset 4096'

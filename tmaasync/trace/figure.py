@@ -22,7 +22,7 @@ from matplotlib.textpath import text_to_path
 from tmaasync.trace.colours import DARK, LIGHT, Theme
 from tmaasync.trace.events import EventKind
 from tmaasync.trace.lanes import Activity, find_lanes
-from tmaasync.trace.rings import StageState, find_rings
+from tmaasync.trace.pipelines import StageState, find_pipelines
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 from tmaasync.trace.trace import Trace
 
@@ -39,12 +39,12 @@ _CAPTIONS = {
     "Recording takes time too, so compare shares of the time, not run times.",
 }
 
-_WIDTH_INCHES, _DPI = 16.0, 100
+_DPI = 100
 _MARGIN_PIXELS, _GAP_PIXELS = 20, 10
 _MOST_NAME_PIXELS = 300
 # Inches: above the lanes without their legend, between lanes and stages, below the stages.
-_ABOVE, _BETWEEN, _BELOW = 1.0, 0.5, 0.8
-_LEGEND_ROW_INCHES = 0.24
+_ABOVE, _BETWEEN, _BELOW = 1.0, 0.5, 0.95
+_LINE_INCHES = 0.24  # A row of the legend, a line of the caption
 _ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
 _LANE_GAP = 0.35  # In rows, between lanes
@@ -55,6 +55,8 @@ _MOST_ARROWS = 64
 _MOST_LABELS = 600
 _TITLE_POINTS, _HEADING_POINTS, _NAME_POINTS = 14, 11, 9.5
 _TEXT_POINTS, _LABEL_POINTS = 9, 8
+# Glyphs on whole pixels of a PNG are wider than their outlines.
+_HINTED = 1.07
 
 
 def draw(
@@ -63,11 +65,12 @@ def draw(
     path: Path | None,
     between: tuple[int, int] | None = None,
     dark: bool = False,
+    width: float = 16.0,
 ) -> Figure:
     """Return the figure of one block, or of a part of its time, written if there is a path."""
     theme = DARK if dark else LIGHT
     with style.context("default"), mpl.rc_context({"svg.hashsalt": "tmaasync"}):
-        figure = _Picture.of(trace, block, between, theme).figure()
+        figure = _Picture.of(trace, block, between, theme, width).figure()
         if path is not None:
             # Neither the date nor the version: the same trace gives the same bytes.
             is_svg = path.suffix.lower() == ".svg"
@@ -89,7 +92,7 @@ def _text_pixels(text: str, points: float, weight: str = "normal") -> float:
     """Measure a line of text."""
     font = FontProperties(size=points, weight=weight)
     width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(width) * _DPI / 72
+    return float(width) * _HINTED * _DPI / 72
 
 
 def _shortened(text: str, points: float, pixels: float, weight: str = "normal") -> str:
@@ -100,6 +103,18 @@ def _shortened(text: str, points: float, pixels: float, weight: str = "normal") 
     while kept > 1 and _text_pixels(f"{text[:kept]}…", points, weight) > pixels:
         kept -= 1
     return f"{text[:kept]}…"
+
+
+def _wrapped(text: str, pixels: float) -> list[str]:
+    """Return the text in lines that fit."""
+    lines = [""]
+    for word in text.split():
+        line = f"{lines[-1]} {word}".strip()
+        if _text_pixels(line, _TEXT_POINTS) <= pixels:
+            lines[-1] = line
+        else:
+            lines.append(word)
+    return lines
 
 
 def _fitting(bars: Iterable[Bar], pixels_per_unit: float) -> Iterator[tuple[Bar, str]]:
@@ -159,6 +174,7 @@ class _Picture:
     trace: Trace
     block: tuple[int, int, int]
     theme: Theme
+    width: float  # In pixels
     warps: _Panel
     stages: _Panel
     barriers: tuple[int, ...]  # The full barrier of each stage
@@ -172,19 +188,21 @@ class _Picture:
         block: tuple[int, int, int],
         between: tuple[int, int] | None,
         theme: Theme,
+        width: float,
     ) -> _Picture:
         begin, end = between or _extent(trace.of(cluster=trace.cluster_of(block)))
         end = max(end, begin + 1)
-        rings = find_rings(trace, block=block)
+        pipelines = find_pipelines(trace, block=block)
         # Lanes that load come last, next to the stages, so that arrows are short.
         lanes = sorted(
-            find_lanes(trace, block=block, rings=rings), key=lambda lane: bool(lane.loads)
+            find_lanes(trace, block=block, pipelines=pipelines), key=lambda lane: bool(lane.loads)
         )
-        stages = tuple(stage_rows(rings, begin, end))
+        stages = tuple(stage_rows(pipelines, begin, end))
         return cls(
             trace=trace,
             block=block,
             theme=theme,
+            width=width * _DPI,
             warps=_Panel.of((row for lane in lanes for row in lane_rows(lane, begin, end)), 1.0),
             stages=_Panel.of((row for _, row in stages), _STAGE_ROWS),
             barriers=tuple(barrier for barrier, _ in stages),
@@ -194,17 +212,18 @@ class _Picture:
 
     def figure(self) -> Figure:
         """Draw both panels and the arrows between them."""
-        left = self._left_pixels() / (_WIDTH_INCHES * _DPI)
-        right = 1 - _MARGIN_PIXELS / (_WIDTH_INCHES * _DPI)
+        left = self._left_pixels() / self.width
+        right = 1 - _MARGIN_PIXELS / self.width
+        caption = _wrapped(_CAPTIONS[self.trace.unit], self.width - 2 * _MARGIN_PIXELS)
         entries = self._legend_of_warps()
-        room = (right - left) * _WIDTH_INCHES * _DPI - 80  # Next to the heading
-        columns = _legend_columns(list(entries), room) if entries else 1
-        above = _ABOVE + _LEGEND_ROW_INCHES * -(-max(len(entries), 1) // columns)
+        columns = _legend_columns(list(entries), (right - left) * self.width)
+        lines = len(caption) - 1 + -(-max(len(entries), 1) // columns)
+        above = _ABOVE + _LINE_INCHES * lines
         margins = above + _BETWEEN + _BELOW
         rows = self.warps.height + self.stages.height
         height = _height(rows, margins)
         per_row = (height - margins) / rows
-        figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor=self.theme.page)
+        figure = Figure(figsize=(self.width / _DPI, height), dpi=_DPI, facecolor=self.theme.page)
         stage_inches = self.stages.height * per_row
         warp_inches = self.warps.height * per_row
         bottom = _BELOW + stage_inches + _BETWEEN
@@ -212,10 +231,10 @@ class _Picture:
         stages = figure.add_axes(
             (left, _BELOW / height, right - left, stage_inches / height), sharex=warps
         )
-        # Arrows belong to the stages: under the bars of warps, over those of stages.
+        # Arrows belong to the stages: under the bars of warps, over the bars of stages.
         warps.set_zorder(1)
         warps.patch.set_visible(False)
-        self._write_title(figure)
+        self._write_title(figure, caption)
         self._draw_panel(warps, self.warps, "warps")
         self._draw_panel(stages, self.stages, "stages")
         self._draw_axis(stages)
@@ -223,7 +242,7 @@ class _Picture:
         self._draw_arrows(warps, stages)
         self._add_legend(warps, entries, columns, 0.0)
         stage_entries = self._legend_of_stages()
-        self._add_legend(stages, stage_entries, max(len(stage_entries), 1), -0.28 / stage_inches)
+        self._add_legend(stages, stage_entries, max(len(stage_entries), 1), -0.47 / stage_inches)
         return figure
 
     def _left_pixels(self) -> float:
@@ -242,31 +261,39 @@ class _Picture:
         widths = (_text_pixels(row.name, _TEXT_POINTS) for row in self.warps.rows)
         return max(widths, default=0.0) + _GAP_PIXELS
 
-    def _write_title(self, figure: Figure) -> None:
+    def _write_title(self, figure: Figure, caption: Sequence[str]) -> None:
         grid = " x ".join(map(str, self.trace.grid))
         title = f"{self.trace.kernel_name}: block {self.block} of {grid}"
-        width = _WIDTH_INCHES * _DPI - 2 * _MARGIN_PIXELS
-        height = figure.get_figheight()
-        for text, inches, points, weight, colour in (
-            (title, 0.3, _TITLE_POINTS, "bold", self.theme.ink),
-            (_CAPTIONS[self.trace.unit], 0.6, _TEXT_POINTS, "normal", self.theme.faint),
-        ):
-            figure.text(
-                _MARGIN_PIXELS / (_WIDTH_INCHES * _DPI),
-                1 - inches / height,
-                _shortened(text, points, width, weight),
-                fontsize=points,
-                weight=weight,
-                color=colour,
-                va="center",
-            )
+        room = self.width - 2 * _MARGIN_PIXELS
+        left, height = _MARGIN_PIXELS / self.width, figure.get_figheight()
+        figure.text(
+            left,
+            1 - 0.3 / height,
+            _shortened(title, _TITLE_POINTS, room, "bold"),
+            fontsize=_TITLE_POINTS,
+            weight="bold",
+            color=self.theme.ink,
+            va="center",
+        )
+        for number, line in enumerate(caption):
+            y = 1 - (0.6 + _LINE_INCHES * number) / height
+            figure.text(left, y, line, fontsize=_TEXT_POINTS, color=self.theme.faint, va="center")
 
     # --- rows and their names -----------------------------------------------------------------
 
     def _draw_panel(self, axes: Axes, panel: _Panel, heading: str) -> None:
         axes.set_ylim(panel.height + 0.1, -0.1)
         axes.set_facecolor("none")
-        axes.set_title(heading, loc="left", fontsize=_HEADING_POINTS, color=self.theme.ink, pad=6)
+        axes.annotate(
+            heading,
+            xy=(0, 1),
+            xycoords="axes fraction",
+            xytext=(-6, 6),
+            textcoords="offset points",
+            ha="right",
+            fontsize=_HEADING_POINTS,
+            color=self.theme.ink,
+        )
         axes.set_yticks(panel.middles, [row.name for row in panel.rows])
         axes.tick_params(
             axis="y", length=0, labelsize=_TEXT_POINTS, labelcolor=self.theme.faint, pad=6
@@ -326,7 +353,7 @@ class _Picture:
             )
 
     def _pixels_per_unit(self, axes: Axes) -> float:
-        return _WIDTH_INCHES * _DPI * float(axes.get_position().width) / (self.end - self.begin)
+        return self.width * float(axes.get_position().width) / (self.end - self.begin)
 
     def _draw_axis(self, stages: Axes) -> None:
         stages.set_xlim(self.begin, self.end)

@@ -13,7 +13,7 @@ import numpy as np
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
 from tmaasync.trace.launch import LaunchEvents
-from tmaasync.trace.rings import Ring, find_rings
+from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
 __all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
 
@@ -23,8 +23,9 @@ _Events = np.ndarray[Any, Any]
 class Activity(enum.Enum):
     """A warp's wait or work.
 
-    The first seven are waits. ``COMPUTING`` goes from a wgmma's issue to the end of the wait for
-    it, ``STORING`` from a store's issue until TMA has read its buffer; either may overlap a wait.
+    The first seven are waits. ``COMPUTING`` lasts from the issue of a wgmma to the end of the wait
+    for it, ``STORING`` from the issue of a store until TMA has read its buffer. Both may overlap
+    waits and each other.
     """
 
     WAITING_FULL = "waits on a full barrier"
@@ -40,13 +41,13 @@ class Activity(enum.Enum):
 
     @property
     def is_wait(self) -> bool:
-        """True if the warp itself stands still."""
+        """True if the warp is blocked."""
         return self not in (Activity.LOADING, Activity.COMPUTING, Activity.STORING)
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSpan:
-    """A time from ``begin`` to before ``end`` in which a thread of the lane is in this activity."""
+    """A thread of the lane is in this activity from ``begin`` to before ``end``."""
 
     activity: Activity
     begin: int
@@ -57,7 +58,7 @@ class LaneSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Warps of one warpgroup that do the same, as one.
+    """Warps of one warpgroup that do the same.
 
     ``loads`` are the time and the sequence of each load they issue.
     """
@@ -77,19 +78,19 @@ def find_lanes(
     trace: LaunchEvents,
     *,
     block: int | Sequence[int],
-    rings: Iterable[Ring] | None = None,
+    pipelines: Iterable[Pipeline] | None = None,
     alike: bool = True,
 ) -> tuple[Lane, ...]:
-    """Return the lanes of a block, by warp. Warps that only meet the others have none.
+    """Return the lanes of a block, by warp. Warps that only join named barriers have none.
 
     With ``alike``, warps of a warpgroup are one lane if they do the same things on the same
     barriers, whatever the times; otherwise every warp has its own.
     """
-    rings = find_rings(trace, block=block) if rings is None else rings
+    pipelines = find_pipelines(trace, block=block) if pipelines is None else pipelines
     of_block = trace.of(block=block)
     events = of_block.events[of_block.events["thread"] != NOBODY]
     end = trace.of(cluster=trace.cluster_of(block)).end
-    spans = _spans_by_warp(of_block, events, _roles(rings), end)
+    spans = _spans_by_warp(of_block, events, _roles(pipelines), end)
     where = trace.block_at_index(trace.block_index(block))
     return tuple(
         Lane(
@@ -103,11 +104,11 @@ def find_lanes(
     )
 
 
-def _roles(rings: Iterable[Ring]) -> dict[int, Activity]:
-    """Return the kind of wait for each barrier of the rings."""
+def _roles(pipelines: Iterable[Pipeline]) -> dict[int, Activity]:
+    """Return the kind of wait for each barrier of the pipelines."""
     roles: dict[int, Activity] = {}
-    for ring in rings:
-        for stage in ring.stages:
+    for pipeline in pipelines:
+        for stage in pipeline.stages:
             roles[stage.full] = Activity.WAITING_FULL
             if stage.empty is not None:
                 roles[stage.empty] = Activity.WAITING_EMPTY
@@ -126,7 +127,7 @@ _MEETINGS = (
 
 
 def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
-    """Group warps by warpgroup and by what they do; warps that only meet are left out."""
+    """Group warps by warpgroup and by what they do; leave out warps that only join barriers."""
     deeds = _deeds(events)
     groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
     for warp in sorted(deeds):
@@ -184,10 +185,10 @@ def _spans_by_warp(
 
 
 def _waits(events: _Events, end: int) -> Iterator[tuple[int, Any, int, int]]:
-    """Warp, record, begin and end of every wait.
+    """Yield warp, record, begin and end of every wait.
 
-    A thread does nothing between the event before a wait's end and that end. A wait that is a
-    thread's last event never ended.
+    A wait begins at the event before its end, since the thread does nothing else. A wait that is
+    the last event of its thread never ended.
     """
     mine = events[np.argsort(events["thread"], kind="stable")]
     if not len(mine):
@@ -236,7 +237,7 @@ def _name_of_wait(trace: LaunchEvents, record: Any, activity: Activity) -> str:
 def _work_spans(trace: LaunchEvents, events: _Events, end: int) -> Iterator[tuple[int, LaneSpan]]:
     """Yield every wgmma until it has run, every store until its buffer has been read.
 
-    Stores of the chip are left out if no wait saw when they were read.
+    On the GPU, stores whose read no wait has seen are left out.
     """
     done = trace.of(kind=(EventKind.MMA_EXECUTED, EventKind.STORE_READ)).events
     ends = dict(zip(done["sequence"].tolist(), done["time"].tolist(), strict=True))
@@ -269,7 +270,7 @@ def _issued(events: _Events) -> Iterator[tuple[Any, range]]:
 
 
 def _union(spans: Iterable[LaneSpan]) -> tuple[LaneSpan, ...]:
-    """Spans of one activity and name that touch become one; by beginning. Empty ones vanish."""
+    """Merge touching spans of one activity and name, sort them by begin, and drop empty ones."""
     lasting = [span for span in spans if span.begin < span.end]
     kinds = sorted({(span.activity.name, span.name) for span in lasting})
     united: list[LaneSpan] = []
@@ -312,7 +313,7 @@ def warp_names(warps: Sequence[int]) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:
-    """Runs of neighbours as ``4-7``."""
+    """Yield consecutive numbers as ``4-7``."""
     first = last = numbers[0]
     for number in (*numbers[1:], -1):
         if number == last + 1:

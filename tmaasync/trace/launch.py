@@ -46,7 +46,7 @@ class LaunchEvents:
         """Put the events in order.
 
         Raises:
-            ArgumentError: The events are of another type, or one is of no kind there is.
+            ArgumentError: The events have another dtype, or an unknown kind.
         """
         if self.events.dtype != EVENT_DTYPE:
             raise ArgumentError(

@@ -15,7 +15,7 @@ from typing import Any
 from tmaasync.trace.events import NOTHING, EventKind
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
 from tmaasync.trace.launch import LaunchEvents
-from tmaasync.trace.rings import Ring, StageState, find_rings
+from tmaasync.trace.pipelines import Pipeline, StageState, find_pipelines
 
 __all__ = ["trace_document"]
 
@@ -62,7 +62,7 @@ class _Issue:
 
 @dataclass(slots=True)
 class _Process:
-    """One block of one launch; knows afterwards where its loads and its stages are drawn."""
+    """One block of one launch, and the tracks on which its loads and its stages are drawn."""
 
     trace: LaunchEvents
     block: _Block
@@ -73,16 +73,16 @@ class _Process:
     _tids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def records(self) -> Iterator[_Record]:
-        """Everything but the flows, which go from block to block."""
+        """Yield all records but flows, which connect blocks."""
         name = f"{self.trace.kernel_name} {self.block}"
         yield _metadata("process_name", self.pid, 0, name=name)
         yield _metadata("process_sort_index", self.pid, 0, sort_index=self.pid)
-        rings = find_rings(self.trace, block=self.block)
-        for lane in find_lanes(self.trace, block=self.block, rings=rings, alike=False):
+        pipelines = find_pipelines(self.trace, block=self.block)
+        for lane in find_lanes(self.trace, block=self.block, pipelines=pipelines, alike=False):
             yield from self._lane(lane)
-        for ring in rings:
-            yield from self._ring(ring)
-            yield from self._counter(ring)
+        for pipeline in pipelines:
+            yield from self._ring(pipeline)
+            yield from self._counter(pipeline)
 
     def _lane(self, lane: Lane) -> Iterator[_Record]:
         loads = {
@@ -97,27 +97,27 @@ class _Process:
                 if span in loads:
                     self.loads[loads[span]] = _Issue(track, span.begin)
 
-    def _ring(self, ring: Ring) -> Iterator[_Record]:
-        for index, stage in enumerate(ring.stages):
+    def _ring(self, pipeline: Pipeline) -> Iterator[_Record]:
+        for index, stage in enumerate(pipeline.stages):
             track = self.pid, next(self._tids)
-            self.stages[ring.block, stage.full] = track
-            yield from _thread_metadata(track, f"{ring.name}: stage {index}")
+            self.stages[pipeline.block, stage.full] = track
+            yield from _thread_metadata(track, f"{pipeline.name}: stage {index}")
             for span in stage.spans:
                 yield from self._bar(
                     track, span.begin, span.end, span.state.value, "stage", phase=span.phase
                 )
 
-    def _counter(self, ring: Ring) -> Iterator[_Record]:
-        """Count the full stages, at every change."""
+    def _counter(self, pipeline: Pipeline) -> Iterator[_Record]:
+        """Yield the number of full stages at every change."""
         changes: dict[int, int] = {0: 0}
-        for span in (span for stage in ring.stages for span in stage.spans):
+        for span in (span for stage in pipeline.stages for span in stage.spans):
             if span.state is StageState.FULL:
                 changes[span.begin] = changes.get(span.begin, 0) + 1
                 changes[span.end] = changes.get(span.end, 0) - 1
         full = 0
         for time in sorted(changes):
             full += changes[time]
-            name = f"{ring.name}: full stages"
+            name = f"{pipeline.name}: full stages"
             yield self._record("C", (self.pid, 0), time, name=name, args={"stages": full})
 
     def _bar(
@@ -150,7 +150,7 @@ def _flows(
     stages: dict[tuple[_Block, int], _Track],
     numbers: Iterator[int],
 ) -> Iterator[_Record]:
-    """One flow per landing: a multicast load has as many as it has targets."""
+    """Yield one flow per landing; a multicast load has one per target."""
     for landing in trace.of(kind=EventKind.LOAD_LANDED).events.tolist():
         fields = dict(zip(trace.events.dtype.names or (), landing, strict=True))
         issue = loads.get(fields["sequence"])

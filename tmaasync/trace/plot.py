@@ -1,4 +1,4 @@
-"""The picture of a launch, if matplotlib is there to draw it."""
+"""Plot a launch, with matplotlib, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["check_target", "plot"]
 
 _SUFFIXES = (".png", ".svg")
+_LEAST_INCHES, _MOST_INCHES = 8, 200
 
 
 def plot(
@@ -26,6 +27,7 @@ def plot(
     block: int | Sequence[int] | None = None,
     between: tuple[int, int] | None = None,
     dark: bool = False,
+    width: float = 16,
 ) -> Figure:
     """Draw one block over time: its warps above, the stages of its pipelines below.
 
@@ -38,12 +40,19 @@ def plot(
         block: Which block, as x, y, z or its number; by default the first into which TMA loads.
         between: From when to when, in the trace's unit; by default from beginning to end.
         dark: True for light ink on a dark page.
+        width: Width in inches of 100 pixels, from 8 to 200.
 
     Raises:
         BackendError: matplotlib is missing.
-        ArgumentError: There is nothing to draw, no such block, an empty time, or another suffix.
+        ArgumentError: There are no events, no events of this block, or an argument is out of
+            range.
     """
     check_target(path)
+    if not _LEAST_INCHES <= width <= _MOST_INCHES:
+        raise ArgumentError(
+            f"width is {width}; it must be from {_LEAST_INCHES} to {_MOST_INCHES} inches. "
+            "Leave it out for 16."
+        )
     if between is not None and not 0 <= between[0] < between[1]:
         raise ArgumentError(
             f"between is {between}; it must be two times, of which the first is 0 or more and "
@@ -60,11 +69,11 @@ def plot(
     from tmaasync.trace import figure  # noqa: PLC0415
 
     target = None if path is None else Path(path)
-    return figure.draw(launch, launch.block_at_index(index), target, between, dark)
+    return figure.draw(launch, launch.block_at_index(index), target, between, dark, width)
 
 
 def check_target(path: str | Path | None) -> None:
-    """Check that matplotlib is there and can write such a file.
+    """Check that matplotlib is there and can write a file of this suffix.
 
     Raises:
         BackendError: matplotlib is missing.

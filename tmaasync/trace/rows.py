@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
-from tmaasync.trace.rings import Ring, StageState
+from tmaasync.trace.pipelines import Pipeline, StageState
 
 __all__ = ["Bar", "Row", "lane_rows", "stage_rows"]
 
@@ -55,10 +55,10 @@ def lane_rows(lane: Lane, begin: int, end: int) -> Iterator[Row]:
         yield Row(lane.name, "loads", loads=loads)
 
 
-def stage_rows(rings: Iterable[Ring], begin: int, end: int) -> Iterator[tuple[int, Row]]:
+def stage_rows(pipelines: Iterable[Pipeline], begin: int, end: int) -> Iterator[tuple[int, Row]]:
     """Yield the full barrier and the row of each stage; a stage always has one of its states."""
-    for ring in rings:
-        for index, stage in enumerate(ring.stages):
+    for pipeline in pipelines:
+        for index, stage in enumerate(pipeline.stages):
             bars = [Bar(begin, end, StageState.EMPTY)]
             for span in stage.spans:
                 bar = Bar(max(span.begin, begin), min(span.end, end), span.state)
@@ -66,13 +66,15 @@ def stage_rows(rings: Iterable[Ring], begin: int, end: int) -> Iterator[tuple[in
                     is_filling = span.state in (StageState.FILLING, StageState.LOADED)
                     labels = (f"phase {span.phase}", str(span.phase)) if is_filling else ()
                     bars.append(Bar(bar.begin, bar.end, bar.state, labels))
-            yield stage.full, Row(_stage_name(ring, index), "", _disjoint(bars))
+            yield stage.full, Row(_stage_name(pipeline, index), "", _disjoint(bars))
 
 
-def _stage_name(ring: Ring, index: int) -> str:
-    if len(ring.stages) == 1:
-        return ring.name
-    return f"{ring.name}, stage {index}" if " " in ring.name else f"{ring.name}[{index}]"
+def _stage_name(pipeline: Pipeline, index: int) -> str:
+    if len(pipeline.stages) == 1:
+        return pipeline.name
+    return (
+        f"{pipeline.name}, stage {index}" if " " in pipeline.name else f"{pipeline.name}[{index}]"
+    )
 
 
 def _bars(spans: Iterable[LaneSpan], begin: int, end: int) -> tuple[Bar, ...]:

@@ -1,4 +1,4 @@
-"""Events in a JSON document, next to what Perfetto draws, so that `load` can read them."""
+"""Save events in the JSON document that Perfetto draws, so that `load` can read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tmaasync.trace.perfetto import trace_document
 __all__ = ["BROKEN", "arguments_of", "document_of"]
 
 BROKEN = (KeyError, TypeError, ValueError, binascii.Error, zlib.error)
-"""What `arguments_of` raises for facts that are none."""
+"""Exceptions that `arguments_of` raises for other JSON."""
 
 _PLAIN = ("kernel_name", "unit", "dropped", "blocks_left_out")
 _EXTENTS = ("grid", "block", "cluster")

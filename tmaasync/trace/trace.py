@@ -22,10 +22,10 @@ class Trace(LaunchEvents):
     ``name_of`` gives an offset in shared memory its name.
 
     On the emulator ``unit`` is ``"step"``: times count the steps of the cluster's scheduler, and
-    clusters do not share a clock. On the chip it is ``"ns"``, and all blocks share one, within the
-    step of the chip's clock. What warps did there is noted in memory of bounded size: ``dropped``
-    is how many notes were left out, all of them later than what is there of the same cluster, and
-    ``blocks_left_out`` how many blocks, the last of the grid, were not noted at all.
+    clusters do not share a clock. On the GPU it is ``"ns"``, and all blocks share a clock, within
+    one tick of the global timer. Its records go to memory of bounded size: ``dropped`` counts the
+    records without room, all later than the last event of their cluster, and ``blocks_left_out``
+    the blocks at the end of the grid that were not recorded.
     """
 
     def summary(self) -> Summary:

@@ -15,13 +15,13 @@ from tmaasync.wgmma.forms import INSTRUCTION_M, operand_element
 
 __all__ = ["a_fragment", "accumulator_fragment"]
 
-_Places = npt.NDArray[np.int64]
+_Indices = npt.NDArray[np.int64]
 
 _REGISTERS_OF_A = 4
 _REGISTER_BYTES = 4
 
 
-def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
+def accumulator_fragment(columns: int) -> tuple[_Indices, _Indices]:
     """Return row and column of every accumulator of a thread, for 64 rows and ``columns``.
 
     float32 and int32 accumulators take a register each; float16 ones 2 i and 2 i + 1 share register
@@ -49,7 +49,7 @@ def accumulator_fragment(columns: int) -> tuple[_Places, _Places]:
     return _warp_row(thread) + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
 
 
-def a_fragment(dtype: object) -> tuple[_Places, _Places]:
+def a_fragment(dtype: object) -> tuple[_Indices, _Indices]:
     """Return row and k of every element of A that a thread holds for one instruction.
 
     The four registers hold four bytes each, in the order of the elements: of 16-bit types elements
@@ -79,5 +79,5 @@ def a_fragment(dtype: object) -> tuple[_Places, _Places]:
     )
 
 
-def _warp_row(thread: _Places) -> _Places:
+def _warp_row(thread: _Indices) -> _Indices:
     return thread // WARP_THREADS * (INSTRUCTION_M // WARPGROUP_WARPS) + thread % WARP_THREADS // 4

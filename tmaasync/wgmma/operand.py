@@ -130,7 +130,7 @@ def compute_a_descriptor_params(
         k: Slice along K: whole instructions, 32 bytes each.
 
     Raises:
-        ArgumentError: What is wrong with these numbers, each with what to do instead.
+        ArgumentError: The numbers break rules; every one is listed with a remedy.
         ArrayTypeError: ``dtype`` names no element type.
 
     >>> params = compute_a_descriptor_params((128, 128), "bfloat16", swizzle=Swizzle.B128)
@@ -342,7 +342,7 @@ def _params(buffer: _Buffer, along_mn: range, along_k: range) -> WGMMADescriptor
     panel_bytes = buffer.rows * buffer.swizzle.span_bytes
     group_bytes = _GROUP_ROWS * buffer.swizzle.span_bytes
     is_swizzled = buffer.swizzle is not Swizzle.NONE
-    # Swizzled rows of K need no leading distance. Without swizzle the two change places.
+    # Swizzled rows of K need no leading distance. Without swizzle the two distances are exchanged.
     leading = MATRIX_DESCRIPTOR_UNIT if is_swizzled and buffer.is_k_major else panel_bytes
     if not is_swizzled and not buffer.is_k_major:
         leading, group_bytes = group_bytes, panel_bytes

@@ -45,8 +45,8 @@ def timelines() -> None:
     """The demo's GEMM of four stages, as the emulator ran it. Its bytes depend on matplotlib."""
     with emulate.scheduled("random", seed=0), trace.record() as kept:
         PIPELINED.run(*PIPELINED.inputs())
-    trace.plot(kept, FOLDER / "timeline.png")
-    trace.plot(kept, FOLDER / "timeline_dark.png", dark=True)
+    trace.plot(kept, FOLDER / "timeline.png", width=11)
+    trace.plot(kept, FOLDER / "timeline_dark.png", width=11, dark=True)
 
 
 def main() -> None:

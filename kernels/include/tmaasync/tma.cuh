@@ -178,10 +178,10 @@ __device__ __forceinline__ void tma_prefetch_1d(
 // --- from CTA to CTA -----------------------------------------------------------------------------
 
 // Push this CTA's shared memory into the shared memory of the CTA of this rank (distributed shared
-// memory), where `barrier` and `target` lie at the same offset as here, and credit that barrier. It
-// must expect the bytes: by arrive_and_expect_bytes(bytes, rank) of the pusher, or by the receiver
-// itself. Only the receiver can observe that `source` has been read: it reports so before `source`
-// is written again or the pusher's CTA leaves.
+// memory), and credit the barrier there. `barrier` and `target` lie at the same offset as here. The
+// barrier must expect the bytes: by arrive_and_expect_bytes(bytes, rank) of the pusher, or by the
+// receiver itself. Only the receiver can observe that `source` has been read: it reports so before
+// `source` is written again or the pusher's CTA leaves.
 __device__ __forceinline__ void tma_store_cluster(
     void* target, SharedMemBarrier& barrier, const void* source, u32 bytes, u32 cta_rank
 ) {

@@ -1,4 +1,4 @@
-"""What attention.cu is compiled for: a variant of the scores, and a tile config."""
+"""The compile-time parameters of attention.cu: a variant of the scores, and a tile config."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_STAGES = 4
 
 
 class Sizes(NamedTuple):
-    """What decides how the work is cut."""
+    """The sizes that the tile config and the schedule depend on."""
 
     queries: int
     keys: int
@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """How many packed sequences, and how long they may be."""
+    """The number of packed sequences, and their maximal lengths."""
 
     size: int
     max_queries: int
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What the scores go through, as far as the kernel is compiled for it.
+    """The mask, softcap and outputs that the kernel is compiled for.
 
     ``page_size`` is rows of a page of the KV cache; 0 where it is not paged.
     """

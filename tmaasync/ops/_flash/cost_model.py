@@ -1,4 +1,4 @@
-"""Which tile config is fastest: a heuristic over numbers measured on the chip."""
+"""The cost model of attention: a heuristic over numbers measured on the chip."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _config_of(shape: TileShape, sizes: Sizes, variant: Variant) -> TileConfig:
     config = TileConfig(columns, *shape, element_bytes=sizes.element_bytes)
     if not variant.skips_blocks and sizes.queries >= config.rows:
         return config
-    # GQA packing: as many heads as share keys, in powers of two.
+    # GQA packing (FlashAttention's pack_gqa): as many heads as share keys, in powers of two.
     heads = sizes.heads_per_kv_head
     return replace(config, heads_per_tile=min(heads & -heads, GROUP_ROWS))
 

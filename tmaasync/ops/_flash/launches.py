@@ -1,4 +1,4 @@
-"""Launches of the attention kernels: what each is given, and which addresses differ by call."""
+"""Launches of the attention kernels: their arguments, and the addresses that differ by call."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class CombineArguments(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What is worked on, and by how many CTAs.
+    """The schedule of a launch, and its number of CTAs.
 
     Attributes:
         ctas: CTAs of attention.cu.

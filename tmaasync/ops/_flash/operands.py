@@ -1,4 +1,4 @@
-"""The arguments of attention, checked: operands and output, and what the scores go through."""
+"""The arguments of attention, checked: operands, output, scale, mask and softcap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who works on what, when: LPT tile order in sections for L2, stream-K, and split-KV.
+"""Tile schedules of attention: LPT tile order in sections for L2, stream-K, and split-KV.
 
 Static schedules of padded arrays: the longest tiles first (LPT), in sections whose keys stay in L2.
 
@@ -39,10 +39,10 @@ _Work = tuple[int, tuple[int, int, int]]
 
 
 class Schedule(NamedTuple):
-    """What every cluster works on, and what the combine kernel adds up.
+    """The spans of every cluster, and the splits that the combine kernel adds up.
 
     Attributes:
-        clusters: How many run.
+        clusters: Number of clusters of the launch.
         table: [waves, clusters] spans, `_NONE` where the cluster has no more. With stream-K these
             are `SCHEDULED_SPAN`, whose slot is `_NONE` where the span is worked on as a whole. It
             is empty where clusters take the spans in their order.
@@ -85,10 +85,11 @@ def lpt_schedule(
 ) -> npt.NDArray[np.int32]:
     """Return the spans of every cluster: [waves, clusters], and -1 where a cluster has no more.
 
-    A longest-processing-time-first (LPT) schedule: the spans that see the most keys come first, and
-    each goes to the cluster that has the least to do. That is what a dynamic tile scheduler with an
-    atomic counter would do, but the same in every run, and with no memory that two launches could
-    share. Heads come in sections whose keys stay in L2 (L2 swizzle).
+    A longest-processing-time-first (LPT) schedule (Graham 1969): the spans that see the most keys
+    come first, and each goes to the cluster that has the least to do. A dynamic persistent
+    scheduler with an atomic tile counter would do the same; this one is equal in every run, and has
+    no memory that two launches could share. Heads come in sections whose keys stay in L2, as in
+    FlashAttention-3's LPT scheduler.
 
     A span's number is its tile of heads, times the spans of a head, plus its index in the head.
     Where nothing is shared a cluster is a CTA, and a span its tile.
@@ -179,11 +180,11 @@ def packed_kv_splits(
 
 
 def stream_k_schedule(sizes: Sizes, config: TileConfig, clusters: int) -> Schedule:
-    """Return the schedule where every span sees all keys.
+    """Return a hybrid stream-K schedule (Osama et al. 2023), where every span sees all keys.
 
-    Spans are worked on head by head, each cluster one in a wave. The spans left for the last wave,
-    fewer than clusters, are stream-K. The more splits, the longer it takes to combine them, so not
-    all clusters may get a share.
+    Full waves are data-parallel: spans head by head, one for each cluster. The spans left for the
+    last wave, fewer than clusters, are stream-K. The more splits, the longer it takes to combine
+    them, so not all clusters may get a share.
     """
     blocks = _blocks(sizes, config)
     waves, left = divmod(config.spans(sizes), clusters)

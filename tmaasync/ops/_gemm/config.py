@@ -33,7 +33,7 @@ LINE_BYTES = 128
 """A line of L2."""
 
 SKINNY_LIMIT = 64
-"""Rows of the output up to which the kernel swaps AB: C^T = B^T A^T uses all 64 rows of wgmma, and
+"""Rows of an output up to which operations swap AB: C^T = B^T A^T uses all 64 rows of wgmma, and
 its tiles are as narrow as the output."""
 
 SCALE_BLOCK = 128
@@ -58,7 +58,7 @@ _SCALED_BARRIER_BYTES = 16  # of a stage: two
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How much runs at once on a device, one CTA per SM.
+    """SMs and max active clusters of a device, one CTA per SM.
 
     Attributes:
         sms: Its SMs.
@@ -87,10 +87,11 @@ class Occupancy:
 
 
 class Orientation(NamedTuple):
-    """Which of C and its transpose a kernel computes, and the layout of that in memory.
+    """Whether a kernel computes C or its transpose, and the layout of the result in memory.
 
     Attributes:
-        swap_ab: Whether it computes C^T = B^T A^T in place of C = A B.
+        swap_ab: Whether it computes C^T = B^T A^T in place of C = A B (swap AB; CUTLASS,
+            TensorRT-LLM).
         m_major: Whether the rows (M) of what it computes are contiguous, not its columns (N).
     """
 
@@ -115,20 +116,22 @@ class Orientation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TileConfig:
-    """How the output is cut: CTA tiles of ``rows * consumers`` rows by ``block_n`` columns.
+    """CTA tiles of ``rows * consumers`` rows by ``block_n`` columns, their cluster and schedule.
 
     Attributes:
         consumers: Consumer warpgroups.
         block_n: Columns of a CTA tile.
         cluster: CTA tiles along M that multicast the columns of B they share.
-        group_m: Clusters along M before the next column of tiles (L2 swizzle, for reuse in L2).
+        group_m: Clusters along M before the next column of tiles: the L2 swizzle of CUTLASS's
+            rasterisation order and of Triton's grouped ordering.
         rows: Of a consumer.
         m_major: Whether M is contiguous in the output, not N.
         max_stages: Of the pipeline of operands.
         split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
             through distributed shared memory; a cluster has ``cluster`` tiles.
         ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
-            multiplies while the other stores (CUTLASS's ping-pong); else they are cooperative.
+            multiplies while the other stores (CUTLASS's
+            KernelTmaWarpSpecializedPingpong); else they are cooperative.
         side_by_side: Whether the tiles of a cluster are along N and multicast the rows of A.
     """
 

@@ -1,4 +1,4 @@
-"""Which tile config a GEMM gets: cost models that measure nothing in the call.
+"""Cost models that choose the tile config of a GEMM; nothing is measured in the call.
 
 Their numbers are in h200.toml, with unit, script and date of each.
 """
@@ -213,7 +213,7 @@ def default_config(
 
 
 class ConsumerLayout(NamedTuple):
-    """How consumer warpgroups share a CTA tile."""
+    """The number of consumer warpgroups, and their shares of a CTA tile."""
 
     consumers: int
     rows: int

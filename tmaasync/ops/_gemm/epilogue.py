@@ -1,4 +1,4 @@
-"""Epilogues: what becomes of accumulators before they are rounded (gemm/epilogue_ops.cuh)."""
+"""Epilogues: operations on accumulators before they are rounded (gemm/epilogue_ops.cuh)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _NARROW_BYTES = 64  # of a row, in one store
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What a kernel is compiled for; conv2d.cu has neither factors nor an addend."""
+    """The epilogue that a kernel is compiled for; conv2d.cu has neither factors nor an addend."""
 
     bias: BiasSide = BiasSide.NONE
     activation: Activation = Activation.NONE
@@ -132,7 +132,7 @@ class Epilogue:
 
     @property
     def depth(self) -> int:
-        """As how much of K it counts on a tile, where nothing overlaps it."""
+        """Its cost on a tile in elements of K, where nothing overlaps it."""
         numbers = coefficients().epilogue
         bias = numbers.bias_depth if self.bias is not BiasSide.NONE else 0
         activation = numbers.activation_depth[self.activation.name.lower()]
@@ -173,7 +173,7 @@ class EpilogueArguments(NamedTuple, Generic[_T]):
 
     @property
     def form(self) -> tuple[object, ...]:
-        """A key of a launch, besides the arrays' layouts."""
+        """A key of a launch, in addition to the layouts of its arrays."""
         has_alpha, activation, c, bias, scale_a, scale_b = self
         return (
             *(has_alpha, activation),

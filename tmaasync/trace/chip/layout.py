@@ -36,8 +36,8 @@ WARP_DTYPE = np.dtype(
         ("unused", "<u8"),
     ]
 )
-"""``struct TraceWarp``: 272 bytes. The first clocks are those of its block's opening; those that
-were never read are 0."""
+"""``struct TraceWarp``: 272 bytes. The first pair of clocks is read when the block begins; a pair
+that was never read is 0."""
 
 BUFFER_DTYPE = np.dtype(
     [

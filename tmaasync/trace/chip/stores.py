@@ -40,7 +40,7 @@ class StoreLog:
     """Result of following threads through their bulk groups; notes are indices."""
 
     sequences: dict[int, int] = field(default_factory=dict)
-    """Of what was issued, and of every wait that was for something."""
+    """Sequence of each issued operation, and of each wait for one."""
     committed: list[Done] = field(default_factory=list)
     read: list[Done] = field(default_factory=list)
     over: list[Done] = field(default_factory=list)
@@ -60,7 +60,7 @@ def follow_stores(notes: Notes, first_sequence: int) -> StoreLog:
     """Return the stores and reductions of every thread."""
     log, threads = StoreLog(), dict[tuple[int, int, int], _Thread]()
     sequence = first_sequence
-    for note, key, kind, number in _walk(notes, _STORES):
+    for note, key, kind, number in _selected(notes, _STORES):
         thread = threads.setdefault(key, _Thread())
         if kind == RecordKind.STORE:
             log.sequences[note] = sequence
@@ -97,7 +97,7 @@ def _done(log: StoreLog, notes: Notes, note: int, group: list[int]) -> Iterator[
     return (Done(note, log.sequences[store], int(notes.shared[store])) for store in group)
 
 
-def _walk(
+def _selected(
     notes: Notes, kinds: tuple[RecordKind, ...]
 ) -> Iterator[tuple[int, tuple[int, int, int], int, int]]:
     """Index, thread, kind and number of notes of these kinds, as they were written."""

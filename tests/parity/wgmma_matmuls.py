@@ -18,7 +18,7 @@ from tmaasync.wgmma import MMA_FORMS, MmaForm
 
 Array = np.ndarray[Any, Any]
 
-SOURCE = Path(__file__).with_name("wgmma_products.cu")
+SOURCE = Path(__file__).with_name("wgmma_matmuls.cu")
 SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
 DEPTH_BYTES = 256  # two panels of the widest swizzle
 
@@ -212,7 +212,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def drawn_operand(rng: np.random.Generator, name: str, shape: Sequence[int]) -> Array:
-    """Integers all sums of whose products every type of sums holds exactly."""
+    """Return integers whose matmul every type of accumulator holds exactly."""
     if name in ("int8", "uint8"):
         limits = np.iinfo(name)
         return rng.integers(limits.min, limits.max + 1, shape).astype(name)

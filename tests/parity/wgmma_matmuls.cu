@@ -1,5 +1,5 @@
 // One instruction wide: 64 rows and kColumns columns, several steps deep, out of buffers that are
-// wider. wgmma_products.py appends the entries, which choose among cases at run time.
+// wider. wgmma_matmuls.py appends the entries, which choose among cases at run time.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/types.cuh>
 #include <tmaasync/wgmma.cuh>

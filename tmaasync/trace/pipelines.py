@@ -1,8 +1,8 @@
-"""The rings of a launch, read out of its events: which barriers, which buffers, what state when.
+"""The pipelines of a launch, found in its events: barriers, buffers, and the state of each stage.
 
-A barrier that loads credit is a full barrier, and full barrier is stage. The buffers are where
-its loads land. The empty barrier is the one that the loading thread waits on just before it
-expects the bytes; where there is none, a store that reads the buffer stands in for it.
+A barrier to which loads credit bytes is a full barrier, and each full barrier is a stage. Its
+buffers are the targets of these loads. Its empty barrier is the one on which the producer waits
+just before it expects the bytes. Without one, a store that reads the buffer empties the stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents
 
-__all__ = ["Ring", "Stage", "StageSpan", "StageState", "find_rings"]
+__all__ = ["Pipeline", "Stage", "StageSpan", "StageState", "find_pipelines"]
 
 
 class StageState(enum.Enum):
@@ -28,8 +28,8 @@ class StageState(enum.Enum):
 
     ``FILLING`` from the announcement of the bytes, or the first load, to the completion of the full
     barrier's phase; ``FULL`` until the first consumer passes its wait; ``READING`` until the phase
-    of the empty barrier completes, or TMA has read the buffers for a store. The chip notes the end
-    of a phase only if a thread waits: ``LOADED`` is both, filling and then full, until the
+    of the empty barrier completes, or TMA has read the buffers for a store. On the GPU the end of a
+    phase is seen only by a thread that waits: ``LOADED`` is both, filling and then full, until the
     first consumer passes.
     """
 
@@ -52,7 +52,7 @@ class StageSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage of a ring: its barriers and buffers by offset, and its history.
+    """One stage of a pipeline: its barriers and buffers by offset, and its history.
 
     ``spans`` leaves out when the stage is empty.
     """
@@ -71,8 +71,8 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
-    """A pipeline's ring buffer: stages that one thread fills in order, in one block (x, y, z)."""
+class Pipeline:
+    """Stages that one thread fills in order, as a ring buffer, in one block (x, y, z)."""
 
     name: str
     block: tuple[int, int, int]
@@ -83,20 +83,20 @@ class Ring:
         return sum(stage.state_at(time) is state for stage in self.stages)
 
 
-def find_rings(
+def find_pipelines(
     trace: LaunchEvents, *, block: int | Sequence[int] | None = None
-) -> tuple[Ring, ...]:
-    """Return the rings of one block or of all, in the order in which they are first filled."""
+) -> tuple[Pipeline, ...]:
+    """Return the pipelines of one block or of all, in the order in which they are first filled."""
     wanted = None if block is None else trace.block_index(block)
-    rings: list[Ring] = []
+    pipelines: list[Pipeline] = []
     of_interest = trace if wanted is None else trace.of(cluster=trace.cluster_of(wanted))
     for cluster in of_interest.by_cluster():
         issues = _issue_times(cluster.events)
         for here in cluster.blocks:
             if wanted is None or trace.block_index(here) == wanted:
                 histories = _histories(cluster.of(block=here).events, issues)
-                rings.extend(_grouped(histories, cluster.end, here, trace.name_of))
-    return tuple(rings)
+                pipelines.extend(_grouped(histories, cluster.end, here, trace.name_of))
+    return tuple(pipelines)
 
 
 def _issue_times(events: np.ndarray[Any, Any]) -> dict[int, int]:
@@ -187,7 +187,7 @@ def _histories(events: np.ndarray[Any, Any], issues: _Times) -> list[_History]:
 
 
 def _read_loads_under_way(events: np.ndarray[Any, Any], histories: dict[int, _History]) -> None:
-    """Read issued loads, landed or not: without a landing the issuer's phase is all there is."""
+    """Read issued loads, landed or not: without a landing, use the issuer's phase."""
     for load in _select(events, EventKind.LOAD_ISSUED):
         if load["barrier"] == NOTHING or load["other"] != load["rank"]:
             continue
@@ -257,14 +257,14 @@ def _earliest(times: _Times, phase: int, time: int) -> None:
     times[phase] = min(time, times.get(phase, time))
 
 
-# --- stages to rings --------------------------------------------------------------------------
+# --- stages to pipelines --------------------------------------------------------------------------
 
 _ELEMENT = re.compile(r"(.*)\[\d+\]")
 
 
 def _grouped(
     histories: list[_History], end: int, block: tuple[int, int, int], name_of: NameOf
-) -> Iterator[Ring]:
+) -> Iterator[Pipeline]:
     for number, group in enumerate(_groups(histories, name_of)):
         stages = (
             Stage(
@@ -275,8 +275,8 @@ def _grouped(
             )
             for history in sorted(group, key=lambda history: history.full)
         )
-        name = _ring_name(group, number, name_of)
-        yield Ring(name=name, block=block, stages=tuple(stages))
+        name = _pipeline_name(group, number, name_of)
+        yield Pipeline(name=name, block=block, stages=tuple(stages))
 
 
 def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_History]]:
@@ -296,11 +296,11 @@ def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_Histor
     return groups
 
 
-def _ring_name(group: list[_History], number: int, name_of: NameOf) -> str:
+def _pipeline_name(group: list[_History], number: int, name_of: NameOf) -> str:
     """Return the array of full barriers by its name, or the only barrier, or a number."""
     name = name_of(group[0].full)
     if name == offset_name(group[0].full):
-        return f"ring {number}"
+        return f"pipeline {number}"
     return _array_name(name) or name
 
 
@@ -309,11 +309,11 @@ def _array_name(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _goes_on(ring: list[_History], history: _History) -> bool:
-    """True if the stage is the next of this ring: same loader, and barriers at one distance."""
-    last = ring[-1]
+def _goes_on(pipeline: list[_History], history: _History) -> bool:
+    """True if the stage is the next of this pipeline: same loader, and barriers at one distance."""
+    last = pipeline[-1]
     distance = history.full - last.full
-    wanted = ring[1].full - ring[0].full if len(ring) > 1 else distance
+    wanted = pipeline[1].full - pipeline[0].full if len(pipeline) > 1 else distance
     return (
         distance == wanted > 0
         and history.loader == last.loader
