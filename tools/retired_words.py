@@ -72,7 +72,7 @@ RETIRED = (
     Retired("under way", "in flight"),
     Retired("in turns|(?:take|takes|took|taking) turns|by turns", "ping-pong, interleaved"),
     Retired("[Tt]old|[Tt]ells|tell of", "reports, prints, shows"),
-    Retired("[Ss]uch(?! as)", "name the thing", allowed="no such file"),
+    Retired("[Ss]uch(?! as)", "name the thing", allowed="[Nn]o such (file|kernel|device)"),
     Retired("so many", "name the number"),
     Retired(
         "[Tt]hat of|[Tt]hose of|of those|of that(?= [a-z]+s )|the latter|the former",
