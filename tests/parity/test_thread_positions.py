@@ -52,7 +52,7 @@ def kernel(sides: int) -> Kernel:
      (33, 1, 3)],
     ids=str,
 )  # fmt: skip
-def test_every_thread_knows_its_place(backend: Any, block: tuple[int, ...]) -> None:
+def test_every_thread_knows_its_position(backend: Any, block: tuple[int, ...]) -> None:
     threads = math.prod(block)
     held = backend.array(np.zeros(threads * PLACE.itemsize, np.uint8))
 
