@@ -239,11 +239,11 @@ class SwizzleMode(_NamedIntEnum):
 
 
 class L2Promotion(_Mode):
-    """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches.
+    """``CUtensorMapL2promotion``: the granule in which L2 fetches the bytes of a load.
 
-    What is read once comes from memory 3 to 10 % slower with ``B256`` than with ``B128`` or less;
-    GEMMs whose operands are read repeatedly from L2 gain up to 2 % by ``B256`` (measured on
-    an H200).
+    With ``B256``, data read once comes from memory 3 to 10 % slower than with ``B128`` or less.
+    GEMMs that read operands repeatedly from L2 gain up to 2 % (``benchmarks/bench_reads.py`` on an
+    H200).
     """
 
     NONE = 0

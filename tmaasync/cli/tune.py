@@ -1,4 +1,4 @@
-"""``tune``: which tile config of `ops.matmul` is the fastest for a shape, measured and kept."""
+"""``tune``: measure the fastest tile config of `ops.matmul` for a GEMM, and keep it."""
 
 from __future__ import annotations
 
