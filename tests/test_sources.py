@@ -65,10 +65,10 @@ def test_an_installed_package_brings_its_own_kernels(package: Path) -> None:
     assert kernels_dir() == inside
 
 
-def test_a_checkout_has_the_kernels_beside_the_package(package: Path) -> None:
-    beside = _make_kernels(package.parent / "kernels")
+def test_a_checkout_has_the_kernels_next_to_the_package(package: Path) -> None:
+    sibling = _make_kernels(package.parent / "kernels")
 
-    assert kernels_dir() == beside
+    assert kernels_dir() == sibling
 
 
 def test_somebody_elses_folder_named_kernels_is_not_taken(package: Path) -> None:

@@ -59,7 +59,7 @@ def find_kernel(name: str | Path) -> Path:
     """Return the path of the CUDA source called ``name``.
 
     Args:
-        name: The path of your file. If there is none, the bare name of a kernel that the package
+        name: The path of your file. If no file has it, the bare name of a kernel that the package
             ships, such as ``"gemm.cu"``, in any folder.
 
     Raises:
