@@ -608,7 +608,7 @@ def test_reductions_exist_where_the_chip_has_them(
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_reduction_is_that_of_the_maps_type(
+def test_a_reduction_uses_the_maps_type(
     engine: Engine, op: ReduceOp, dtype: DataType, data: st.DataObject
 ) -> None:
     count = 64 // dtype.itemsize
@@ -653,7 +653,7 @@ def test_sums_of_16_bits_round_ties_to_even(engine: Engine, dtype: DataType) -> 
 
 
 @given(copy=im2col_copies())
-def test_an_im2col_load_walks_the_bounding_boxes(engine: Engine, copy: Copy) -> None:
+def test_an_im2col_load_traverses_the_bounding_boxes(engine: Engine, copy: Copy) -> None:
     expected = copy.loaded()
 
     credited = copy.run(engine, "im2col_load")
