@@ -42,7 +42,7 @@ pygments_dark_style = "github-dark"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Links to headings are those of GitHub.
+# The ids of headings are GitHub's.
 myst_heading_anchors = 3
 # A page may come before or after its line in the index; a test asks for the line.
 suppress_warnings = ["toc.not_included", "toc.not_readable"]

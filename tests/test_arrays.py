@@ -206,7 +206,7 @@ def test_torch_types_are_read_by_name(name: str) -> None:
     assert view(Tensor(array, dtype=name)).element.name == name
 
 
-def test_a_tensor_on_a_gpu_tells_its_ordinal() -> None:
+def test_a_tensor_on_a_gpu_has_its_ordinal() -> None:
     assert view(Tensor(np.zeros(4), device="cuda:3")).device == 3
 
 
@@ -297,7 +297,7 @@ def test_a_jax_array_lies_where_its_view_says(jax: Any, name: str) -> None:
     assert _bytes_at(seen) == np.asarray(array).tobytes()
 
 
-def test_a_deleted_jax_array_is_refused_and_noticed_behind_a_tile(jax: Any) -> None:
+def test_a_deleted_jax_array_is_refused_and_noticed_by_its_tile(jax: Any) -> None:
     array = jax.numpy.ones((4, 8))
     seen = view(array)
 
@@ -384,7 +384,7 @@ def test_a_cuda_array_interface_that_cannot_be_honoured_is_refused(
         view(CudaInterface(_interface(**changes)))
 
 
-def test_an_incomplete_cuda_array_interface_is_told_what_it_lacks() -> None:
+def test_an_incomplete_cuda_array_interface_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(ArrayTypeError, match="lacks typestr, version"):
         view(CudaInterface({"shape": (1,), "data": (16, False)}))
 
@@ -402,7 +402,7 @@ class _PointerTable:
         return 0
 
 
-def test_the_driver_tells_whose_memory_a_cuda_array_interface_is(
+def test_the_driver_knows_whose_memory_a_cuda_array_interface_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tmaasync._arrays.protocols._driver", _PointerTable)
@@ -413,7 +413,7 @@ def test_the_driver_tells_whose_memory_a_cuda_array_interface_is(
 
 
 @pytest.mark.usefixtures("_without_driver")
-def test_an_interface_that_moved_behind_a_tile_is_noticed() -> None:
+def test_an_interface_that_moved_is_noticed_by_its_tile() -> None:
     owner = CudaInterface(_interface())
     seen = view(owner)
     require_current(seen, "tile")
@@ -645,7 +645,7 @@ def test_arrays_of_one_device_agree_on_it() -> None:
     assert common_device({"a": view(np.ones(2))}) is None
 
 
-def test_arrays_of_several_devices_are_told_apart_by_argument() -> None:
+def test_arrays_of_several_devices_are_named_by_argument() -> None:
     views = {
         "a": view(Exporter(data=0x1000, shape=(4,), device=(2, 1))),
         "b": view(np.ones(2)),

@@ -34,7 +34,7 @@ def case(**changed: Any) -> Case:
         "name": "copy",
         "size": "1 GiB",
         "microseconds": 500.0,
-        "rate": 4.2,
+        "throughput": 4.2,
         "unit": "TB/s",
         "speed_over_cupy": 1.01,
         "error": 0.0,
@@ -181,7 +181,7 @@ def test_with_a_gpu_json_has_every_figure() -> None:
     document = json.loads(run("demo", "--json", on=with_gpu(case())).stdout)
 
     assert document["device"] == "Fake"
-    assert document["cases"][0]["rate"] == 4.2
+    assert document["cases"][0]["throughput"] == 4.2
 
 
 @pytest.mark.parametrize("arguments", [("demo",), ("demo", "--json")])

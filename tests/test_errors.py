@@ -15,7 +15,7 @@ from tmaasync.copy_plan import plan_copy
 from tmaasync.errors import ArgumentError, LaunchError, TensorMapError, TMAError, Violation
 from tmaasync.modes import Swizzle
 from tmaasync.pipeline import Pipeline
-from tmaasync.ragged import running_sums
+from tmaasync.ragged import cumulative_lengths
 from tmaasync.registers import RegisterSplit
 from tmaasync.tile import TMATensorTileArray, create_tma_tile
 from tmaasync.wgmma import compute_a_descriptor_params
@@ -68,7 +68,7 @@ def test_a_violation_is_argument_value_rule_and_remedy_in_two_sentences() -> Non
     assert str(violation) == "box_shape[0] is 300; a side has at most 256 elements. Use 256."
 
 
-def test_a_tensor_map_error_tells_every_violation_on_a_line_of_its_own() -> None:
+def test_a_tensor_map_error_has_a_line_for_every_violation() -> None:
     violations = (Violation("a", 1, "no", "Do"), Violation("b", 2, "never", "Stop"))
 
     error = TensorMapError(violations)
@@ -115,7 +115,7 @@ _BROKEN_CALLS: dict[str, Callable[[], object]] = {
     "tiles": lambda: TMATensorTileArray([]),
     "operand": lambda: compute_a_descriptor_params((7, 9), "int8", swizzle=Swizzle.B128),
     "copy plan": lambda: plan_copy(np.zeros(()), "shared"),
-    "running sums": lambda: running_sums([-1], max_length=1),
+    "running sums": lambda: cumulative_lengths([-1], max_length=1),
     "source": lambda: find_kernel("absent.cu"),
 }
 

@@ -58,7 +58,7 @@ def test_the_wheel_holds_every_module_and_says_that_it_is_typed(wheel: zipfile.Z
     assert {*modules, "tmaasync/py.typed"} <= set(wheel.namelist())
 
 
-def test_the_wheel_installs_one_package_and_nothing_beside_it(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_installs_one_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {PurePosixPath(name).parts[0] for name in wheel.namelist()}
 
     assert tops == {"tmaasync", f"tmaasync-{tmaasync.__version__}.dist-info"}
@@ -85,7 +85,7 @@ def test_the_metadata_name_the_authors_and_no_address(metadata: Message) -> None
     )
 
 
-# Markdown's links and pictures, and those of HTML; addresses on the web and anchors are absolute.
+# Links and pictures of Markdown and HTML; addresses on the web and anchors are absolute.
 RELATIVE = re.compile(r"""(?:\]\(|(?:href|src|srcset)=["'])(?!https?:|#)[^)"'\s]+""")
 
 LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)")

@@ -207,7 +207,7 @@ def _by_operation(recorded: list[Recorded], operations: Iterable[Operation]) -> 
     yield _line(["---"] * (2 + len(gpus)))
     yield from lines
     yield ""
-    yield _READING
+    yield f"{_READING}\n"
     yield from (_circumstances([one for _, _, one in recorded if _gpu(one) == gpu]) for gpu in gpus)
     yield ""
 
@@ -247,7 +247,8 @@ class Group:
 
 def _short(case: str) -> str:
     """Return a case without the words that the operation's name has."""
-    return re.sub(r"^(bfloat16|float16|e4m3|float8,) |, full, decode of .*$", "", case)
+    bare = re.sub(r"^(bfloat16|float16|e4m3|float8,) |, full, decode of .*$", "", case)
+    return re.sub(r"\b(\d+) x \1 x \1\b", r"\1^3", bare)
 
 
 def _gpu(section: Section) -> str:
@@ -263,7 +264,7 @@ def _circumstances(measured: Sequence[Section]) -> str:
     days = sorted({one["date"][:10] for one in seen})
     drivers = ", ".join(sorted({one["driver"] for one in seen}))
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"{_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
+    return f"* {_gpu(measured[0])}: {seen[0]['gpu']}, measured {when}, driver {drivers}."
 
 
 # --- every case -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The emulator's TMA engine behind its C functions, and aligned memory to call them with."""
+"""The emulator's TMA engine through its C functions, and aligned memory to call them with."""
 
 from __future__ import annotations
 

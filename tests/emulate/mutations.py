@@ -386,7 +386,7 @@ MUTATIONS = (
         r"race on epilogue\[\d\]\[\d\]",
     ),
     Mutation(
-        "there is no such named barrier",
+        "there is no named barrier of this number",
         "gemm",
         _GROUP,
         "const NamedBarrier<kWarpgroupThreads> warpgroup{15u + consumer};",
@@ -520,7 +520,7 @@ MUTATIONS = (
     ),
     # --- groups of rows -----------------------------------------------------------------------
     Mutation(
-        "a group that ends behind the arrays keeps its length",
+        "a group that ends after the arrays keeps its length",
         "grouped",
         "min(max(ends[group], start), total_rows)",
         "max(ends[group], start)",
@@ -997,7 +997,7 @@ MUTATIONS = (
         "        scheduler.step();\n    }\n    while",
         "either",
     ),
-    # --- what is told at the end, or by a policy that is unkind ---------------------------------
+    # --- reports at the end of a launch, or by an adversarial policy ----------------------------
     Mutation(
         "try_wait's answer is taken for granted",
         "gemm",

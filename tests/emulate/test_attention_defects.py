@@ -88,7 +88,7 @@ SLOW = {
 def prepared(text: str, config: TileConfig = CONFIG) -> tuple[Any, Any, Any]:
     """Three spans of one cluster, eight blocks of keys for three stages; its output, and the right.
 
-    Of a pair, one has tiles behind the queries.
+    Of a pair, one has tiles after the queries.
     """
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((3, rows, 1, 64)).astype(np.float16) for rows in (100, 250, 250))

@@ -22,7 +22,7 @@ EMPTY = 'extern "C" __global__ void empty() {}\n'
 
 @pytest.fixture(scope="module")
 def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime takes seconds to compile: that of all tests is taken."""
+    """The runtime takes seconds to compile: it is copied from the cache of all tests."""
     folder = tmp_path_factory.mktemp("cache")
     kept = build(source(EMPTY), "empty").path.parent
     for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):

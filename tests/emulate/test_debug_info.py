@@ -224,7 +224,7 @@ def test_the_kernel_is_the_outermost_function_of_each_of_its_instructions(
     assert {chain[-1].file for chain in chains} == {SOURCE_NAME}
 
 
-def test_inlined_calls_are_told_with_the_lines_that_call(own: EmulatedLaunch) -> None:
+def test_inlined_calls_are_reported_with_the_lines_that_call(own: EmulatedLaunch) -> None:
     found = information(own)
     lines = SOURCE.splitlines()
     callers = {
@@ -255,16 +255,16 @@ def test_chains_are_what_addr2line_says(own: EmulatedLaunch) -> None:
         chain = [
             f"{Path(frame.file).name}:{frame.line}" for frame in debug_info(path).frames(address)
         ]
-        # It tells the chain twice where inlined code is the first of its function.
+        # It prints the chain twice where inlined code is the first of its function.
         assert chain
         assert wanted in (chain, chain * 2, [*chain, chain[-1]])
 
 
 def by_addr2line(path: Path, addresses: range) -> list[list[str]]:
     command = ["addr2line", "-a", "-i", "-e", str(path), *map(hex, addresses)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     chains: list[list[str]] = []
-    for line in told.splitlines():
+    for line in printed.splitlines():
         if line.startswith("0x"):
             chains.append([])
         else:
@@ -284,18 +284,18 @@ THEIRS = Frame("take", "/home/me/rings.cuh", 7)
 OWN = Frame("pass", SOURCE_NAME, 20)
 
 
-def test_the_innermost_frame_in_the_kernels_own_source_is_told() -> None:
+def test_the_innermost_frame_in_the_kernels_own_source_is_reported() -> None:
     outer = Frame("pass", SOURCE_NAME, 30)
 
     assert source_frame((HEADER, THEIRS, OWN, outer), SOURCE_NAME) == OWN
 
 
-def test_a_header_beside_the_shipped_kernels_is_a_piece_of_their_source() -> None:
+def test_a_header_next_to_the_shipped_kernels_is_a_piece_of_their_source() -> None:
     piece = Frame("multiply", f"{kernels_dir()}/gemm/mainloop.cuh", 9)
 
-    told = source_frame((HEADER, piece, OWN), SOURCE_NAME)
+    found = source_frame((HEADER, piece, OWN), SOURCE_NAME)
 
-    assert told == Frame("multiply", "mainloop.cuh", 9)
+    assert found == Frame("multiply", "mainloop.cuh", 9)
 
 
 def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:
@@ -309,11 +309,11 @@ def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:
 
 def knows_nothing(path: Path) -> bool:
     found = DebugInfo(path)
-    told = (found.frames(0x6000), found.shared_name(0), found.static_shared_name(0))
-    return told == ((), None, None)
+    facts = (found.frames(0x6000), found.shared_name(0), found.static_shared_name(0))
+    return facts == ((), None, None)
 
 
-def test_a_file_that_is_absent_or_no_library_tells_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_absent_or_no_library_yields_nothing(tmp_path: Path) -> None:
     (tmp_path / "text.so").write_text("not a library")
 
     assert knows_nothing(tmp_path / "absent.so")
@@ -321,7 +321,7 @@ def test_a_file_that_is_absent_or_no_library_tells_nothing(tmp_path: Path) -> No
     assert knows_nothing(tmp_path)
 
 
-def test_a_damaged_library_tells_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
+def test_a_damaged_library_yields_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
     whole = own._program.path.read_bytes()
     cut, blank = tmp_path / "cut.so", tmp_path / "blank.so"
     cut.write_bytes(whole[: len(whole) // 2])
@@ -335,7 +335,7 @@ def test_a_damaged_library_tells_nothing(own: EmulatedLaunch, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(shutil.which("strip") is None, reason="no strip")
-def test_a_stripped_library_tells_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
+def test_a_stripped_library_yields_nothing(own: EmulatedLaunch, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "-o", str(stripped), str(own._program.path)], check=True)
 

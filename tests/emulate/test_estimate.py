@@ -72,7 +72,7 @@ def test_a_limit_of_ones_own_holds() -> None:
     assert out[0] == 32
 
 
-def test_a_machine_with_too_little_memory_is_told() -> None:
+def test_a_machine_with_too_little_memory_is_refused() -> None:
     size = LaunchEstimate(
         blocks=16, threads_per_block=1024, workers=1, memory_bytes=2**31, machine_bytes=2**30
     )

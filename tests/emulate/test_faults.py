@@ -111,7 +111,7 @@ def test_without_a_defect_the_kernel_ends() -> None:
     run("none")
 
 
-# Races besides, which would be told first.
+# Races too, which would be reported first.
 RACY = ("a load nobody waits for", "lands too much", "overwritten while waited for")
 
 
@@ -206,7 +206,7 @@ extern "C" __global__ void legal(const __grid_constant__ Tile tile) {
             shared.full.expect_bytes(Tile::kBytes);
             tile.async_copy(shared.tile, shared.full, {0, 0});
         }
-        // One asks, and tells the others.
+        // One asks, and passes the answer on.
         if (threadIdx.x == 7) while (!shared.full.test_wait(load & 1)) {}
         __syncthreads();
         shared.empty.arrive();
@@ -299,7 +299,7 @@ extern "C" __global__ void outside(int* out, const int* in, int at) {
 
 
 @pytest.mark.parametrize(("at", "threads", "access"), [(8, 1, "a write"), (0, 9, "a read")])
-def test_an_access_outside_every_array_is_told_before_it_does_harm(
+def test_an_access_outside_every_array_is_reported_before_it_does_harm(
     at: int, threads: int, access: str
 ) -> None:
     out, source = np.zeros(16, np.int32), np.zeros(8, np.int32)
@@ -367,8 +367,8 @@ struct SharedMemory {
     typename Map::Shared tile;
     SharedMemBarrier full;
 };
-extern "C" __device__ const int behind_shared_bytes = sizeof(SharedMemory);
-extern "C" __global__ void behind(const __grid_constant__ Map map, int row) {
+extern "C" __device__ const int outside_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void outside(const __grid_constant__ Map map, int row) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
     fence_barrier_init();
@@ -382,7 +382,7 @@ extern "C" __global__ void behind(const __grid_constant__ Map map, int row) {
 
 def test_a_load_without_an_element_in_bounds_touches_the_address_of_the_map() -> None:
     map_ = create_ragged_tensor_map(np.zeros((64, 32), np.float32), (8, 32), max_length=16)
-    kernel = Kernel(NOTHING_IN_BOUNDS, "behind", types={"Map": map_})
+    kernel = Kernel(NOTHING_IN_BOUNDS, "outside", types={"Map": map_})
     kernel(1, 1, (map_, 4))
 
     with pytest.raises(EmulatedFault, match="no element in bounds, so the chip touches the map's"):

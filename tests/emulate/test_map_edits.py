@@ -1,7 +1,7 @@
 """Edits of tensor maps: what orders them before the copies that use the map, and where maps point.
 
-TMA reads maps through a proxy of its own: an edit is a plain write, which a release, a barrier and
-an acquire must lie behind (PTX ISA: fence.proxy.tensormap).
+TMA reads maps through a proxy of its own, and an edit is a plain write. Between the two there must
+be a release, a barrier and an acquire (PTX ISA: fence.proxy.tensormap).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ RACES = {
 
 
 def run(body: str, *, elsewhere: bool = False) -> Any:
-    """Run with a map over one array, which the kernel may aim at another."""
+    """Run with a map over one array, which the kernel may move to another."""
     array, other = np.ones((8, 32), np.float32), np.full((8, 32), 2, np.float32)
     tiles = TMATensorTileArray([create_tma_tile(array, (8, 32))] * 2)
     kernel = Kernel(SOURCE.replace("BODY", body), "edited", types={"Tile": tiles[0]})
@@ -180,7 +180,7 @@ def test_an_edit_that_is_not_is_a_race_with_its_remedy(name: str, policy: Any) -
 # --- where maps point -------------------------------------------------------------------------
 
 
-def test_maps_and_the_arrays_behind_them_are_within_reach_and_nothing_else_is() -> None:
+def test_maps_and_their_arrays_are_within_reach_and_nothing_else_is() -> None:
     run(f"if (thread == 0) {{ {LOAD} {WAIT} array[0] = tiles.at(0).map.words[0] != 0; }}")
 
     with pytest.raises(EmulatedFault, match="lies in none of the launch's arrays"):
@@ -189,7 +189,7 @@ def test_maps_and_the_arrays_behind_them_are_within_reach_and_nothing_else_is() 
         run("if (thread == 0) array[0] = float(tiles.tiles[2].map.words[0]);")
 
 
-AIM = """
+MOVES_A_MAP = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
 
@@ -197,15 +197,15 @@ struct SharedMemory {
     Tile::Shared tile;
     SharedMemBarrier full;
 };
-extern "C" __device__ const int aimed_shared_bytes = sizeof(SharedMemory);
+extern "C" __device__ const int moved_shared_bytes = sizeof(SharedMemory);
 
-// Aims the map where `places` says, if it says anything, and loads.
-extern "C" __global__ void aimed(TMATensorTileArray<Tile> tiles, void* const* places, float* out) {
+// Moves the map to to[0], unless that is null, and loads.
+extern "C" __global__ void moved(TMATensorTileArray<Tile> tiles, void* const* to, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
     shared.full.init(1);
     fence_barrier_init();
     Tile& tile = tiles.at(0);
-    if (places[0]) tile.edit_in_gmem([&](auto map) { map.replace_global_address(places[0]); });
+    if (to[0]) tile.edit_in_gmem([&](auto map) { map.replace_global_address(to[0]); });
     shared.full.expect_bytes(Tile::kBytes);
     tile.async_copy(shared.tile, shared.full, {0, 0});
     shared.full.wait(0);
@@ -214,10 +214,10 @@ extern "C" __global__ void aimed(TMATensorTileArray<Tile> tiles, void* const* pl
 """
 
 
-def test_a_map_may_be_aimed_at_an_array_that_no_argument_names() -> None:
+def test_a_map_may_be_moved_to_an_array_that_no_argument_names() -> None:
     first, other = np.ones((8, 32), np.float32), np.full((8, 32), 2, np.float32)
     tiles = TMATensorTileArray([create_tma_tile(first, (8, 32))])
-    kernel = Kernel(AIM, "aimed", types={"Tile": tiles[0]})
+    kernel = Kernel(MOVES_A_MAP, "moved", types={"Tile": tiles[0]})
     out = np.zeros((8, 32), np.float32)
 
     for place in (other.ctypes.data, 0):  # the next launch finds the map as this one left it

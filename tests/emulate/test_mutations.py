@@ -66,7 +66,7 @@ class Prepared:
 
 
 def named(start: int, *names: str) -> dict[int, str]:
-    """Where the stages' barriers lie, arrays of them one behind the other."""
+    """Where the stages' barriers lie, arrays of them one after the other."""
     places = itertools.product(names, range(STAGES))
     return {
         start + number * BARRIER_BYTES: f"{name}[{stage}]"
@@ -76,89 +76,89 @@ def named(start: int, *names: str) -> dict[int, str]:
 
 def split(text: str) -> Prepared:
     """One tile of four CTAs, of which each stores a share; five blocks of K."""
-    blocking = TileConfig(1, 64, split_k=4)
+    tile_config = TileConfig(1, 64, split_k=4)
     drawn = np.random.default_rng(5)
     m, n, k = 60, 50, 264
     a, b = (drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
     c = np.full((m, 52), np.nan, np.float32)[:, :n]
     views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = gemm_tiles(views[0], views[1], views[2], blocking, False, True)
+    tiles = gemm_tiles(views[0], views[1], views[2], tile_config, False, True)
     kernel = Kernel(
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm_constants(False, True, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(False, True, tile_config), "STAGES": STAGES},
     )
     wanted = a.astype(np.float32) @ b.astype(np.float32).T
-    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    operands = STAGES * (tile_config.block_m + tile_config.block_n) * 64 * 2
     return Prepared(
         kernel,
-        blocking.cluster_size,
-        blocking.threads,
+        tile_config.cluster_size,
+        tile_config.threads,
         (*tiles, m, n, k, 1),
-        blocking.cluster_size,
+        tile_config.cluster_size,
         c,
         wanted,
-        named(operands + 2 * 64 * blocking.store_bytes, "full", "empty"),
+        named(operands + 2 * 64 * tile_config.store_bytes, "full", "empty"),
     )
 
 
 def one_gemm(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = False) -> Prepared:
     """Two clusters, two tiles of the output each, four blocks of K for three stages."""
     width = 64 if layout[1] == "t" else 64 * cluster
-    blocking = TileConfig(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
-    m, n, k = 2 * cluster * blocking.block_m - 56, 2 * blocking.block_n - 24, 200
+    tile_config = TileConfig(2, width, cluster, rows=128 if ping_pong else 64, ping_pong=ping_pong)
+    m, n, k = 2 * cluster * tile_config.block_m - 56, 2 * tile_config.block_n - 24, 200
     drawn = np.random.default_rng(1)
-    # All sums of their products are exact in fp32, whatever the order.
+    # All accumulators are exact in fp32, whatever the order.
     a, b = (
         drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16)[..., :used]
         for shape, used in (((m, k), k), ((k, n), n))
     )
     transposed = (layout[0] == "t", layout[1] == "t")
     stored = [
-        np.ascontiguousarray(matrix.T if flip else matrix)
-        for matrix, flip in zip((a, b), transposed, strict=True)
+        np.ascontiguousarray(matrix.T if is_transposed else matrix)
+        for matrix, is_transposed in zip((a, b), transposed, strict=True)
     ]
     c = np.full((m, n), np.nan, np.float32)
     views = [_arrays.view(array) for array in (*stored, c)]
-    tiles = gemm_tiles(views[0], views[1], views[2], blocking, *transposed)
+    tiles = gemm_tiles(views[0], views[1], views[2], tile_config, *transposed)
     kernel = Kernel(
         text,
         "gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm_constants(*transposed, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(*transposed, tile_config), "STAGES": STAGES},
     )
-    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    operands = STAGES * (tile_config.block_m + tile_config.block_n) * 64 * 2
     return Prepared(
         kernel,
         2 * cluster,
-        128 * (1 + blocking.consumers),
+        128 * (1 + tile_config.consumers),
         (*tiles, m, n, k, 1),
         cluster if cluster > 1 else None,
         c,
         a.astype(np.float32) @ b.astype(np.float32),
-        named(operands + blocking.consumers * EPILOGUE_BYTES, "full", "empty"),
+        named(operands + tile_config.consumers * EPILOGUE_BYTES, "full", "empty"),
     )
 
 
 def grouped(text: str) -> Prepared:
-    """Four groups for two clusters: one ends before it starts, the last one behind the arrays."""
-    blocking = TileConfig(1, 64, 2)
-    rows, n, k = 160, 2 * blocking.block_n - 24, 136
+    """Four groups for two clusters: one ends before it starts, the last one after the arrays."""
+    tile_config = TileConfig(1, 64, 2)
+    rows, n, k = 160, 2 * tile_config.block_n - 24, 136
     drawn = np.random.default_rng(4)
     a, b = (
         drawn.integers(-4, 5, shape).astype(ml_dtypes.bfloat16) for shape in ((rows, k), (4, n, k))
     )
     c = np.full((rows, n), np.nan, np.float32)
     views = [_arrays.view(array) for array in (a, b, c)]
-    tiles = grouped_tiles(views[0], views[1], views[2], blocking, b_transposed=True)
+    tiles = grouped_tiles(views[0], views[1], views[2], tile_config, b_transposed=True)
     kernel = Kernel(
         text,
         "grouped_gemm",
         types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True)),
-        constants={**gemm_constants(False, True, blocking), "STAGES": STAGES},
+        constants={**gemm_constants(False, True, tile_config), "STAGES": STAGES},
     )
-    operands = STAGES * (blocking.block_m + blocking.block_n) * 64 * 2
+    operands = STAGES * (tile_config.block_m + tile_config.block_n) * 64 * 2
     parts = [
         part.astype(np.float32) @ matrix.astype(np.float32).T
         for part, matrix in zip(np.split(a, [70, 70, 150]), b, strict=True)
@@ -166,7 +166,7 @@ def grouped(text: str) -> Prepared:
     return Prepared(
         kernel,
         4,
-        blocking.threads,
+        tile_config.threads,
         (*tiles, np.array([70, 60, 150, 999], np.int32), 4, rows, n, k),
         2,
         c,

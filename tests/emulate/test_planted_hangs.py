@@ -28,7 +28,7 @@ def test_without_a_plant_the_sums_are_right() -> None:
     assert planted().run()
 
 
-# Of these a thread goes round and round beside those that wait.
+# In these one thread polls for ever, while the others wait.
 BUSY = {"ROUND_IN_CIRCLES", "LOOKS_ON", "LOOKS_ALONE"}
 
 

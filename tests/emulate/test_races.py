@@ -41,10 +41,10 @@ ORDERED = {
     "out[thread] = value;",
     "atomics": "if (thread == 0) value = 0; __syncthreads(); atomicAdd(&value, 1); "
     "__syncthreads(); out[thread] = value;",
-    "a flag behind fences": "if (thread == 33) { out[0] = 7; __threadfence(); "
+    "a flag after fences": "if (thread == 33) { out[0] = 7; __threadfence(); "
     "atomicExch(flag, 1); } if (thread == 0) { while (atomicAdd(flag, 0) == 0) {} "
     "__threadfence(); out[1] = out[0]; }",
-    "a volatile flag behind fences": "auto* seen = const_cast<volatile int*>(flag); "
+    "a volatile flag after fences": "auto* seen = const_cast<volatile int*>(flag); "
     "if (thread == 33) { out[0] = 7; __threadfence(); *seen = 1; } "
     "if (thread == 0) { while (*seen == 0) {} __threadfence(); out[1] = out[0]; }",
     "other bytes": "if (thread < 4) reinterpret_cast<char*>(&value)[thread] = 1; __syncthreads(); "

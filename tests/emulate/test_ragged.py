@@ -121,7 +121,7 @@ TOUCHES_THE_ADDRESS = "no element in bounds, so the chip touches the map's addre
 
 
 def test_a_sequence_of_no_rows_stores_nothing_and_is_not_loaded(engine: Engine) -> None:
-    """Kernels load such tiles through the other map: `OutlyingTile` in ragged.cuh."""
+    """Kernels load these tiles through the other map: `OutlyingTile` in ragged.cuh."""
     memory = random_bytes(16 * 64, 1)
     before = memory.copy()
     map_ = create_ragged_tensor_map(memory.reshape(16, 64), (4, 64), max_length=8)

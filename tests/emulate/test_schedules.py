@@ -44,7 +44,7 @@ def multiply(a: Any, b: Any, config: TileConfig) -> Any:
     return c
 
 
-def test_a_persistent_product_in_a_cluster_is_exact_under_every_seed() -> None:
+def test_a_persistent_gemm_in_a_cluster_is_exact_under_every_seed() -> None:
     a, b = integers(300, 520), integers(520, 200)
     wanted = a.astype(np.float64) @ b.astype(np.float64)
 

@@ -653,7 +653,7 @@ def test_sums_of_16_bits_round_ties_to_even(engine: Engine, dtype: DataType) -> 
 
 
 @given(copy=im2col_copies())
-def test_an_im2col_load_walks_the_bounding_boxes(engine: Engine, copy: Copy) -> None:
+def test_an_im2col_load_traverses_the_bounding_boxes(engine: Engine, copy: Copy) -> None:
     expected = copy.loaded()
 
     credited = copy.run(engine, "im2col_load")

@@ -86,7 +86,7 @@ def column_places(
 def in_shared(spec: TensorMapSpec | Im2colSpec, byte: int, shared_offset: int) -> int:
     """Where byte number ``byte`` of a box lands: unit u of line n at u XOR n, within its span.
 
-    Swizzled rows lie a whole span apart; those of interleaved maps are taken to lie dense.
+    Swizzled rows lie a whole span apart; rows of interleaved maps are taken to lie dense.
     """
     pitch = row_bytes = spec.box_shape_moved[-1] * spec.dtype.itemsize
     row, place = divmod(byte, row_bytes)

@@ -89,7 +89,7 @@ def _torch_fingerprint(tensor: Any) -> Fingerprint | None:
     if not tensor.is_cuda or tensor.is_neg() or tensor.is_conj():
         return None
     try:
-        # Strides count elements here; the type of the dtype keeps such keys apart from CuPy's.
+        # Strides count elements here; the type of the dtype keeps these keys apart from CuPy's.
         layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
         return tensor.data_ptr(), layout
     except RuntimeError:  # sparse, nested, or inside torch.func transforms; `view` says which

@@ -88,7 +88,7 @@ def choose_element(own: object, itemsize: int, dtype: object, argument: str) -> 
     Args:
         own: How the array calls its type.
         itemsize: Bytes of one element of the array.
-        dtype: What the caller wants it read as; None for the array's own.
+        dtype: The type that the caller reads it as; None for the array's own.
         argument: The array's name in an error.
     """
     if dtype is None:

@@ -65,7 +65,7 @@ class Job:
     tolerance: float = 0.0
 
     def difference(self, got: _Array, wanted: _Array) -> float:
-        """Return the fraction of elements that differ; for rounded results, that of the norm."""
+        """Return the fraction of elements that differ; or the relative error of rounded ones."""
         if self.tolerance == 0:
             return float(np.mean(got != wanted))
         apart = got.astype(np.float64) - wanted.astype(np.float64)

@@ -31,7 +31,7 @@ class Case:
     name: str
     size: str
     microseconds: float
-    rate: float
+    throughput: float
     unit: str
     speed_over_cupy: float | None
     error: float
@@ -88,9 +88,9 @@ def _cases() -> Iterator[Case]:
     whole = _normal((8192, 16384))
     window = (slice(None), slice(8192))
     yield _copy_case("copy window", "8192x8192 fp32", whole[window], _nan_like(whole)[window])
-    yield _product_case("bfloat16", 4096, 4096, 4096)
-    yield _product_case("bfloat16", 4001, 3999, 4008)
-    yield _product_case("float16", 4096, 4096, 4096)
+    yield _matmul_case("bfloat16", 4096, 4096, 4096)
+    yield _matmul_case("bfloat16", 4001, 3999, 4008)
+    yield _matmul_case("float16", 4096, 4096, 4096)
 
 
 def _normal(shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -119,7 +119,7 @@ def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
         name=name,
         size=size,
         microseconds=microseconds,
-        rate=2 * source.nbytes / microseconds / 1e6,
+        throughput=2 * source.nbytes / microseconds / 1e6,
         unit="TB/s",
         speed_over_cupy=_speed_over_cupy(timings),
         error=wrong / source.size,
@@ -131,7 +131,7 @@ def _copy_case(name: str, size: str, source: Any, target: Any) -> Case:
 # --- matmuls ----------------------------------------------------------------------------------
 
 
-def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
+def _matmul_case(dtype: str, m: int, n: int, k: int) -> Case:
     """A[M, K] times the transpose of B[N, K], as the weights of a layer are stored."""
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     a = _normal((m, k)).astype(kind)
@@ -148,7 +148,7 @@ def _product_case(dtype: str, m: int, n: int, k: int) -> Case:
         name=f"matmul {dtype}",
         size=f"{m}x{n}x{k}",
         microseconds=microseconds,
-        rate=2 * m * n * k / microseconds / 1e6,
+        throughput=2 * m * n * k / microseconds / 1e6,
         unit="TFLOP/s",
         speed_over_cupy=_speed_over_cupy(timings),
         error=error,

@@ -245,7 +245,7 @@ def _cache_found() -> str:
 
 
 def _cupy(machine: Machine) -> Part:
-    """CuPy loads what is launched on a GPU, whosever arrays they are."""
+    """CuPy loads every kernel that is launched on a GPU, whosever the arrays are."""
     name, remedy = "CuPy", "Install it with: pip install 'tmaasync[cuda13]', or [cuda12]."
     try:
         machine.import_module("cupy")

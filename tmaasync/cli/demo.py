@@ -302,7 +302,7 @@ def _cells(case: Case) -> tuple[str, ...]:
         case.name,
         case.size,
         f"{case.microseconds:.1f} us",
-        f"{case.rate:.4g} {case.unit}",
+        f"{case.throughput:.4g} {case.unit}",
         ratio,
         error if case.passed else f"{error} WRONG",
     )

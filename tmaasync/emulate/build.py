@@ -42,7 +42,7 @@ _UNDEFINED = re.compile(
     r"(?: was not declared| does not name a type| has not been declared|\n|;)"
 )
 _PREFIX_HEADERS = ("tmaasync_emulate/cuda.hpp", "cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h")
-_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # CUDA's headers look at such macros
+_CHOICE = re.compile(r"#\s*(?:define|undef)\s+_*CUDA")  # macros that CUDA's headers look at
 _DEFINITION = re.compile(r"(?:-D|--define-macro=|-U|--undefine-macro=)(.+)")
 
 
@@ -259,7 +259,7 @@ def _headers(whole: str, folders: tuple[Path, ...]) -> Iterator[tuple[str, str]]
 
 
 def _prefix(source: Source, flags: tuple[str, ...], headers: Headers) -> toolchain.Prefix | None:
-    """The first header, and those of CUDA's number types that the source reaches, precompiled.
+    """Precompile the first header, and the headers of CUDA's number types that the source reaches.
 
     Reading them is half of the compiler's work for a GEMM: 0.62 s of a core become 0.35 s. Whether
     the source's own options change what they say, the compiler checks.

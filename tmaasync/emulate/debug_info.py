@@ -147,7 +147,7 @@ def _of_shipped(frame: Frame) -> Frame:
 
 @functools.cache
 def _shipped_headers() -> frozenset[Path]:
-    """The headers next to the shipped kernels: those of one family, and those that all share."""
+    """The headers next to the shipped kernels, of one family or shared by all."""
     folder = kernels_dir()
     return frozenset(
         path for path in folder.rglob("*.cuh") if not path.is_relative_to(include_dir())

@@ -165,8 +165,8 @@ class EmulatedLaunch:
         """Pack the arguments; nothing runs.
 
         ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
-        too, so that accesses outside go unnoticed. ``collector_of`` returns, at each call, who
-        wants its trace.
+        too, so that accesses outside go unnoticed. ``collector_of`` returns, at each call, the
+        collector of its trace.
         """
         self._collector_of = collector_of
         self._program = program

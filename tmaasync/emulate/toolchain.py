@@ -180,7 +180,7 @@ def make_library(
 ) -> bytes:
     """Compile and link one C++ text; the libraries are found again next to the result.
 
-    The compiler reads the text of a prefix where what was precompiled does not fit.
+    The compiler reads the text of a prefix where the precompiled file does not fit.
 
     Raises:
         RefusedError: With the compiler's log.

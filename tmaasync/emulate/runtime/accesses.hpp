@@ -57,8 +57,8 @@ public:
     // Rows end with whole units of 16 bytes, beyond the last element of the last row too.
     bool is_inside(const void* pointer, uint64_t bytes) const {
         const auto start = reinterpret_cast<uintptr_t>(pointer);
-        const uint64_t slack = std::min<uint64_t>(bytes, kUnitBytes) - 1;
-        return cluster_.launch().may_hold(start, bytes - slack);
+        const uint64_t unread = std::min<uint64_t>(bytes, kUnitBytes) - 1;
+        return cluster_.launch().may_hold(start, bytes - unread);
     }
 
 private:
@@ -149,7 +149,7 @@ inline uint32_t bytes_of_sums(const Mma& mma) {
     return mma.columns / 2 * (mma.sum == MmaSum::kHalf ? 2 : 4);
 }
 
-// Before a product: wgmma.fence lies between the thread's own accesses and it.
+// Before a wgmma: a wgmma.fence lies between the thread's own accesses and it.
 inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
     const auto start = reinterpret_cast<uintptr_t>(mma.sums);
     const uintptr_t end = start + bytes_of_sums(mma);
@@ -169,7 +169,7 @@ inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
         return report_registers(fiber, touched_at, Operation::kRegisters, Operation::kWgmma);
     }
     if (!mine) {
-        // Accumulators of products that are done may have been left for others in their place.
+        // Once a wgmma is done, its registers may have become accumulators of another.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });

@@ -186,10 +186,10 @@ enum class Space : uint8_t { kShared, kGlobal, kRegisters };
 
 // What a thread knows to have happened, and what a barrier hands on.
 struct View {
-    Clock seen;           // before the thread's own accesses
-    Clock issued_after;   // before the copies and products it issues: more, after a relaxed wait
-    Clock published[2];   // of ordinary writes: to the async proxy, by space
-    Clock maps_released;  // of ordinary writes, among them edits of tensor maps: by a fence
+    Clock seen;               // before the thread's own accesses
+    Clock issued_after;       // before the copies and wgmmas it issues: more, after a relaxed wait
+    Clock published[2];       // of ordinary writes: to the async proxy, by space
+    Clock maps_released;      // of ordinary writes, among them edits of tensor maps: by a fence
     MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
 
     void join(const View& other) {

@@ -390,7 +390,7 @@ inline void commit_stores(Fiber& fiber) {
 
 // --- waits, as a kernel calls them ---------------------------------------------------------------
 
-// Of the stores that such a wait waits for; kNothing if there are none.
+// The newest of the stores that this wait waits for; kNothing if there are none.
 inline uint32_t newest_awaited(const Fiber& fiber, std::size_t pending, bool are_writes) {
     for (std::size_t end = fiber.groups.size(); end > pending; --end) {
         const auto& group = fiber.groups[end - 1 - pending];

@@ -49,7 +49,7 @@ struct Launch {
     Array library{};            // where the kernel's code and data are
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
-    std::atomic<bool>* reaches_others = nullptr;  // a kernel aimed a map at none of the arrays
+    std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -189,7 +189,7 @@ struct IssuedMma : Mma {
     Issued issued;
 };
 
-// The accumulators of a thread's products.
+// The accumulators of a thread's wgmmas.
 struct Accumulators {
     uintptr_t start;
     uintptr_t end;
@@ -216,7 +216,7 @@ struct Warpgroup {
     const void* held = nullptr;  // whose accumulators the buffers hold
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
-    std::vector<uint32_t> sequences;  // of its products, for the trace
+    std::vector<uint32_t> sequences;  // of its wgmmas, for the trace
 };
 
 // --- threads -------------------------------------------------------------------------------------
@@ -720,7 +720,7 @@ private:
     std::unique_ptr<Recorder> recorder_;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
-    // Phases completed, copies landed, products computed, threads ended.
+    // Phases completed, copies landed, wgmmas computed, threads ended.
     uint64_t progress_ = 0;
     std::size_t spins_ = 0;  // polls since progress was made
     std::size_t vain_ = 0;   // polls since anything but polls happened

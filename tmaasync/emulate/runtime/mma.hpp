@@ -7,7 +7,7 @@
 #include <string>
 
 #include "accesses.hpp"
-#include "mma_product.hpp"
+#include "mma_multiply.hpp"
 
 namespace tmaasync_emulate {
 
@@ -92,7 +92,7 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
         }
         check_operands(last, first);
         track_operands(threads, first);
-        // Products that go on with the sums of the one before find them in the buffer.
+        // A wgmma that continues the accumulators of the one before finds them in the buffer.
         if (!first.accumulates) {
             std::memset(at.sums, 0, sizeof(*at.sums) * kMmaRows * first.columns);
         } else if (group.held != first.sums) {
@@ -174,7 +174,7 @@ inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
     if (is_noted) record_mma_wait(fiber, EventKind::kWaitEnd, target);
 }
 
-// At the end of a thread: what was issued is only complete once it was waited for.
+// At the end of a thread: an issued wgmma is only complete after a wait for it.
 inline void check_mmas_are_done(Fiber& fiber) {
     if (fiber.mmas.empty()) return;
     const bool all_committed =

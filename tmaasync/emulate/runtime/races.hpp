@@ -71,7 +71,7 @@ struct Actor {
     bool is_async;
 };
 
-// A copy or a product that a thread issued: it comes after what the thread knew then.
+// A copy or a wgmma that a thread issued: it comes after what the thread knew then.
 struct Issued {
     uint32_t thread = 0;
     uintptr_t site = 0;

@@ -10,8 +10,8 @@
 
 namespace tmaasync_emulate {
 
-// What a thread of the launch may touch besides its stack, shared memory and the arrays: the data
-// of the kernel's own library, and what the runtime shows it of itself.
+// Whether a thread of the launch may touch the address, although it is not on its stack, in shared
+// memory or in an array: the data of the kernel's own library, and the runtime's public structures.
 inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;

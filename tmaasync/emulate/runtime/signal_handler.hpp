@@ -9,7 +9,7 @@
 namespace tmaasync_emulate {
 
 // Launches on several threads of the host share it: the first one installs the handler, and the
-// last one puts back what was there before.
+// last one restores the handler from before.
 class SignalHandler {
 public:
     using Handle = void (*)(int, siginfo_t*, void*);

@@ -81,7 +81,7 @@ struct TensorMapView {
     uint32_t row_elements;
     uint32_t row_bytes;
     uint32_t rows;
-    uint32_t box_bytes;        // what is moved and credited
+    uint32_t box_bytes;        // moved, and credited to the barrier
     uint32_t row_pitch_bytes;  // from row to row in shared memory
     uint32_t shared_bytes;     // from the first byte in shared memory to the end of the last
 
@@ -108,7 +108,7 @@ class MapBits {
 public:
     explicit MapBits(const void* map) { std::memcpy(words_, map, kMapBytes); }
 
-    // Fields are at most 64 bits wide; those of fewer bits may cross a word.
+    // Fields are at most 64 bits wide; a narrower one may cross a word.
     uint64_t unsigned_at(int bit, int width) const {
         const int word = bit / 64, shift = bit % 64;
         uint64_t value = words_[word] >> shift;
@@ -214,7 +214,7 @@ inline void check_granules(const TensorMapView& map) {
     if (map.address % granule) {
         fault(
             "the map's address is ", Hex{map.address}, "; it must be a multiple of ", granule,
-            ". Start the tensor at such an address"
+            ". Start the tensor at a multiple of it"
         );
     }
     if (map.row_bytes % kUnitBytes) {

@@ -140,15 +140,15 @@ inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
     return fiber.cta->window + offset;
 }
 
-// The array that the kernel aims a map at is none of the launch's: now not all of them are known.
-inline void note_aim(const Launch& launch, uint64_t address) {
+// The kernel sets a map's address to an array that is none of the launch's: not all are known now.
+inline void note_new_address(const Launch& launch, uint64_t address) {
     if (!launch.may_hold(address, 1)) launch.reaches_others->store(true);
 }
 
 // To the race detector an ordinary write of the whole map, wherever it lies.
 inline void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
     if (fiber.cluster->detector()) touch(fiber, map, kMapBytes, true);
-    if (field == MapField::kGlobalAddress) note_aim(fiber.cluster->launch(), value);
+    if (field == MapField::kGlobalAddress) note_new_address(fiber.cluster->launch(), value);
     std::string reason;
     try {
         return replace_field(map, field, ordinal, value);

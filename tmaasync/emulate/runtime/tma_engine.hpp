@@ -4,7 +4,7 @@
 // PTX ISA or of cuda.h was not measured.
 //
 // Neither measured nor stated, and read in the plainest way: interleaved tiled maps (the innermost
-// dimension is dense, the others go by their strides), element strides of stores (those of loads),
+// dimension is dense, the others go by their strides), element strides of stores (as for loads),
 // and where reductions clip (as stores do).
 #pragma once
 
@@ -26,8 +26,8 @@ inline const char* name(ReduceOp op) {
     return kNames[static_cast<int>(op)];
 }
 
-// Whoever wants to see the accesses passes an object with these members; is_inside is optional and
-// says whether the bytes belong to an array of the launch.
+// A caller that observes the accesses passes an object with these members; is_inside is optional
+// and says whether the bytes belong to an array of the launch.
 struct NoObserver {
     void shared(uint32_t /*offset*/, uint32_t /*bytes*/, bool /*is_write*/) {}
     void global(const void* /*pointer*/, uint64_t /*bytes*/, bool /*is_write*/) {}
@@ -76,7 +76,7 @@ struct SharedImage {
     }
 
     // Every byte of the box once. Whole lines are permuted within themselves, so that dense rows
-    // are reported as one; the units of the last line, and those of rows with gaps, one by one.
+    // are reported as one; the units of the last line, and of rows with gaps, one by one.
     template <class Observer>
     void report(Observer& observer, const TensorMapView& map, bool is_write) const {
         const bool is_dense = map.row_pitch_bytes == map.row_bytes;
@@ -141,7 +141,7 @@ inline void check_not_negative(const TensorMapView& map, const int32_t* coordina
         fault(
             "a store or reduction starts at ", listed(coordinates, map.rank), ", coordinate ", dim,
             " below 0; it must start inside the tensor or beyond its end. Shift the map's address, "
-            "or skip what lies in front"
+            "or skip the elements before it"
         );
     }
 }
@@ -188,7 +188,7 @@ struct InnerRange {
 // Calls visit(row, offset, is_inside) for every row of the box, in the order of shared memory:
 // `offset` is the global byte offset of the row's coordinates, without the innermost.
 template <class Visit>
-void walk_rows(const TensorMapView& map, const int32_t* coordinates, Visit visit) {
+void visit_rows(const TensorMapView& map, const int32_t* coordinates, Visit visit) {
     uint32_t steps[kMaxRank] = {};
     for (uint32_t row = 0; row < map.rows; ++row) {
         uint64_t offset = 0;  // wraps where a row lies outside
@@ -240,7 +240,7 @@ void check_address_of(Observer& observer, const TensorMapView& map, const int32_
         fault(
             "a load at ", listed(coordinates, map.rank),
             " has no element in bounds, so the chip touches the map's address ", Hex{map.address},
-            ", which lies in none of the launch's arrays. Load such a box through a map at an "
+            ", which lies in none of the launch's arrays. Load this box through a map at an "
             "address with memory, as RaggedTensorMap does, or skip it"
         );
     }
@@ -279,8 +279,8 @@ void load_row(
 // --- loads --------------------------------------------------------------------------------------
 
 // Global to shared through a tiled map: the box row-major, then swizzled. Returns the
-// bytes to credit to the barrier: those of the whole box (measured, out of bounds and under element
-// strides too).
+// bytes to credit to the barrier: the whole box (measured, out of bounds and under element strides
+// too).
 template <class Observer = NoObserver>
 uint32_t tiled_load(
     const TensorMapView& map,
@@ -297,7 +297,7 @@ uint32_t tiled_load(
     const detail::InnerRange nothing(map, 0, 0);
     const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
     bool is_outside = true;
-    detail::walk_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
+    detail::visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         is_outside &= !is_inside || inner.is_empty();
         detail::load_row(
             observer, map, coordinates, image, row * map.row_pitch_bytes, first + offset,
@@ -332,7 +332,7 @@ void for_stored_rows(
     const uint32_t inside_bytes = inner.end * map.element_bytes;
     const uint32_t bytes = (inside_bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
     const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
-    walk_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
+    visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         if (!is_inside || inner.is_empty()) return;
         access_global(observer, map, coordinates, first + offset, bytes, true);
         move(row * map.row_pitch_bytes, reinterpret_cast<uint8_t*>(first + offset), bytes);
@@ -375,7 +375,7 @@ struct Float16 {
         const uint32_t magnitude = bits & 0x7fff;
         if (magnitude >= kInfinity)
             return std::bit_cast<float>(sign | (magnitude << 13 | 0x7f800000));
-        // The exponents' biases differ by 112; the product is exact, subnormals included.
+        // The exponents' biases differ by 112; the multiplication is exact, subnormals included.
         const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
         return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
     }
@@ -393,7 +393,7 @@ private:
         constexpr uint32_t kOverflow = 0x477ff000;  // 65520, half way to 2**16
         constexpr uint32_t kNormal = 0x38800000;    // 2**-14
         if (magnitude >= kOverflow) return kInfinity;
-        if (magnitude < kNormal) {  // the last place of 0.5f is that of a subnormal, 2**-24
+        if (magnitude < kNormal) {  // the last bit of 0.5f is 2**-24, as a subnormal's is
             const float sum = std::bit_cast<float>(magnitude) + 0.5f;
             return std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(0.5f);
         }
@@ -640,14 +640,14 @@ inline void check_offsets(const TensorMapView& map, const uint16_t* offsets) {
 
 // Calls visit(pixel, offset, is_inside) for every pixel of the column.
 //
-// PTX ISA, "im2col mode": the pixels walk the bounding box, which reaches per spatial dimension
+// PTX ISA, "im2col mode": the pixels traverse the bounding box, which reaches per spatial dimension
 // from `lower_corner` to `extent - 1 + upper_corner`, from the coordinates on: row by row, after
 // the last row on to the next slice (at rank 5), after the last slice on to the next image. A step
 // is the element stride; each row starts at the lower corner again. The offsets move every pixel
-// afterwards and move no bounds, so that a walk of the filter's first tap serves all taps. A
-// start outside the box is not defined; here it walks on from where it is.
+// afterwards and move no bounds, so that the traversal for the filter's first tap serves all taps.
+// A start outside the box is not defined; here the traversal goes on from there.
 template <class Visit>
-void walk_pixels(
+void visit_pixels(
     const TensorMapView& map, const int32_t* coordinates, const uint16_t* offsets, Visit visit
 ) {
     const int batch = map.rank - 1;
@@ -701,7 +701,7 @@ uint32_t im2col_load(
     const detail::InnerRange inner(map, coordinates[0], map.extents[0]);
     const detail::InnerRange nothing(map, 0, 0);
     const uint64_t first = map.address + static_cast<uint64_t>(coordinates[0]) * map.element_bytes;
-    detail::walk_pixels(
+    detail::visit_pixels(
         map, coordinates, offsets, [&](uint32_t pixel, uint64_t offset, bool is_inside) {
             detail::load_row(
                 observer, map, coordinates, image, pixel * map.row_pitch_bytes, first + offset,
@@ -724,7 +724,7 @@ inline void check_bulk_addresses(const void* global, uint32_t shared_offset) {
     if (address % kUnitBytes == 0) return;
     fault(
         "a bulk copy's global address is ", Hex{address},
-        "; it must be a multiple of 16. Start the copy at such an address"
+        "; it must be a multiple of 16. Start the copy at one"
     );
 }
 
@@ -742,8 +742,8 @@ void access_bulk(Observer& observer, const void* global, uint32_t bytes, bool is
     observer.global(global, bytes, is_write);
 }
 
-// Between shared memories, and of reductions: not measured, so that the rest of such a size is not
-// taken to be dropped, as that of a load is.
+// A load drops the bytes beyond a multiple of 16 (measured). Copies between shared memories and
+// reductions were not measured, so that nothing is assumed to be dropped there.
 inline void check_bulk_size(const char* what, uint32_t bytes) {
     if (bytes % kUnitBytes == 0) return;
     fault(

@@ -26,9 +26,9 @@
 
 // --- shared memory -------------------------------------------------------------------------------
 
-// `__shared__` makes a thread_local of a variable, `extern` or not, and the compiler asks this
-// function where such a variable lies. It answers with the CTA's memory: what `extern __shared__`
-// arrays share first, static variables behind it.
+// `__shared__` turns a variable, `extern` or not, into a thread_local one. The compiler calls
+// __tls_get_addr for its address, and the function below returns one in the CTA's memory: first the
+// memory that all `extern __shared__` arrays share, then static variables.
 #define __shared__ thread_local
 
 // The build writes one of these for every `extern __shared__` array of the source: all of them are
@@ -53,7 +53,8 @@ __attribute__((used)) static thread_local std::size_t first_variable = 1;
 
 namespace tmaasync {
 
-// As large as it can be: the compiler believes the size. No such thread_local memory ever exists.
+// As large as it can be: the compiler believes the size. This thread_local memory is never
+// allocated.
 alignas(
     1024
 ) thread_local unsigned char tmaasync_dynamic_shared[::tmaasync_emulate::kMaxDynamicBytes];
@@ -219,7 +220,7 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns what was there.
+// Returns the old value.
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");

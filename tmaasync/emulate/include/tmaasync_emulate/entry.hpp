@@ -49,7 +49,7 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 
 }  // namespace tmaasync_emulate
 
-// The build writes one of these behind the source.
+// The build writes one of these after the source.
 #define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
     extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \

@@ -81,7 +81,7 @@ inline void scatter_sums(Fiber* threads, const Mma& first, MmaBuffers& at) {
     });
 }
 
-// --- the product ---------------------------------------------------------------------------------
+// --- multiplication ------------------------------------------------------------------------------
 
 template <typename Element>
 constexpr uint32_t kElementDepth = kMmaDepthBytes / sizeof(typename Element::Bits);
@@ -98,10 +98,10 @@ __attribute__((always_inline)) inline void add_row(
     }
 }
 
-// Of an instruction's products of 8-bit floats, and of the sum that they are added to, the tensor
-// cores keep what is not below 2^-13 of the greatest's power of two, each cut towards zero. This is
-// how an H200's accumulators shrink: for positive e4m3 values by 1.51 % along 1024 of K and by 6.99
-// % along 4096, for 16384 equal values by 26.3 %.
+// The tensor cores align the terms of one FP8 instruction, a[k] * b[k] and the accumulator, to the
+// power of two of the greatest term. They keep 13 bits below it and cut each term towards zero.
+// This is how an H200's accumulators shrink: for positive e4m3 values by 1.51 % along 1024 of K and
+// by 6.99 % along 4096, for 16384 equal values by 26.3 %.
 constexpr uint32_t kFloat8Bits = 13;
 
 template <uint32_t kDepth>
@@ -117,8 +117,8 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     }
     for (uint32_t k = 0; k < kDepth; ++k) {
         for (uint32_t column = 0; column < columns; ++column) {
-            const uint32_t product = magnitude(a[k] * b[k * columns + column]);
-            greatest[column] = std::max(greatest[column], product);
+            const uint32_t term = magnitude(a[k] * b[k * columns + column]);
+            greatest[column] = std::max(greatest[column], term);
         }
     }
     for (uint32_t column = 0; column < columns; ++column) {
@@ -138,8 +138,8 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     }
     for (uint32_t k = 0; k < kDepth; ++k) {
         for (uint32_t column = 0; column < columns; ++column) {
-            const float product = a[k] * b[k * columns + column];
-            kept[column] += static_cast<int32_t>(product * units[column]);
+            const float term = a[k] * b[k * columns + column];
+            kept[column] += static_cast<int32_t>(term * units[column]);
         }
     }
     for (uint32_t column = 0; column < columns; ++column) {
@@ -209,7 +209,7 @@ inline void load_b(const Mma& mma, const uint8_t* window, MmaBuffers& at) {
     });
 }
 
-// Sums of fp16 are rounded once, when all products of the instruction are added.
+// Accumulators of fp16 are rounded once, when all terms of the instruction are added.
 inline void round_to_half(MmaBuffers& at, uint32_t columns) {
     auto* sums = reinterpret_cast<float*>(at.sums);
     for (uint32_t i = 0; i < kMmaRows * columns; ++i) sums[i] = from_half(to_half(sums[i]));
