@@ -16,9 +16,9 @@ __all__ = [
     "MAX_ROWS",
     "BatchNames",
     "checked_cu_seqlens",
+    "cumulative_lengths",
     "on_host",
     "one_of",
-    "cumulative_lengths",
 ]
 
 MAX_ROWS = INT32_LIMIT - 1
