@@ -1,9 +1,9 @@
-// Two ways to read an array once. What is read is thrown away.
+// Two ways to read an array once. The data is discarded.
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
-using Ring = PipelineState<STAGES>;
+using StageState = PipelineState<STAGES>;
 
 struct SharedMemory {
     Tile::Shared tiles[STAGES];
@@ -21,7 +21,7 @@ extern "C" __global__ void tiles(
     for (auto& full : shared.full) full.init(1);
     fence_barrier_init();
 
-    auto asked = Ring::for_consumer(), landed = Ring::for_consumer();
+    auto asked = StageState::for_consumer(), landed = StageState::for_consumer();
     int in_flight = 0;
     const auto wait_for_oldest = [&] {
         shared.full[landed.index].wait(landed.phase);

@@ -3,7 +3,7 @@
 // persistent grid by 4 to 7 % on an H200: blocks that start at different times keep DRAM reads and
 // writes mixed.
 //
-//   Tile         what moves: a TMATensorTile of any rank, or a BulkTile
+//   Tile         a TMATensorTile of any rank, or a BulkTile
 //   STAGES       pipeline stages
 //   LOADS_AHEAD  loads in flight; the other stages are being stored
 #include <tmaasync/tmaasync.cuh>

@@ -18,8 +18,8 @@ def run(*arguments: str, columns: int = 200, on: object = None) -> Any:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(app, list(arguments), obj=on)
 
 
-def told(*arguments: str, on: object = None, exit_code: int = 0) -> dict[str, Any]:
-    """The document that a command prints with ``--json``."""
+def json_of(*arguments: str, on: object = None, exit_code: int = 0) -> dict[str, Any]:
+    """Return the document that a command prints with ``--json``."""
     ran = run(*arguments, "--json", on=on)
     assert ran.exit_code == exit_code, (ran.output, ran.exception)
     document: dict[str, Any] = json.loads(ran.stdout)

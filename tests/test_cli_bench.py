@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import assert_refused, run, told
+from command_line import assert_refused, json_of, run
 
 from tmaasync._elements import element
 from tmaasync._timing import Clocks
@@ -56,7 +56,7 @@ class Gpu:
 def test_speed_ups_are_within_a_round_and_throughputs_of_the_median() -> None:
     gpu = Gpu()
 
-    document = told("bench", "matmul", "1000", "2000", "3000", "--rounds", "5", on=gpu.bench)
+    document = json_of("bench", "matmul", "1000", "2000", "3000", "--rounds", "5", on=gpu.bench)
 
     found = document["contestants"]
     assert list(found) == ["tmaasync", "torch", "cupy"]
@@ -169,7 +169,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_all_candidates_run_on_a_gpu(arguments: tuple[str, ...]) -> None:
     pytest.importorskip("cupy")
 
-    document = told("bench", *arguments, "--rounds", "2", "--seconds", "0.002")
+    document = json_of("bench", *arguments, "--rounds", "2", "--seconds", "0.002")
 
     found = document["contestants"]
     assert "tmaasync" in found

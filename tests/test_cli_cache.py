@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import run, told
+from command_line import json_of, run
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_files_and_bytes_are_counted_by_what_they_hold(folder: Path) -> None:
-    document = told("cache")
+    document = json_of("cache")
 
     assert document["folder"] == str(folder)
     assert [(kept["files"], kept["bytes"]) for kept in document["kept"]] == [
@@ -41,12 +41,12 @@ def test_the_table_names_the_folder(folder: Path) -> None:
     )
 
 
-def test_clearing_keeps_tuned_blockings_and_files_of_others(folder: Path) -> None:
+def test_clearing_keeps_tuned_tile_configs_and_other_files(folder: Path) -> None:
     assert run("cache", "--clear").output == "3 files removed, 0.0 MiB.\n"
 
     left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert left == {"mine.txt", "tuned/gpu.json"}
-    assert told("cache", "--clear") == {"removed": 0, "bytes": 0}
+    assert json_of("cache", "--clear") == {"removed": 0, "bytes": 0}
 
 
 def test_a_cache_that_cannot_be_made_is_an_error_of_one_line(

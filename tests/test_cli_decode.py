@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, run, told
+from command_line import assert_refused, json_of, run
 
 from tmaasync import DataType, Im2colSpec, Swizzle, TensorMapSpec
 
@@ -34,7 +34,7 @@ def test_a_map_is_read_from_text_and_from_a_file_of_it(text: str, tmp_path: Path
     file = tmp_path / "map.txt"
     file.write_text(text + "\n")
 
-    for document in (told("decode", text), told("decode", str(file))):
+    for document in (json_of("decode", text), json_of("decode", str(file))):
         assert document["address"] == 0x7F0012345670
         assert document["dtype"] == "BFLOAT16"
         assert (document["shape"], document["strides_bytes"]) == ([5, 1000], [2048])
@@ -46,7 +46,7 @@ def test_a_file_of_the_bytes_themselves_is_read(tmp_path: Path) -> None:
     file = tmp_path / "map.bin"
     file.write_bytes(DATA)
 
-    assert told("decode", str(file)) == told("decode", DATA.hex())
+    assert json_of("decode", str(file)) == json_of("decode", DATA.hex())
 
 
 def test_the_table_has_every_field() -> None:
@@ -62,7 +62,7 @@ def test_an_im2col_map_shows_its_corners() -> None:
         0, DataType.FLOAT16, (2, 9, 9, 64), (10368, 1152, 128), (-1, -1), (-1, -1), 64, 128
     )
 
-    document = told("decode", spec.encode().hex())
+    document = json_of("decode", spec.encode().hex())
 
     assert document["kind"] == "im2col"
     assert document["lower_corner"] == [-1, -1]
@@ -70,10 +70,10 @@ def test_an_im2col_map_shows_its_corners() -> None:
 
 
 def test_what_the_hardware_punishes_is_shown() -> None:
-    """Rows of 28 bytes: a store writes the four bytes behind each."""
+    """Rows of 28 bytes: a store writes the four bytes after each."""
     data = TensorMapSpec(0, DataType.FLOAT32, (8, 7), (32,), (8, 8)).encode().hex()
 
-    (hazard,) = told("decode", data)["hazards"]
+    (hazard,) = json_of("decode", data)["hazards"]
 
     assert hazard["argument"] == "shape[1]"
     assert "4 bytes beyond each row" in hazard["rule"]
@@ -87,8 +87,8 @@ def test_what_the_hardware_punishes_is_shown() -> None:
         ("", "data is 0 bytes long"),
         ("ff" * 128, "data is not a tensor map of sm_90"),
         (
-            "no_such_file.bin",
-            "data is 'no_such_file.bin'; it must be hexadecimal digits, or a file",
+            "absent.bin",
+            "data is 'absent.bin'; it must be hexadecimal digits, or a file",
         ),
         ("x" * 5000, "data is 'xxxx"),
         (".", "data is '.'; it must be hexadecimal digits, or a file that can be read (Is a dir"),

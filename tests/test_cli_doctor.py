@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from command_line import run, told
+from command_line import json_of, run
 
 from tmaasync._driver import DeviceLimits
 from tmaasync.cli._probes import Machine
@@ -54,7 +54,7 @@ def whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
 
 def document_of(machine: Machine) -> dict[str, Any]:
-    return told("doctor", on=machine)
+    return json_of("doctor", on=machine)
 
 
 def part(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_this_machine_compiles_and_runs_the_test_kernel() -> None:
 def test_without_the_headers_of_cuda_no_kernel_is_built(whole: Machine) -> None:
     machine = replace(whole, toolkit_include_dirs=tuple)
 
-    assert set(lacks(told("doctor", on=machine, exit_code=1))) == {
+    assert set(lacks(json_of("doctor", on=machine, exit_code=1))) == {
         "compile kernels for the GPU",
         ON_GPU,
         ON_CPU,
@@ -230,7 +230,7 @@ def test_a_cache_that_cannot_be_used_stops_every_build(
     (tmp_path / "file").touch()
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(tmp_path / "file"))
 
-    document = told("doctor", on=whole, exit_code=1)
+    document = json_of("doctor", on=whole, exit_code=1)
 
     assert part(document, "cache")["remedy"] == "Set TMAASYNC_CACHE_DIR to a folder of your own."
     assert lacks(document)[ON_CPU] == ["cache"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import assert_refused, run, told
+from command_line import assert_refused, json_of, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,9 @@ def broken(document: dict[str, Any]) -> list[str]:
 
 
 def test_rows_off_16_bytes_are_padded() -> None:
-    document = told("explain", "100x33", "--strides", "66,2", "--box", "64x64", "--swizzle", "128B")
+    document = json_of(
+        "explain", "100x33", "--strides", "66,2", "--box", "64x64", "--swizzle", "128B"
+    )
 
     assert not document["legal"]
     (violation,) = document["violations"]
@@ -35,7 +37,7 @@ def test_rows_off_16_bytes_are_padded() -> None:
 
 
 def test_a_legal_array_is_moved_by_tma_as_it_is() -> None:
-    document = told("explain", "100x64", "--dtype", "bfloat16", "--swizzle", "128B")
+    document = json_of("explain", "100x64", "--dtype", "bfloat16", "--swizzle", "128B")
 
     assert document["legal"]
     assert (document["violations"], document["changes"]) == ([], [])
@@ -44,7 +46,7 @@ def test_a_legal_array_is_moved_by_tma_as_it_is() -> None:
 
 
 def test_every_broken_rule_is_listed() -> None:
-    document = told(
+    document = json_of(
         "explain", "100x64", "--box", "300x64", "--swizzle", "64B", "--address", "0x1008"
     )
 
@@ -54,7 +56,7 @@ def test_every_broken_rule_is_listed() -> None:
 
 
 def test_an_array_contiguous_along_another_side_is_turned() -> None:
-    document = told("explain", "100x64", "--strides", "2,208", "--box", "32x64")
+    document = json_of("explain", "100x64", "--strides", "2,208", "--box", "32x64")
 
     assert broken(document)[0] == "array.strides[1]"
     assert document["nearest"]["shape"] == [64, 100]
@@ -63,14 +65,14 @@ def test_an_array_contiguous_along_another_side_is_turned() -> None:
 
 
 def test_an_array_contiguous_along_no_side_has_nothing_near() -> None:
-    document = told("explain", "100x64", "--strides", "1024,4")
+    document = json_of("explain", "100x64", "--strides", "1024,4")
 
     assert document["nearest"] is None
     assert document["load"]["mechanism"] in ("cp_async", "loop")
     assert "none; correct the lengths first" in run("explain", "100x64", "--strides", "64,4").output
 
 
-def test_what_speaks_against_other_loads_is_told_when_asked() -> None:
+def test_full_adds_why_faster_mechanisms_are_refused() -> None:
     arguments = ("explain", "100x33")
 
     assert "why not tensor" not in run(*arguments).output
@@ -78,14 +80,14 @@ def test_what_speaks_against_other_loads_is_told_when_asked() -> None:
 
 
 def test_a_negative_stride_is_said_as_it_is() -> None:
-    document = told("explain", "64x64", "--strides=-128,2")
+    document = json_of("explain", "64x64", "--strides=-128,2")
 
     assert broken(document) == ["strides_bytes[0]"]
     assert document["load"]["mechanism"] == "cp_async"
 
 
 def test_an_array_of_too_many_dimensions_has_no_load_either() -> None:
-    document = told("explain", "2x2x2x2x2x8")
+    document = json_of("explain", "2x2x2x2x2x8")
 
     assert broken(document) == ["shape"]
     assert document["load"]["refused"].startswith("array.shape is (2, 2, 2, 2, 2, 8)")
@@ -109,7 +111,7 @@ def test_the_verdict_is_that_of_a_real_array(
     array = np.zeros((rows, columns + padding), np.float16)[:, :columns]
     mode = Swizzle.NONE if swizzle == "none" else Swizzle[f"B{swizzle[:-1]}"]
 
-    document = told(
+    document = json_of(
         "explain", f"{rows}x{columns}", f"--box={box[0]}x{box[1]}", f"--swizzle={swizzle}",
         f"--strides={array.strides[0]},{_ITEMSIZE}", f"--address={array.ctypes.data}",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from command_line import assert_refused, run, told
+from command_line import assert_refused, json_of, run
 
 from tmaasync import _arrays
 from tmaasync.ops._gemm.config import TileConfig
@@ -17,7 +17,7 @@ from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 @pytest.mark.parametrize("sides", [(5120, 5120, 5120), (4095, 1000, 64), (65, 65, 65), (3, 3, 3)])
 @pytest.mark.parametrize("sms", [132, 114, 7])
 def test_tiles_and_waves_are_counted_right(sides: tuple[int, int, int], sms: int) -> None:
-    document = told("plan", *map(str, sides), f"--sms={sms}")
+    document = json_of("plan", *map(str, sides), f"--sms={sms}")
 
     m, n, _ = sides if not document["swap_ab"] else (sides[1], sides[0], 0)
     rows, columns = document["tile"]["m"], document["tile"]["n"]
@@ -35,7 +35,7 @@ def test_tiles_and_waves_are_counted_right(sides: tuple[int, int, int], sms: int
 
 
 def test_the_tile_is_the_one_of_the_documentation() -> None:
-    document = told("plan", "5120", "5120", "5120")
+    document = json_of("plan", "5120", "5120", "5120")
 
     assert (document["tile"]["n"], document["waves"], document["ctas"]) == (160, 5, 640)
     assert document["tile"]["m"] == 256
@@ -43,7 +43,7 @@ def test_the_tile_is_the_one_of_the_documentation() -> None:
 
 
 def test_the_shared_memory_is_what_the_compiler_says() -> None:
-    document = told("plan", "16", "1024", "512")
+    document = json_of("plan", "16", "1024", "512")
     config = TileConfig(
         document["consumers"], document["tile"]["n"], m_major=True, split_k=document["split_k"]
     )
@@ -60,7 +60,7 @@ def test_the_shared_memory_is_what_the_compiler_says() -> None:
 
 
 def test_few_rows_swap_ab() -> None:
-    assert "of the output, AB swapped" in run("plan", "16", "14336", "4096").output
+    assert "of the output, swap AB" in run("plan", "16", "14336", "4096").output
     assert "of the output, K in" in run("plan", "4096", "14336", "4096").output
 
 
@@ -78,7 +78,7 @@ def test_few_rows_swap_ab() -> None:
 def test_operands_with_staging_copies_are_named(
     arguments: tuple[str, ...], staged: list[str]
 ) -> None:
-    assert told("plan", *arguments)["staged_operands"] == staged
+    assert json_of("plan", *arguments)["staged_operands"] == staged
     assert ("staging copies" in run("plan", *arguments).output) == bool(staged)
 
 
@@ -95,7 +95,7 @@ def test_operands_with_staging_copies_are_named(
     ],
 )
 def test_types_have_their_output_and_depth(dtype: str, output: str, depth: int) -> None:
-    document: dict[str, Any] = told("plan", "512", "512", "512", "--dtype", dtype)
+    document: dict[str, Any] = json_of("plan", "512", "512", "512", "--dtype", dtype)
 
     assert (document["output"], document["tile"]["k"]) == (output, depth)
     assert document["shared_bytes"] <= 227 * 1024
@@ -124,7 +124,7 @@ def test_split_k_and_warpgroups_are_named() -> None:
         (("1", "1", "x"), "Invalid value for 'K'"),
         (("1", "1"), "Missing argument 'K'"),
         (("1", "1", "1", "1"), "Got unexpected extra argument"),
-        (("1", "1", "1", "--no-such"), "No such option"),
+        (("1", "1", "1", "--absent"), "No such option"),
         (("1", "1", "1", "--layout", "xx"), "layout is xx; it must be one of"),
         (("1", "1", "1", "--dtype", "float32"), "dtype is float32; the tensor cores"),
         (

@@ -1,4 +1,4 @@
-"""``tmaasync swizzle``: places and conflicts, against sums of our own."""
+"""``tmaasync swizzle``: offsets and conflicts, against independent arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import assert_refused, run, told
+from command_line import assert_refused, json_of, run
 from swizzle_sums import MASKS, passes, place, read
 
 from tmaasync.cli._chunks import Access
@@ -20,7 +20,7 @@ from tmaasync.modes import Swizzle
 @pytest.mark.parametrize("mode", list(MASKS))
 @pytest.mark.parametrize(("rows", "chunks"), [(8, 8), (64, 16), (24, 24)])
 def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: int) -> None:
-    document = told("swizzle", "--mode", mode, f"--rows={rows}", f"--columns={chunks * 8}")
+    document = json_of("swizzle", "--mode", mode, f"--rows={rows}", f"--columns={chunks * 8}")
 
     found = {(chunk["row"], chunk["number"]): chunk["offset"] for chunk in document["chunks"]}
     assert found == {
@@ -35,7 +35,7 @@ def test_chunks_lie_where_the_hardware_puts_them(mode: str, rows: int, chunks: i
 @pytest.mark.parametrize(("dtype", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
 def test_conflicts_of_a_column_are_those_that_one_counts(mode: str, dtype: str, size: int) -> None:
     rows, row_bytes = 64, 128
-    document = told(
+    document = json_of(
         "swizzle", "--mode", mode, "--dtype", dtype, f"--rows={rows}",
         f"--columns={row_bytes // size}", "--access=column",
     )["access"]  # fmt: skip
@@ -64,7 +64,7 @@ def test_conflicts_of_a_column_are_those_that_one_counts(mode: str, dtype: str, 
 def test_eight_rows_of_128_bytes_have_the_conflicts_that_are_known(
     mode: str, access: str, conflicts: int, worst: int
 ) -> None:
-    document = told("swizzle", "--mode", mode, "--columns", "64", "--access", access)["access"]
+    document = json_of("swizzle", "--mode", mode, "--columns", "64", "--access", access)["access"]
 
     assert (document["conflicts"], document["worst"]) == (conflicts, worst)
     assert document["passes"] == 8 + document["conflicts"]
@@ -81,7 +81,7 @@ def test_every_way_of_reading_takes_the_passes_that_one_counts(access: Access) -
     ]
     wanted = sum(passes(one, size) for one in lanes)
 
-    assert told(*arguments)["access"]["passes"] == wanted
+    assert json_of(*arguments)["access"]["passes"] == wanted
     assert f"{len(lanes)} accesses read the tile in {wanted} passes" in run(*arguments).output
 
 
@@ -96,13 +96,13 @@ def test_the_terminal_marks_what_the_first_access_reads() -> None:
 
 def test_a_tall_tile_is_cut_in_the_terminal_alone() -> None:
     assert "... 192 lines more" in run("swizzle", "--rows", "256").output
-    assert len(told("swizzle", "--rows", "256")["chunks"]) == 256 * 8
+    assert len(json_of("swizzle", "--rows", "256")["chunks"]) == 256 * 8
 
 
 def test_the_picture_has_a_cell_for_every_chunk(tmp_path: Path) -> None:
     path = tmp_path / "chunks.svg"
 
-    document = told("swizzle", "--rows", "16", "--access", "row", "--svg", str(path))
+    document = json_of("swizzle", "--rows", "16", "--access", "row", "--svg", str(path))
 
     texts = [text for text in ET.parse(path).getroot() if text.tag.endswith("text")]
     labels = [text.text for text in texts if text.get("class") == "label"]
@@ -133,7 +133,7 @@ def test_a_png_without_matplotlib_is_refused() -> None:
 
 
 def test_the_emulator_puts_chunks_where_they_are_drawn() -> None:
-    document = told("swizzle", "--rows", "16", "--columns", "128", "--probe", "--emulate")
+    document = json_of("swizzle", "--rows", "16", "--columns", "128", "--probe", "--emulate")
 
     assert document["probe"] == {"on": "the emulator", "chunks": 16 * 16, "wrong": []}
 
@@ -189,7 +189,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
 ) -> None:
     pytest.importorskip("cupy")
 
-    document = told(
+    document = json_of(
         "swizzle", "--mode", mode, "--dtype", dtype, f"--rows={rows}",
         f"--columns={row_bytes // size}", "--access=row", "--probe",
     )  # fmt: skip
@@ -211,7 +211,7 @@ def test_the_chip_puts_chunks_where_they_are_drawn(
         (("--dtype", "complex64"), "dtype is complex64; TMA has no complex numbers"),
         (("--access", "diagonal"), "Invalid value for '--access'"),
         (("--emulate",), "--emulate is set; it chooses where to probe. Pass --probe too"),
-        (("--svg", "no/such/folder/a.svg"), "the picture cannot be written"),
+        (("--svg", "absent/folder/a.svg"), "the picture cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -68,7 +68,7 @@ def test_a_violation_is_argument_value_rule_and_remedy_in_two_sentences() -> Non
     assert str(violation) == "box_shape[0] is 300; a side has at most 256 elements. Use 256."
 
 
-def test_a_tensor_map_error_tells_every_violation_on_a_line_of_its_own() -> None:
+def test_a_tensor_map_error_has_a_line_for_every_violation() -> None:
     violations = (Violation("a", 1, "no", "Do"), Violation("b", 2, "never", "Stop"))
 
     error = TensorMapError(violations)

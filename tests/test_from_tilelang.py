@@ -42,9 +42,9 @@ make_mma_store_layout
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_of_a_page_has_a_row(page: str) -> None:
-    told = {name for row in ROWS for name in row.names}
+    listed = {name for row in ROWS for name in row.names}
 
-    assert set(PAGES[page].split()) - told == set()
+    assert set(PAGES[page].split()) - listed == set()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -50,7 +50,7 @@ def test_a_text_of_one_line_is_a_source() -> None:
 @pytest.mark.parametrize("text", ["void f() {}" * 100, "a\0.cu"])
 def test_a_line_that_is_neither_path_nor_kernel_is_refused(text: str) -> None:
     with pytest.raises(
-        ArgumentError, match=r"^kernel is '.*(line break or __global__|no such file)"
+        ArgumentError, match=r"^kernel is '.*(line break or __global__|no file has this name)"
     ):
         Kernel(text)
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from fake_arrays import Cupy, CupyArray
 from fake_driver import Driver
 
 from tmaasync import (
+    ArgumentError,
     BackendError,
     CompileError,
     Kernel,
@@ -158,6 +160,31 @@ def test_an_architecture_that_the_compiler_does_not_know_is_refused(arch: str) -
         Kernel(FILL, "fill").compile(arch)
 
 
+@HIDES_THE_NOTE
+@pytest.mark.parametrize(
+    ("arch", "runs_on", "fails_on"),
+    [
+        ("sm_90", [(9, 0)], [B200, RTX]),
+        ("sm_90a", [(9, 0)], [B200, RTX]),
+        ("sm_100", [(10, 0), (10, 3)], [(9, 0), (11, 0), RTX]),
+        ("sm_100a", [(10, 0)], [(10, 3)]),
+        ("sm_100f", [(10, 0), (10, 3)], [RTX]),
+        ("sm_103", [(10, 3)], [(10, 0)]),
+    ],
+)
+def test_an_architecture_that_the_caller_chose_has_to_run_on_the_device(
+    machine: Machine, arch: str, runs_on: list[tuple[int, int]], fails_on: list[tuple[int, int]]
+) -> None:
+    for capability in runs_on:
+        machine.become(capability)
+        Kernel(FILL, "fill", arch=arch)(1, 32, (array(32),))
+        assert len(machine.driver.launched) == 1
+    for capability in fails_on:
+        machine.become(capability)
+        with pytest.raises(ArgumentError, match=f"arch is '{arch}'; NVIDIA Fake has .*Leave arch"):
+            Kernel(FILL, "fill", arch=arch)(1, 32, (array(32),))
+
+
 # --- the note -------------------------------------------------------------------------------------
 
 
@@ -234,12 +261,12 @@ def test_shared_memory_is_limited_by_the_chip(
 
 
 @HIDES_THE_NOTE
-@pytest.mark.parametrize(("capability", "most"), [(B200, 16), ((11, 0), 8), (RTX, 8), ((13, 0), 8)])
+@pytest.mark.parametrize(("capability", "most"), [(B200, 16), ((11, 0), 8), (RTX, 8)])
 def test_a_cluster_is_limited_by_the_chip(
     machine: Machine, capability: tuple[int, int], most: int
 ) -> None:
     machine.become(capability)
-    kernel = Kernel(FILL, "fill", arch="sm_90")
+    kernel = Kernel(FILL, "fill")
 
     kernel(most, 32, (array(32),), cluster=most)
     with pytest.raises(LaunchError, match=rf"{most + 1} blocks; .*\) has at most {most}\. Use"):
@@ -281,6 +308,15 @@ def test_clusters_are_counted_with_a_block_that_fills_an_sm(machine: Machine) ->
     assert machine.driver.launch_configs[-1].sharedMemBytes == 101376
 
 
+def test_an_unknown_chip_has_the_limits_that_all_known_ones_allow() -> None:
+    unknown = chip_limits((13, 0))
+
+    for chip in CHIP_LIMITS.values():
+        assert unknown.shared_bytes <= chip.shared_bytes
+        assert unknown.registers <= chip.registers
+        assert unknown.cluster_blocks <= chip.cluster_blocks
+
+
 def test_the_document_has_the_limits_of_every_chip() -> None:
     rows = re.findall(
         r"^\| (\d+)\.(\d) \| (\d+) bytes \((\d+) KiB\) \| (\d+) \| (\d+) \|$",
@@ -309,7 +345,13 @@ OPERATIONS: dict[str, Callable[[], Any]] = {
     "matmul": lambda: ops.matmul(half(64, 64), half(64, 64), out=half(64, 64)),
     "attention": lambda: ops.attention(*(half(1, 64, 2, 64) for _ in range(3))),
     "varlen_attention": lambda: ops.varlen_attention(
-        *(half(64, 2, 64) for _ in range(3)), cu_seqlens_q=[0, 64], cu_seqlens_k=[0, 64]
+        half(64, 2, 64), half(64, 2, 64), half(64, 2, 64), cu_seqlens_q=[0, 64]
+    ),
+    "scaled_matmul": lambda: ops.scaled_matmul(
+        array(64, 128, dtype=ml_dtypes.float8_e4m3fn),
+        CupyArray(np.zeros((128, 128), ml_dtypes.float8_e4m3fn).T),
+        array(64, 1),
+        array(1, 1),
     ),
     "conv2d": lambda: ops.conv2d(half(1, 8, 8, 64), half(64, 3, 3, 64)),
     "grouped_matmul": lambda: ops.grouped_matmul(

@@ -28,8 +28,11 @@ def refused(error: type[Exception], said: str, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"images": IMAGES[0]}, r"images\.shape is \(12, 14, 16\); it must be \[N, H, W, C\]\. Of"),
-        ({"filters": FILTERS[0]}, r"filters\.shape is .*must be \[K, R, S, C\]\. Of KCRS filters"),
+        (
+            {"images": IMAGES[0]},
+            r"images\.shape is \(12, 14, 16\); it must be \[N, H, W, C\]\. For",
+        ),
+        ({"filters": FILTERS[0]}, r"filters\.shape is .*must be \[K, R, S, C\]\. For KCRS filters"),
         ({"bias": np.zeros((24, 1), np.float16)}, r"bias\.shape is \(24, 1\); it must be \[K\]"),
         ({"bias": np.zeros(23, np.float16)}, r"bias\.shape is \(23,\); there are 24 filters.*Pass"),
         (

@@ -97,7 +97,7 @@ def test_an_unknown_kernel_is_answered_with_those_that_are_shipped(package: Path
         find_kernel("gem.cu")
 
     assert str(caught.value) == (
-        "kernel is 'gem.cu'; there is no such file. Pass the path of a .cu file, or the name of a "
+        "kernel is 'gem.cu'; no file has this name. Pass the path of a .cu file, or the name of a "
         "shipped kernel: copy.cu, gemm.cu."
     )
 
@@ -111,5 +111,5 @@ def test_only_a_bare_file_name_is_looked_up_among_the_shipped(
     _make_kernels(package / "kernels", "gemm.cu", "family/copy.cu")
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ArgumentError, match="there is no such file"):
+    with pytest.raises(ArgumentError, match="no file has this name"):
         find_kernel(name)

@@ -19,7 +19,7 @@ from tmaasync.tensormap import TENSOR_MAP_BYTES, Im2colSpec, TensorMapSpec, enco
 Spec = TensorMapSpec | Im2colSpec
 
 MEASURED = json.loads((Path(__file__).parent / "data" / "driver_580_h200.json").read_text())
-"""What driver 580.159 made of specs on an H200: verdicts, and the bytes of those it accepted."""
+"""Verdicts of driver 580.159 on an H200 about specs, and the bytes of the accepted ones."""
 
 
 _MODES = {

@@ -440,7 +440,7 @@ def test_every_factory_takes_modes_by_name(factory: str, argument: str) -> None:
         ("create_tensor_tile", "l2_promotion"),
         ("create_tensor_tile", "oob_fill"),
     ):
-        pytest.skip("this factory has no such argument")
+        pytest.skip("the factory does not take it")
     name, member = MODES_BY_NAME[argument]
     base = {"swizzle": "128B"}
 

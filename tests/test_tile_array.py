@@ -63,7 +63,7 @@ def test_tiles_of_patches_keep_their_numbers() -> None:
     assert array[1].argument == tile.argument
 
 
-def test_an_array_behind_a_tile_that_went_away_is_noticed() -> None:
+def test_a_tile_whose_array_was_freed_is_noticed() -> None:
     gone = np.zeros((8, 64), np.float32)
     array = TMATensorTileArray([*tiles(1), create_tma_tile(gone, (8, 32))])
     array.check_alive()

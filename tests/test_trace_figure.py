@@ -112,7 +112,7 @@ def test_a_stage_is_empty_where_nothing_is_in_it() -> None:
 # --- traces -----------------------------------------------------------------------------------
 
 
-def recorded(launch: Any, policy: str = "round_robin", seed: int = 0) -> Trace:
+def recorded(launch: Any, policy: Any = "round_robin", seed: int = 0) -> Trace:
     with emulate.scheduled(policy, seed=seed), record() as kept:
         launch()
     (trace,) = kept.launches
@@ -241,11 +241,11 @@ def test_a_label_lies_within_its_bar(trace: Trace) -> None:
 def test_no_arrow_crosses_a_legend_or_a_name(trace: Trace) -> None:
     figure = plot(trace)
     texts = boxes(figure)
-    legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
     left = figure.axes[0].bbox.x0
     boxes_there = [legend.get_window_extent() for legend in legends]
     boxes_there += [box for _, box in texts if box.x1 <= left]
-    arrows = [patch for patch in figure.axes[1].patches if hasattr(patch, "coords1")]
+    arrows: list[Any] = [one for one in figure.axes[1].patches if hasattr(one, "coords1")]
 
     assert legends
     for arrow in arrows:
@@ -268,7 +268,7 @@ def test_the_caption_says_what_the_clock_is(name: str, caption: str) -> None:
 def test_a_dark_picture_has_light_ink(tmp_path: Path) -> None:
     figure = plot(copy(), tmp_path / "dark.png", dark=True)
 
-    assert sum(figure.get_facecolor()[:3]) < 0.5
+    assert figure.get_facecolor() < (0.1, 0.1, 0.1)
     assert figure.texts[0].get_color() == "#e6edf3"
     head = (tmp_path / "dark.png").read_bytes()[:8]
     assert head == b"\x89PNG\r\n\x1a\n"

@@ -133,7 +133,7 @@ def element(dtype: object, *, argument: str = "dtype") -> Element:
         argument: What to call it in an error.
 
     Raises:
-        ArrayTypeError: TMA on Hopper cannot move such elements.
+        ArrayTypeError: TMA on Hopper cannot move these elements.
 
     >>> element(np.float32).cuda_type, element("tf32").cuda_type
     ('float', 'tmaasync::tfloat32')

@@ -59,11 +59,11 @@ def find_kernel(name: str | Path) -> Path:
     """Return the path of the CUDA source called ``name``.
 
     Args:
-        name: The path of a file of yours; or, where no file has this path, the bare name of a
-            kernel shipped with the package, such as ``"gemm.cu"``, whatever folder it lies in.
+        name: The path of your file. If no file has it, the bare name of a kernel that the package
+            ships, such as ``"gemm.cu"``, in any folder.
 
     Raises:
-        ArgumentError: There is no such file.
+        ArgumentError: No file has this name.
 
     >>> find_kernel("gemm.cu").name
     'gemm.cu'
@@ -80,7 +80,7 @@ def find_kernel(name: str | Path) -> Path:
             Violation(
                 "kernel",
                 repr(str(name)),
-                "there is no such file",
+                "no file has this name",
                 f"Pass the path of a .cu file, or the name of a shipped kernel: {names}",
             )
         ]

@@ -236,9 +236,10 @@ class HungThreads:
 
     ``source`` is the line of the wait, as in ``gemm.cu:38``, ``code`` its text, and ``function``
     the function that it is in. ``barrier_offset`` counts from the start of dynamic shared memory;
-    below zero lies what is static. ``phase`` is the parity that the wait names. Of the ``arrivals``
-    that end a phase, and of the bytes that it expects, some are missing; bytes below zero came in
-    beyond the expected ones. ``waited_seconds`` is the time until the kernel was stopped.
+    static shared memory has negative offsets. ``phase`` is the parity that the wait names. Some of
+    the ``arrivals`` that end a phase are missing, or some of the bytes; a negative number of
+    missing bytes means that more arrived than was expected. ``waited_seconds`` is the time until
+    the kernel was stopped.
     """
 
     block: _Block

@@ -450,7 +450,7 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
         array: Contiguous memory of any shape, as in `create_tma_tile`.
         tile_shape: Elements per side, outermost first.
         gmem_shape: The extents that the tile is cut out of, outermost first, contiguous from the
-            array's start: what is known only at run time, such as rows in use. By default the
+            array's start, for extents known only at run time, such as rows in use. By default the
             array's shape.
         swizzle: As in `create_tma_tile`.
         fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.

@@ -88,7 +88,7 @@ RETIRED = (
     Retired("[Ww]alks?|walked", "tile scheduler, iteration", allowed=r"(os|ast|path|\w)\.walk"),
     Retired("[Rr]ates?", "throughput, bandwidth", allowed="(clock|error|hit) rates?"),
     Retired("aims?|aimed|[Rr]epeatable", "bind, bound launch; target"),
-    Retired("lifts?|slack", "lazy rescaling threshold"),
+    Retired("lifts?|slack", "lazy rescaling threshold", allowed="`lift`|lift WGMMA"),
     Retired("by_columns|flips?|flipped|swapped", "swap AB", allowed="(byte|buffer)s? swapped"),
     Retired("few queries of many keys|few queries", "decode"),
     Retired("(?:keys|values) in pages", "paged KV cache"),
@@ -110,7 +110,7 @@ RETIRED = (
         allowed=r"in[- _]place|take[sn]? place|placeholder",
     ),
     Retired("[Ww]eights?", "probabilities, P", _ATTENTION),
-    Retired("[Tt]he ring|[Rr]ings", "pipeline", _PROSE, allowed="ring buffers?"),
+    Retired("[Tt]he ring|[Rr]ings", "pipeline", _PROSE, allowed="ring buffers?|cluster_rings"),
 )
 
 

@@ -26,7 +26,7 @@ struct Problem {
 };
 static_assert(sizeof(Problem) == 44);
 
-// --- padded arrays: what the host schedules ------------------------------------------------------
+// --- padded arrays: the schedule of the host -----------------------------------------------------
 
 // Split-KV: the blocks of keys of one split of a tile, and the workspace slot of its partial
 // output.
@@ -37,7 +37,7 @@ struct KeySplit {
 };
 static_assert(sizeof(KeySplit) == 12);
 
-// What a cluster works on in one wave where keys are split. A table of [waves, clusters].
+// The work of a cluster in one wave, with split-KV. A table of [waves, clusters].
 struct alignas(16) ScheduledSpan {
     i32 span;  // negative: none left
     KeySplit keys;
@@ -52,7 +52,7 @@ struct alignas(16) SplitSpan {
 };
 static_assert(sizeof(SplitSpan) == 16);
 
-// --- packed sequences: what attention_work.cu schedules ------------------------------------------
+// --- packed sequences: the schedule of attention_work.cu -----------------------------------------
 
 // One entry of a batch: a slice of padded arrays, or a sequence of packed ones.
 template <typename Keys>
@@ -107,7 +107,7 @@ static_assert(sizeof(PartialTile<2, 64, 128>) == 2 * 64 * (128 + 2) * 4);
 
 // --- FP8: attention_values.cu --------------------------------------------------------------------
 
-// The factors of one KV head of one entry: what scores and values have to be multiplied by.
+// The descale factors of one KV head of one entry, for scores and for values.
 struct alignas(8) Descale {
     float scores;
     float values;

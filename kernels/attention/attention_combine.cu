@@ -33,7 +33,7 @@ struct Partials {
     }
 };
 
-// What a CTA combines.
+// The tile that a CTA combines, and its partial outputs.
 struct SplitTile {
     Tile tile;
     Partials partials;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The epilogue: a consumer's output and log-sum-exp on their way to global memory. attention.cu
+// The epilogue: stores a consumer's output and log-sum-exp in global memory. attention.cu
 // explains the constants.
 #include "mainloop.cuh"
 #include "pipeline.cuh"
@@ -11,7 +11,7 @@ namespace tmaasync {
 using OutputO =
     WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kConsumerRows, HEAD_DIM>;
 
-// Whether a row of a tile is one of its queries. Of other rows nothing is written.
+// Whether a row of a tile is one of its queries; other rows are not written.
 __device__ __forceinline__ bool is_query(const Tile& tile, int row) {
     return tile.position + row / HEADS_PER_TILE < tile.entry.queries.length;
 }
@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_rows(
     }
 }
 
-// Stores what a consumer has staged. Called by one thread.
+// Stores the staged tile of a consumer. Called by one thread.
 __device__ __forceinline__ void store_staged(
     const OTile& o, const typename OTile::Shared& staged, const Tile& tile, int consumer
 ) {

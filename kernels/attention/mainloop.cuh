@@ -28,7 +28,7 @@ using OperandV = typename ValuesOperand<kIsFp8>::Type;
 
 using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
 
-// What a thread holds of its consumer's rows: S, P as an A operand in registers, and O.
+// A thread's registers for its consumer's rows: S, P as an A operand, and O.
 using Scores = float[BLOCK_N / 2];
 using Probabilities = u32[BLOCK_N * sizeof(Element) / 32][4];
 using Accumulators = float[HEAD_DIM / 2];
@@ -50,7 +50,7 @@ __device__ __forceinline__ void release_next_consumer(int consumer) {
     Order::release(consumer == CONSUMERS - 1 ? 0 : consumer + 1);
 }
 
-// Releases what the warp has read.
+// Releases a stage that the warp has read.
 __device__ __forceinline__ void release(SharedMemBarrier& empty) {
     if (lane_index() == 0) empty.arrive();
 }
@@ -220,7 +220,7 @@ __device__ __forceinline__ int row_of_thread(int consumer) {
     return consumer * kConsumerRows + accumulator_row(thread_in_warpgroup(), 0);
 }
 
-// What the thread's rows see of a block of keys.
+// The columns of a block of keys that the thread's rows see.
 __device__ __forceinline__ VisibleColumns
 visible_columns(const Problem& problem, const Tile& tile, int consumer, int block) {
     const int first_column = block * BLOCK_N + accumulator_column(thread_in_warpgroup(), 0);

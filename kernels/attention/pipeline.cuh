@@ -63,7 +63,7 @@ struct TileDescale<true> {
     __device__ __forceinline__ Descale descale() const { return own; }
 };
 
-// What the producer hands over together with the queries of a tile.
+// The message from the producer that comes with the queries of a tile.
 struct Task : TileDescale<kIsFp8> {
     Tile tile;
     bool is_last;  // there is no tile any more

@@ -64,7 +64,7 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     i32 head;      // the first of its heads
     i32 position;  // the first of its positions
 
-    // What to add to a position to get its own key.
+    // The key that a position is aligned with, minus the position.
     __device__ __forceinline__ i32 shift(const Problem& problem) const {
         return problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
     }

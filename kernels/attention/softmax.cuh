@@ -71,14 +71,13 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale
     }
 }
 
-// The log-sum-exp of a row's scaled scores. scaled_max is what the probabilities in row_sum are
-// relative to, as a power of 2.
+// The log-sum-exp of a row's scaled scores. Probabilities in row_sum are relative to 2^scaled_max.
 __device__ __forceinline__ float log_sum_exp(float scaled_max, float row_sum) {
     constexpr float kLn2 = 0.6931471805599453f;
     return row_sum == 0 ? masked_score() : scaled_max * kLn2 + logf(row_sum);
 }
 
-// What normalises a row of the output.
+// The factor that normalises a row of the output.
 __device__ __forceinline__ float inverse_row_sum(float row_sum) {
     return row_sum == 0 ? 0 : 1 / row_sum;
 }
@@ -95,8 +94,8 @@ struct OnlineSoftmax {
     // Of the thread's own columns, even and odd ones apart: four chains of additions, not two.
     float partial_sums[4] = {0, 0, 0, 0};
 
-    // Turns the scores S of a block into probabilities P. What has been accumulated before is to be
-    // multiplied by `rescale`. kMayBeEmpty: rows may have seen no key yet.
+    // Turns the scores S of a block into probabilities P. The caller multiplies earlier
+    // accumulators by `rescale`. kMayBeEmpty: rows may have seen no key yet.
     template <bool kMayBeEmpty, int kScores>
     __device__ __forceinline__ void update(float (&scores)[kScores], float (&rescale)[2]) {
         float new_max[2], base[2];
@@ -125,7 +124,7 @@ struct OnlineSoftmax {
         return sum_of_row(partial_sums[2 * half] + partial_sums[2 * half + 1]);
     }
 
-    // What a row's probabilities are relative to, as a power of 2.
+    // A row's probabilities are relative to 2^scaled_max.
     __device__ __forceinline__ float scaled_max(int half) const {
         return row_max[half] * scale_log2 - kShift;
     }

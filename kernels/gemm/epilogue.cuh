@@ -174,7 +174,7 @@ __device__ void store_tile(
     }
 }
 
-// Waits until TMA has read what the warpgroup stored.
+// Waits until TMA has read the warpgroup's stores.
 __device__ void wait_for_stores() {
     if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The pipeline between the producer and the consumers: a ring of STAGES buffers in shared memory,
-// each with a full and an empty barrier; how a stage is loaded and released.
+// The pipeline between the producer and the consumers: a ring buffer of STAGES stages in shared
+// memory, each with a full and an empty barrier; how a stage is loaded and released.
 #include "config.cuh"
 
 namespace tmaasync {
@@ -11,8 +11,8 @@ using StageState = PipelineState<STAGES>;
 // A stage of most kernels holds the operand tiles alone.
 struct NoScales {};
 
-// A CTA's shared memory. StageScales is what a stage of a block-scaled GEMM holds besides the
-// tiles.
+// A CTA's shared memory. StageScales holds the scales that a stage of a block-scaled GEMM has next
+// to the tiles.
 template <typename StageScales>
 struct SharedStorage {
     struct Stage {

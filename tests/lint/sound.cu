@@ -40,7 +40,7 @@ extern "C" __global__ void scratch(
     wait_group_read<0>();
 }
 
-// A ring of two tiles: the elected thread waits at the loop's end and once more behind it.
+// A ring of two tiles: the elected thread waits at the loop's end and once more after it.
 extern "C" __global__ void ring(const __grid_constant__ Tile target, int rows) {
     __shared__ Tile::Shared tiles[2];
     const bool stores = elect_one();
@@ -87,7 +87,7 @@ extern "C" __global__ void picked(const __grid_constant__ Maps maps, int count) 
     }
 }
 
-// The writers' fence is in a branch of its own, behind a barrier.
+// The writers' fence is in a branch of its own, after a barrier.
 extern "C" __global__ void apart(const __grid_constant__ Tile target, const float* values) {
     __shared__ Tile::Shared tile;
     if (threadIdx.x >= 32) tile.data()[threadIdx.x - 32] = values[threadIdx.x];

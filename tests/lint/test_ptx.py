@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tmaasync.lint.flow import Flow
-from tmaasync.lint.ptx import Function, Place, entries, shared_symbols
+from tmaasync.lint.ptx import Function, Location, entries, shared_symbols
 from tmaasync.lint.values import Address, Values
 
 HEAD = ".version 9.0\n.target sm_90\n.extern .shared .align 128 .b8 tile[];\n"
@@ -59,8 +59,8 @@ def test_a_place_is_the_callers_where_the_library_is_hidden() -> None:
         "fence.proxy.async;\n.loc 1 0 5\nret;\n"
     )
 
-    lines = [one.place for one in function.instructions]
-    assert lines == [Place("mine.cu", 7), Place("mine.cu", 9), Place("mine.cu", 9)]
+    lines = [one.location for one in function.instructions]
+    assert lines == [Location("mine.cu", 7), Location("mine.cu", 9), Location("mine.cu", 9)]
 
 
 def test_lines_of_the_ptx_are_counted() -> None:

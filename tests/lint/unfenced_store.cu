@@ -38,7 +38,7 @@ extern "C" __global__ void fenced_too_early(const __grid_constant__ Tile target,
     }
 }
 
-// The same without a tensor map, from a place that is known at run time only.
+// The same without a tensor map, at an offset that is known at run time only.
 extern "C" __global__ void unfenced_bulk_store(float* target, int stage) {
     __shared__ alignas(128) float stages[4][256];
     stages[stage][threadIdx.x] = 2;

@@ -221,7 +221,9 @@ extern "C" __global__ void __launch_bounds__(128) chain(
 
 
 @pytest.mark.parametrize(("dtype", "keys"), [("bfloat16", 48), ("float8_e4m3fn", 64)])
-def test_sums_are_multiplied_again_from_registers(backend: Any, dtype: str, keys: int) -> None:
+def test_accumulators_are_multiplied_again_from_registers(
+    backend: Any, dtype: str, keys: int
+) -> None:
     rng = np.random.default_rng(8)
     shapes = ((64, 32), (keys, 32), (keys, 96))
     q, k, v = (matmuls.drawn_operand(rng, dtype, shape) for shape in shapes)

@@ -126,7 +126,7 @@ def argument_violations(
     box_shape: tuple[Any, ...] | None,
     element_strides: tuple[Any, ...],
 ) -> list[Violation]:
-    """Return what is wrong with the numbers per side, before a map is made of them."""
+    """Return the rules that the numbers per side break, before a map is made of them."""
     per_side = {"tile_shape": tile_shape, "element_strides": element_strides}
     if box_shape is not None:
         per_side["box_shape"] = box_shape

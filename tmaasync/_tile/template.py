@@ -13,7 +13,7 @@ __all__ = ["template_violations"]
 def template_violations(
     cut: Cut, l2_promotion: L2Promotion, oob_fill: OOBFill, interleave: Interleave
 ) -> list[Violation]:
-    """Return what is wrong with this tile whatever the array."""
+    """Return the rules that this tile breaks with any array."""
     spec = TensorMapSpec(
         address=0,
         dtype=cut.element.data_type,

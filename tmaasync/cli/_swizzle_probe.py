@@ -53,20 +53,20 @@ def found_offsets(layout: Layout, load: Load) -> list[int | None]:
     """Load the tile, and look for its chunks.
 
     Returns:
-        Of every chunk, row by row, the byte of shared memory at which it starts; None where it is
-        nowhere, or in several places.
+        The byte of shared memory at which each chunk starts, row by row; None for a chunk that is
+        missing or occurs more than once.
     """
     count = layout.rows * layout.columns * layout.itemsize // SWIZZLE_CHUNK_BYTES
     # Every word has a number of its own, and none is 0.
     words = np.arange(1, count * _WORDS_PER_CHUNK + 1, dtype=np.uint32)
     source = words.view(f"u{layout.itemsize}").reshape(layout.rows, layout.columns)
     seen = load(source, layout.swizzle).view(np.uint32).reshape(count, _WORDS_PER_CHUNK)
-    places: dict[int, list[int]] = {}
-    for place, chunk in enumerate(seen):
+    offsets: dict[int, list[int]] = {}
+    for position, chunk in enumerate(seen):
         number, rest = divmod(int(chunk[0]) - 1, _WORDS_PER_CHUNK)
         if rest == 0 and (np.diff(chunk) == 1).all():
-            places.setdefault(number, []).append(place * SWIZZLE_CHUNK_BYTES)
-    found = (places.get(number, []) for number in range(count))
+            offsets.setdefault(number, []).append(position * SWIZZLE_CHUNK_BYTES)
+    found = (offsets.get(number, []) for number in range(count))
     return [where[0] if len(where) == 1 else None for where in found]
 
 

@@ -240,5 +240,5 @@ def _document(file: str, job: _Job, found: Sequence[Finding]) -> dict[str, Any]:
 
 def _facts(finding: Finding) -> dict[str, Any]:
     facts = asdict(finding)
-    line = facts.pop("place") or {"file": None, "line": None}
+    line = facts.pop("location") or {"file": None, "line": None}
     return {**line, **facts}

@@ -145,7 +145,7 @@ def _facts(operation: Matmul, kind: Element, occupancy: Occupancy) -> dict[str, 
 
 def _lines(facts: dict[str, Any]) -> dict[str, str]:
     tile, at_once = facts["tile"], facts["ctas_at_once"]
-    of = ", AB swapped" if facts["swap_ab"] else ""
+    of = ", swap AB" if facts["swap_ab"] else ""
     staged = " and ".join(facts["staged_operands"])
     lines = {
         "CTA tile": f"{tile['m']} x {tile['n']} of the output{of}, K in steps of {tile['k']}",

@@ -283,12 +283,12 @@ def _option_violations(options: Options) -> Iterator[Violation]:
     if not isinstance(options.policy, CachePolicy):
         names = ", ".join(policy.name for policy in CachePolicy)
         remedy = f"Pass one of CachePolicy's members: {names}"
-        yield Violation("eviction_policy", repr(options.policy), "it must be one", remedy)
+        yield Violation("eviction_policy", repr(options.policy), "it must be a CachePolicy", remedy)
     if width is not None and not is_positive_integer(width):
         rule, remedy = "it counts elements", "Pass an int of 1 or more"
         yield Violation("coalesced_width", repr(width), rule, remedy)
     if options.prefer not in (None, *_FAMILIES):
-        rule, remedy = "there is no such family", f"Pass one of {', '.join(_FAMILIES)}"
+        rule, remedy = "no mechanism has this name", f"Pass one of {', '.join(_FAMILIES)}"
         yield Violation("prefer", repr(options.prefer), rule, remedy)
     if mask != 0 and not (is_positive_integer(mask) and mask <= _MAX_MASK):
         rule = "a cluster has at most 16 CTAs, one bit each"

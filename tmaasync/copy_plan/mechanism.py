@@ -1,4 +1,4 @@
-"""The mechanisms, and what is said of each: that it can do a copy, or why it cannot."""
+"""Copy mechanisms, and the verdict on each: it can do the copy, or the rule that forbids it."""
 
 from __future__ import annotations
 

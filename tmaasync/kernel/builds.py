@@ -23,7 +23,7 @@ from tmaasync.kernel.launch import (
     shared_bytes,
     wait_for_producers,
 )
-from tmaasync.kernel.source import arch_for, source_of
+from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
 from tmaasync.trace.collector import CollectorOf
@@ -104,6 +104,7 @@ def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     """Compile a kernel, and load it on a device whose context is current."""
     limits = _driver.require_device(device)
     arch = recipe.arch or arch_for(recipe.source, limits.compute_capability, limits.name)
+    check_runs(arch, limits.compute_capability, limits.name)
     _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
     module = _cupy().RawModule(path=str(program.path))

@@ -22,6 +22,7 @@ from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 __all__ = [
     "DEBUG_OPTIONS",
     "arch_for",
+    "check_runs",
     "is_debug",
     "preamble",
     "read",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+_ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSUMER_MAJOR = 12
 # What ptxas 13.5 assembles for which target (tests/device/test_other_chips.py):
@@ -179,6 +181,27 @@ def arch_for(source: Source, capability: tuple[int, int], device: str = "this de
         _MULTICAST.search(code) and capability[0] != _CONSUMER_MAJOR
     )
     return f"sm_{capability[0]}{capability[1]}{'a' if is_specific else ''}"
+
+
+def check_runs(arch: str, capability: tuple[int, int], device: str) -> None:
+    """Check that machine code for an architecture runs on a device.
+
+    ``sm_XY`` runs on X.Y and on later minor numbers, ``sm_XYa`` on X.Y alone.
+
+    Raises:
+        ArgumentError: It does not.
+    """
+    found = _ARCH.fullmatch(arch)
+    if found is None:  # NVRTC refuses it
+        return
+    major, minor, suffix = int(found[1]), int(found[2]), found[3]
+    runs = major == capability[0] and minor <= capability[1]
+    if not runs or (suffix == "a" and minor != capability[1]):
+        raise ArgumentError(
+            f"arch is {arch!r}; {device} has compute capability {capability[0]}.{capability[1]} "
+            f"and does not run code for {arch}. Leave arch out: kernels are compiled for the "
+            "device of their arrays."
+        )
 
 
 def without_wgmma(user: str, capability: tuple[int, int], device: str) -> BackendError:

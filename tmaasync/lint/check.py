@@ -71,8 +71,8 @@ def _findings(assembly: Assembly, entry: str | None) -> Iterator[Finding]:
     for function in entries(assembly.ptx, hidden=(include_dir(), *nvrtc_include_dirs())):
         if entry in (None, function.name):
             code = Code.of(function, shared)
-            places = {(one.rule, one.place): one for one in reversed([*_of(code, assembly)])}
-            yield from places.values()
+            first = {(one.rule, one.location): one for one in reversed([*_of(code, assembly)])}
+            yield from first.values()
 
 
 def _of(code: Code, assembly: Assembly) -> Iterator[Finding]:
@@ -86,5 +86,5 @@ def _of(code: Code, assembly: Assembly) -> Iterator[Finding]:
 
 
 def _order(finding: Finding) -> tuple[str, int, str]:
-    place = finding.place
-    return (place.file, place.line, finding.rule) if place else ("", 0, finding.rule)
+    at = finding.location
+    return (at.file, at.line, finding.rule) if at else ("", 0, finding.rule)

@@ -47,15 +47,15 @@ class Code:
         return any(one.opcode.startswith("call") for one in self.function.instructions)
 
     def depends_on_thread(self, *registers: str) -> bool:
-        """True if the values differ between the threads of a block, as far as can be seen."""
-        sources, makers = self.values.origins(*registers)
+        """True if the values may differ between the threads of a block."""
+        sources, definitions = self.values.origins(*registers)
         return any(name.startswith(_OF_A_THREAD) for name in sources) or any(
-            maker.opcode.startswith(_DIFFERS_BY_THREAD) for maker in makers
+            one.opcode.startswith(_DIFFERS_BY_THREAD) for one in definitions
         )
 
     def finding(self, rule: str, at: Instruction, reason: str, remedy: str) -> Finding:
         """Return a rule's finding at an instruction."""
-        return Finding(rule, self.function.name, at.place, reason, remedy)
+        return Finding(rule, self.function.name, at.location, reason, remedy)
 
 
 _OF_A_THREAD = ("%tid", "%laneid", "%warpid", "%lanemask")

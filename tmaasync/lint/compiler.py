@@ -19,7 +19,7 @@ ARRAY = "local-array"
 
 _NUMBERED = re.compile(r"\(C\d+\)\s*(?:Potential Performance Loss:\s*)?(.*)")
 _IN_FUNCTION = re.compile(r" in (?:the )?function '([^']+)'")
-# A place in the PTX, which the user does not see.
+# A line of the PTX, which the user does not see.
 _SPOT = re.compile(r" in (?:around line \d+|(?:the )?function '[^']+')")
 _IN_LINE = re.compile(r"line (\d+)")
 

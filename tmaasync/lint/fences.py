@@ -33,7 +33,7 @@ def unfenced_stores(code: Code) -> Iterator[Finding]:
                     STORE,
                     copy,
                     f"shared memory is written before{_at(write)}, and no fence.proxy.async comes "
-                    "between, so that TMA may store what was there earlier.",
+                    "between, so that TMA may store earlier bytes.",
                     "Let every writing thread call fence_async_view_proxy() after its writes and "
                     "before the barrier that the storing thread waits at.",
                 )
@@ -114,4 +114,4 @@ def _may_be_one(code: Code, init: str, barrier: str) -> bool:
 
 
 def _at(instruction: Instruction) -> str:
-    return f" in line {instruction.place.line}" if instruction.place else ""
+    return f" in line {instruction.location.line}" if instruction.location else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tmaasync.lint.ptx import Place
+from tmaasync.lint.ptx import Location
 
 __all__ = ["Finding"]
 
@@ -13,16 +13,16 @@ __all__ = ["Finding"]
 class Finding:
     """One fault: which rule, in which ``__global__`` function, where, why, and what to do.
 
-    ``place`` is the innermost source line outside the headers of the library and of CUDA; None
+    ``location`` is the innermost source line outside the headers of the library and of CUDA; None
     where the compiler gives no line.
     """
 
     rule: str
     function: str
-    place: Place | None
+    location: Location | None
     reason: str
     remedy: str
 
     def __str__(self) -> str:
-        where = f"{self.place}: " if self.place else ""
+        where = f"{self.location}: " if self.location else ""
         return f"{where}{self.rule} in {self.function}: {self.reason} {self.remedy}"

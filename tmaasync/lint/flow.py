@@ -121,18 +121,18 @@ def _targets(function: Function, last: int) -> Iterable[int]:
 def _back_edges(blocks: tuple[Block, ...]) -> set[tuple[int, int]]:
     """Yield the edges that lead back to an open block of a depth-first search."""
     back: set[tuple[int, int]] = set()
-    under_way, seen = {0}, {0}
-    walk = [(0, iter(blocks[0].followers))] if blocks else []
-    while walk:
-        number, followers = walk[-1]
+    on_path, seen = {0}, {0}
+    path = [(0, iter(blocks[0].followers))] if blocks else []
+    while path:
+        number, followers = path[-1]
         follower = next(followers, None)
         if follower is None:
-            under_way.discard(number)
-            walk.pop()
-        elif follower in under_way:
+            on_path.discard(number)
+            path.pop()
+        elif follower in on_path:
             back.add((number, follower))
         elif follower not in seen:
             seen.add(follower)
-            under_way.add(follower)
-            walk.append((follower, iter(blocks[follower].followers)))
+            on_path.add(follower)
+            path.append((follower, iter(blocks[follower].followers)))
     return back

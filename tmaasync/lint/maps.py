@@ -57,13 +57,13 @@ def _space(code: Code, copy: Instruction) -> str | None:
     """Return ``local``, ``global``, or None for another or an unknown space."""
     operand = map_operand(copy) or ""
     base = code.values.base(operand)
-    sources, makers = code.values.origins(base, sums_only=True)
-    casts = {maker.opcode.split(".")[1] for maker in makers if maker.opcode.startswith("cvta.")}
+    sources, definitions = code.values.origins(base, sums_only=True)
+    casts = {one.opcode.split(".")[1] for one in definitions if one.opcode.startswith("cvta.")}
     if "local" in casts or any(name.startswith("__local_depot") for name in sources):
         return "local"
     if casts & {"param", "const"}:
         return None
-    is_pointer = any(maker.opcode in _POINTERS for maker in makers)
+    is_pointer = any(one.opcode in _POINTERS for one in definitions)
     return "global" if is_pointer or "global" in casts else None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tmaasync.errors import BackendError
 
-__all__ = ["Function", "Instruction", "Place", "entries", "shared_symbols"]
+__all__ = ["Function", "Instruction", "Location", "entries", "shared_symbols"]
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 _HEADER = re.compile(
@@ -35,7 +35,7 @@ _WRITES_NO_REGISTER = ("bar", "barrier", "bra", "brx", "call", "nanosleep", "ret
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A source line: the file as the compiler names it, and the line, counted from 1."""
 
     file: str
@@ -49,7 +49,7 @@ class Place:
 class Instruction:
     """One instruction: ``@guard opcode operands``, the registers that it writes and reads.
 
-    ``line`` is the line of the PTX, counted from 1; ``place`` the place in the source.
+    ``line`` is the line of the PTX, counted from 1; ``location`` its line in the source.
     """
 
     opcode: str
@@ -58,7 +58,7 @@ class Instruction:
     writes: tuple[str, ...]
     reads: tuple[str, ...]
     line: int
-    place: Place | None
+    location: Location | None
     scopes: tuple[int, ...] = field(repr=False)
 
     def has(self, *parts: str) -> bool:
@@ -96,7 +96,7 @@ def shared_symbols(ptx: str) -> frozenset[str]:
 def entries(ptx: str, hidden: Sequence[Path] = ()) -> Iterator[Function]:
     """Yield every ``__global__`` function.
 
-    An instruction's place is its innermost source line in a file that lies in no hidden folder.
+    An instruction's location is its innermost source line in a file that lies in no hidden folder.
     """
     text = _COMMENT.sub("", ptx)
     files = dict(_FILE.findall(ptx))
@@ -115,7 +115,7 @@ class _Body:
     def __init__(self, files: dict[str, str]) -> None:
         self._files = files
         self._callers: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._place: Place | None = None
+        self._location: Location | None = None
         self._line = 0
         self._scopes = [0]
         self._renamed: list[dict[str, str]] = [{}]
@@ -169,7 +169,7 @@ class _Body:
             here = self._callers[here]
         # Line 0 is code that the compiler made up.
         if here[0] in self._files and here[1] != "0":
-            self._place = Place(self._files[here[0]], int(here[1]))
+            self._location = Location(self._files[here[0]], int(here[1]))
 
     def _state(self, statement: str) -> None:
         declared = _REGISTER_LIST.match(statement)
@@ -204,7 +204,7 @@ class _Body:
             writes=writes,
             reads=tuple(name for operand in read for name in _names(operand)),
             line=self._line,
-            place=self._place,
+            location=self._location,
             scopes=tuple(self._scopes),
         )
 

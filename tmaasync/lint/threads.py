@@ -48,7 +48,7 @@ def pending_groups(code: Code) -> Iterator[Finding]:
 
 
 def _missing(code: Code, after: list[Instruction]) -> str | None:
-    """Return what is missing after a store that these instructions may run after."""
+    """Return the call that is missing after a store followed by these instructions."""
     if not any(map(_is_commit, after)):
         return "Call commit_group() after it, and wait_group_read<0>() before the kernel ends."
     waits = [one for one in after if one.has("bulk", "wait_group")]
@@ -100,8 +100,8 @@ def _is_predicated(code: Code, instruction: Instruction) -> bool:
 def _is_guarded(code: Code, index: int) -> bool:
     """True if some branch by threads leads to the instruction on one side only.
 
-    In a loop around both, on one side until the branch is met again. A loop that all threads leave
-    before the instruction, each after iterations of its own, is no such branch.
+    In a loop around both, on one side until the branch is reached again. A loop that every thread
+    leaves before the instruction, after its own number of iterations, does not count.
     """
     flow = code.flow
     block = flow.block_of(index)

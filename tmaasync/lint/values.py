@@ -50,7 +50,7 @@ class Values:
         """
         seen, pending = set(names), list(names)
         sources: set[str] = set()
-        makers: dict[int, Instruction] = {}
+        definitions: dict[int, Instruction] = {}
         while pending:
             name = pending.pop()
             writers = self._writers.get(name)
@@ -58,14 +58,14 @@ class Values:
                 sources.add(name)
                 continue
             for writer in writers:
-                makers[id(writer)] = writer
+                definitions[id(writer)] = writer
                 if sums_only and writer.opcode.split(".")[0] not in _SUMS:
                     continue
                 guard = (writer.guard.lstrip("!"),) if writer.guard else ()
                 fresh = [read for read in (*writer.reads, *guard) if read not in seen]
                 seen.update(fresh)
                 pending.extend(fresh)
-        return sources, list(makers.values())
+        return sources, list(definitions.values())
 
     @staticmethod
     def base(operand: str) -> str:
@@ -120,8 +120,8 @@ class Values:
     def _depends_on(self, instruction: Instruction, name: str) -> bool:
         if name in instruction.reads:
             return True
-        _, makers = self.origins(*instruction.reads)
-        return any(name in maker.writes for maker in makers)
+        _, definitions = self.origins(*instruction.reads)
+        return any(name in one.writes for one in definitions)
 
 
 def _added(parts: list[Address]) -> Address:

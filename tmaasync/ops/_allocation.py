@@ -83,7 +83,7 @@ def _unowned(view: ArrayView) -> ArrayView:
 
 
 def allocator_of_all(allocators: Iterator[Allocator]) -> Callable[[], tuple[Any, ...]] | None:
-    """Return what makes an array by each allocator; None where there is none."""
+    """Return one allocator that calls each of these; None if there are none."""
     each = tuple(allocators)
     if len(each) == 1:
         (only,) = each
@@ -105,8 +105,8 @@ class Output(NamedTuple):
 
     Attributes:
         array: As the caller gets it.
-        view: Of it.
-        like: What a new one is made like; None for the caller's.
+        view: The view of it.
+        like: The array that a new one is made like; None for the caller's.
     """
 
     array: Any
@@ -155,7 +155,7 @@ class Output(NamedTuple):
 
 @contextlib.contextmanager
 def in_order(framework: str, device: int | None, stream: int) -> Iterator[None]:
-    """Make a stream the framework's current one: what it allocates and computes is then in order.
+    """Make a stream the framework's current one, so that its allocations and kernels are in order.
 
     Frameworks other than torch are served by CuPy.
     """
@@ -215,7 +215,7 @@ def _readable(view: ArrayView) -> Any:
 def reached_operand(
     operand: Operand, view: ArrayView, stream: int, *, transposes: bool = False
 ) -> ArrayView:
-    """Return what an operand is read from: the array, or a staging copy in the stream's order.
+    """Return the array that an operand is read from: itself, or a staging copy in stream order.
 
     ``transposes`` says whether the operand was made for the transpose of the array.
     """
@@ -229,7 +229,7 @@ def reached_operand(
         # A batch that was merged, or one that is the same matrix again and again.
         owner = owner.reshape(shape) if math.prod(view.shape) == math.prod(shape) else owner[0]
     with in_order(view.framework, view.device, stream):
-        # Bytes that the caller said are of another type are copied as what they are.
+        # Bytes that the caller reads as another type are copied as bytes.
         part = empty_rows(view, operand.rows.shape, _arrays.view(owner).element)
         part[...] = owner.swapaxes(-1, -2) if is_transposed else owner
     return _arrays.view(part, dtype=view.element)
@@ -239,7 +239,7 @@ def reached_operand(
 def reached_output(
     operand: Operand, out: ArrayView, stream: int, *, keeps_rest: bool = False
 ) -> Iterator[ArrayView]:
-    """Give what a kernel writes: the output, or a staging copy that is copied there at the end.
+    """Yield the array that a kernel writes: the output, or a staging copy, copied at the end.
 
     ``keeps_rest`` says whether the kernel leaves some of it as it is.
     """

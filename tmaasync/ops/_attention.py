@@ -34,7 +34,7 @@ _RETURN_LSE = 4  # in `Options`
 _OUT, _LSE = 3, 4  # among the arrays of a call, after q, k and v
 
 
-def attention(  # noqa: PLR0913 - what attention has
+def attention(  # noqa: PLR0913 - the parameters of attention
     q: Any,
     k: Any,
     v: Any,
@@ -129,7 +129,7 @@ def _scaled_attention(
 
 
 class _Call(NamedTuple):
-    """A call, and what calls like it are found by: its arrays, and the key of all else.
+    """A call, and its cache key: its arrays, and a key of everything else.
 
     The arrays are q, k, v, scales that are arrays, and the output if the caller gives it.
     """
@@ -234,7 +234,7 @@ class Attention(Operation):
     def bind(self, addresses: Sequence[int], *numbers: Any) -> Binding | None:
         """Return the launches on arrays at these addresses.
 
-        Of q, k, v, scales that are arrays, the output, lse if it is wanted, and the workspace.
+        In the order q, k, v, scales that are arrays, the output, lse if any, the workspace.
         """
         del numbers
         if self._launch is None:

@@ -35,7 +35,7 @@ _Operation = TypeVar("_Operation")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """An operation, what else identifies a call of it, and what the call makes."""
+    """An operation, the rest of the key of a call, and the arrays that the call allocates."""
 
     operation: _Bindable
     new_arrays: Callable[[], tuple[Any, ...]] | None
@@ -123,7 +123,7 @@ class CallCache:
 
         Args:
             arrays: Two or more; with equal options always as many.
-            option: What else identifies the operation.
+            option: The rest of the key.
             stream: The caller's choice; None for the current stream of the arrays' framework.
             numbers: Further launch arguments, which may differ from call to call.
 

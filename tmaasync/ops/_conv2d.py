@@ -67,7 +67,7 @@ def conv2d(  # noqa: PLR0913 - the parameters of a convolution
     written through one.
 
     Args:
-        images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. Of torch's ``channels_last``
+        images: [N, H, W, C], bfloat16 or float16; C a multiple of 8. For torch's ``channels_last``
             images pass ``images.permute(0, 2, 3, 1)``.
         filters: [K, R, S, C], of the same type and device.
         bias: [K], of the same type or float32.
@@ -138,7 +138,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
 
 
-# --- what the arrays must be ------------------------------------------------------------------
+# --- checks of the arrays ---------------------------------------------------------------------
 
 
 class Views(NamedTuple):
@@ -167,8 +167,8 @@ class Views(NamedTuple):
 
 def _rank_violations(views: Views) -> Iterator[Violation]:
     wanted = {
-        "images": (4, "[N, H, W, C]", "Of NCHW images pass images.permute(0, 2, 3, 1)"),
-        "filters": (4, "[K, R, S, C]", "Of KCRS filters pass filters.permute(0, 2, 3, 1)"),
+        "images": (4, "[N, H, W, C]", "For NCHW images pass images.permute(0, 2, 3, 1)"),
+        "filters": (4, "[K, R, S, C]", "For KCRS filters pass filters.permute(0, 2, 3, 1)"),
         "bias": (1, "[K]", "Flatten it"),
     }
     for name, view in views.named.items():

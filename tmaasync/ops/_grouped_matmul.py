@@ -105,7 +105,7 @@ def grouped_matmul(
     return output.array
 
 
-# --- what the arrays must be ------------------------------------------------------------------
+# --- checks of the arrays ---------------------------------------------------------------------
 
 
 def _check_operands(a: ArrayView, b: ArrayView) -> None:

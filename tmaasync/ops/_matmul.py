@@ -107,8 +107,8 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
             type, else ``a``'s; for float8 bfloat16.
         precision: ``"tf32"`` rounds float32 operands to the nearest tf32, which has 10 bits of
             fraction. Without it float32 is refused.
-        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
-            hold, such as float8 in a CuPy array of uint8.
+        a_dtype: Read ``a`` as this type of the same width, for frameworks without
+            that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
         stream: By default the current stream of the arrays' framework.
 
@@ -270,7 +270,7 @@ class _Reading(NamedTuple):
 _AS_THEY_ARE = _Reading()
 
 
-# --- what the arrays must be ------------------------------------------------------------------
+# --- checks of the arrays ---------------------------------------------------------------------
 
 
 def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:

@@ -224,7 +224,7 @@ def _was_made_again(
 _HOST_TYPES = (list, tuple, np.ndarray)
 
 
-# --- what the arrays must be ------------------------------------------------------------------
+# --- checks of the arrays ---------------------------------------------------------------------
 
 
 def _check_rank(name: str, view: ArrayView, least: int) -> None:
@@ -281,7 +281,7 @@ class RaggedCopy(Operation):
     """Packing, or unpacking, between arrays; the lengths' values are not part of it."""
 
     def __init__(self, entry: str, packed: Layout, padded: Layout) -> None:
-        """Keep what decides the kernel; ``entry`` is its function."""
+        """``entry`` names the kernel's function."""
         super().__init__(packed.device)
         self._entry = entry
         self._batch, max_length = padded.shape[:2]

@@ -76,8 +76,8 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
             are no multiple of 16 bytes its rows are padded, so it is not contiguous.
         dtype: Of the output: bfloat16, float16 or float32; by default ``out``'s type, else
             bfloat16.
-        a_dtype: Read ``a`` as this type of the same width, for arrays that cannot say what they
-            hold, such as float8 in a CuPy array of uint8.
+        a_dtype: Read ``a`` as this type of the same width, for frameworks without
+            that type, such as float8 in a CuPy array of uint8.
         b_dtype: The same for ``b``.
         stream: By default the current stream of the arrays' framework.
 
@@ -117,7 +117,7 @@ def scaled_matmul(  # noqa: PLR0913 - operands, scales and types
     return output.array
 
 
-# --- what the arrays must be ------------------------------------------------------------------
+# --- checks of the arrays ---------------------------------------------------------------------
 
 
 class Operands(NamedTuple):
@@ -160,7 +160,7 @@ class Operands(NamedTuple):
 
 
 def _first_rows(scales: ArrayView, rows: int) -> ArrayView:
-    """Return the scales without what torch pads them with along K."""
+    """Return the scales without torch's padding along K."""
     owner: Any = scales.owner
     return scales if scales.shape[0] == rows else _arrays.view(owner[:rows])
 

@@ -27,8 +27,8 @@ _ROUGH_ROUNDS = 2
 _ROUNDS = 9
 _FINALISTS = 6
 _SECONDS_PER_SLICE = 0.01
-_LEAST_GAIN = 1.01  # what the cost model's choice must be beaten by: less is noise
-# Of one rounding to the output type, relative to the Frobenius norm, with room.
+_LEAST_GAIN = 1.01  # over the cost model's choice; less is noise
+# Error of one rounding to the output type, relative to the Frobenius norm, with room.
 _TOLERANCE = {"bfloat16": 4e-3, "float16": 5e-4}
 
 

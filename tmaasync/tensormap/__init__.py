@@ -1,7 +1,7 @@
 """The 128 bytes of a tensor map: every rule with its remedy, encoded bit for bit.
 
 Pure Python, no GPU. `TensorMapSpec` describes a tiled map, `Im2colSpec` one for convolutions; both
-list what is wrong with them, propose the nearest legal spec, and become the driver's bytes.
+list the rules that they break, propose the nearest legal spec, and become the driver's bytes.
 """
 
 from tmaasync._hardware import MAX_SHARED_BYTES

@@ -259,7 +259,7 @@ def _words(data: bytes) -> tuple[int, ...]:
 
 def _not_a_map(why: str) -> TensorMapError:
     return _refused(
-        f"not a tensor map of sm_90: {why}", "the bits must be those of a tiled or im2col map"
+        f"not a tensor map of sm_90: {why}", "the bits must be of a tiled or im2col map"
     )
 
 

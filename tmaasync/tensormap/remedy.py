@@ -162,7 +162,7 @@ def _element_strides(spec: MapFields) -> MapFields:
 
 
 def _sides(spec: MapFields) -> MapFields:
-    """Split what is too long into equal parts."""
+    """Split sides that are too long into equal parts."""
     return spec.with_sides(
         [_part(side.value, side.limit) if side.value > 0 else 1 for side in spec.sides]
     )

@@ -98,10 +98,10 @@ class TensorMapSpec(Spec, TiledFields):
     """A tiled tensor map: the arguments of one ``cuTensorMapEncodeTiled`` call.
 
     Everything per dimension runs outermost first, like a NumPy shape. Making a spec never fails:
-    `violations` lists what is wrong with it, `explain` proposes a legal one, `check` and `encode`
-    raise. NumPy integers and any sequence are accepted. Gather, scatter and im2col-wide maps need
-    sm_100 and have no spec. Modes and the element type are also taken by name (``swizzle="128B"``,
-    ``dtype="bf16"``); the fields then hold the members.
+    `violations` lists the rules that it breaks, `explain` proposes a legal one, `check` and
+    `encode` raise. NumPy integers and any sequence are accepted, and names of modes and element
+    types (``swizzle="128B"``, ``dtype="bf16"``), which become members. Gather, scatter and
+    im2col-wide maps need sm_100 and have no spec.
 
     Args:
         address: Where the tensor starts in global memory, in bytes; a multiple of 16, of 32 with

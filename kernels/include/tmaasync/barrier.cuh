@@ -142,7 +142,7 @@ struct alignas(8) SharedMemBarrier {
         });
     }
 
-    // Wait, with acquire of what the threads of the CTA or the cluster wrote before they arrived.
+    // Wait, and acquire the writes of threads of the CTA or the cluster before their arrivals.
     template <Scope kScope>
     __device__ __forceinline__ void wait_acquire(u32 phase, WaitLocation location = {}) const {
         watched_wait<kScope>(phase, location, [&] {

@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 blocks_in_cluster() {
     return ptx::cluster_nctarank();
 }
 
-// Synchronise all threads of the cluster: what they wrote before is visible after.
+// Synchronise all threads of the cluster: their earlier writes are visible after it.
 __device__ __forceinline__ void cluster_sync() {
     instrument::trace_warp(instrument::TraceKind::kClusterArrive);
     ptx::barrier_cluster_arrive();

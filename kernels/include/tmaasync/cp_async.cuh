@@ -6,8 +6,9 @@
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cp_async.cuh>
 
-// Copies of 4, 8 or 16 bytes from global to shared memory, by every thread for itself: for what TMA
-// cannot move, such as rows that do not start at a multiple of 16 bytes, or scattered elements.
+// Copies of 4, 8 or 16 bytes from global to shared memory, by every thread for itself: for arrays
+// that TMA cannot move, such as rows that do not start at a multiple of 16 bytes, or scattered
+// elements.
 //
 // Both addresses are multiples of the size. Nothing of a copy may be touched before it was waited
 // for: by cp_async_wait, after which its own thread sees it and, after __syncthreads(), the other

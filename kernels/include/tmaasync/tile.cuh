@@ -41,7 +41,7 @@ struct StrideOf<void> {
     __device__ static constexpr int at(int) { return 1; }
 };
 
-// A tensor map together with what its tile looks like; the host writes the type (tile.cuda_type)
+// A tensor map together with the shape of its tile; the host writes the type (tile.cuda_type)
 // and passes the map. As a kernel parameter: `const __grid_constant__ Tile tile`.
 //
 // One call moves one tile: ceil(tile / box) boxes a side. In shared memory the boxes lie one after
@@ -50,7 +50,7 @@ struct StrideOf<void> {
 //
 // Coordinates are elements, innermost first. Loads and stores are issued by one thread.
 //
-// With element strides, the sides of tile and box count what lands in shared memory.
+// With element strides, the sides of tile and box count elements in shared memory.
 template <
     typename T,
     typename TileShape,

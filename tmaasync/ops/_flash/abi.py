@@ -58,7 +58,7 @@ KEY_SPLIT = np.dtype([(name, "<i4") for name in ("first", "end", "slot")])
 negative where the span is not split."""
 
 SCHEDULED_SPAN = np.dtype([("span", "<i4"), ("keys", KEY_SPLIT)])
-"""``ScheduledSpan``: what a cluster works on in one wave; ``span`` is negative where nothing."""
+"""``ScheduledSpan``: the work of a cluster in one wave; a negative ``span`` is no work."""
 
 SPLIT_SPAN = _aligned([(name, "<i4") for name in ("span", "first_slot", "splits")])
 """``SplitSpan``: a span whose keys are split, the first of its slots, and how many."""
@@ -97,7 +97,7 @@ _GROUP_ROWS = 64
 
 
 def partial_output(head_dim: int) -> np.dtype[Any]:
-    """Return the dtype of ``PartialOutput``: what a consumer leaves of one split of the keys."""
+    """Return the dtype of ``PartialOutput``: a consumer's accumulators of one split of the keys."""
     row = ("<f4", (_GROUP_ROWS,))
     return np.dtype(
         [("accumulators", "<f4", (_GROUP_ROWS, head_dim)), ("row_max", *row), ("row_sum", *row)]
@@ -107,7 +107,7 @@ def partial_output(head_dim: int) -> np.dtype[Any]:
 # --- operands of 8 bits -------------------------------------------------------------------------
 
 DESCALE = np.dtype([("scores", "<f4"), ("values", "<f4")])
-"""``Descale`` of a KV head of an entry: what its scores and its values are multiplied by."""
+"""``Descale`` of a KV head of an entry: factors of its scores and its values."""
 
 SCALE = np.dtype([("entry_step", "<i4"), ("head_step", "<i4"), ("number", "<f4")])
 """``Scale`` of an operand: a number, and strides of an array of one more per KV head."""

@@ -112,7 +112,7 @@ class TileConfig:
             clusters (stream-K), and a combine kernel adds up the partial outputs.
         kv_splits: Packed arrays: into how many splits the keys of each tile are cut
             (flash-decoding); 1 where a CTA works on all of them.
-        element_bytes: Of the operands. With 1 byte, values are transposed ahead.
+        element_bytes: Size of an element of the operands. With 1 byte, V is transposed ahead.
     """
 
     head_dim: int

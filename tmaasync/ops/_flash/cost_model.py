@@ -35,7 +35,7 @@ TileShape = tuple[int, int]
 
 
 COEFFICIENTS = Path(__file__).with_name("h200.toml")
-"""Of the only chip that was measured; others are taken to be like it."""
+"""Numbers of an H200, the only chip that was fitted; others are taken to be like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def tile_shapes(head_dim: int, variant: Variant, element_bytes: int = 2) -> dict
     found = {
         (consumers, block_n): throughput
         for (dim, consumers, block_n), throughput in table.items()
-        # Of 8 bits none spills, and none is packed.
+        # FP8 tiles never spill, and are never of packed sequences.
         if dim == measured_dim
         and not (is_16_bits and _spills(columns, consumers, block_n, variant))
     }

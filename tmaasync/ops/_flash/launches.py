@@ -79,7 +79,7 @@ class Addresses(NamedTuple):
 
 
 Step = tuple[Launch, Callable[[Any], Sequence[int]]]
-"""A launch of a sequence, and what takes its addresses out of `Addresses`."""
+"""A launch of a sequence, and the function that picks its addresses from `Addresses`."""
 
 
 def _step(
@@ -196,7 +196,7 @@ def attend_steps(
 
 
 class TransposeArguments(NamedTuple):
-    """The parameters in their order: ``memory`` is what descales are written to."""
+    """The parameters in their order: ``memory`` receives the descale factors."""
 
     v: Any
     values: Any
@@ -238,7 +238,7 @@ def transpose_step(
 
 
 class WorkListArguments(NamedTuple):
-    """The parameters in their order: ``schedule`` is what the work list is written to."""
+    """The parameters in their order: ``schedule`` receives the work list."""
 
     cu_seqlens_q: Any
     cu_seqlens_k: Any
@@ -295,7 +295,7 @@ class PackedLaunch:
         self._attend.launch_at(addresses, stream)
 
     def attend_at(self, addresses: Sequence[int], stream: int) -> None:
-        """Launch what works off a list that was made before."""
+        """Launch attention with a work list that was made before."""
         self._refuse("an earlier call")
         self._attend.launch_at(addresses, stream)
 

@@ -164,7 +164,7 @@ class Results:
         like: A view of q, whose framework and device new arrays have.
         out: A view of the output, checked.
         lse: A view of the log-sum-exp, or None.
-        returned: What the call returns.
+        returned: The return value of the call.
     """
 
     def __init__(self, operands: Operands, out: Any, *, return_lse: bool) -> None:

@@ -87,7 +87,7 @@ def check_pages(
 
 
 def rows_of_pages(view: ArrayView) -> ArrayView:
-    """Return an array of pages as one of rows; between pages there may be rows of somebody else.
+    """Return an array of pages as one of rows; between pages there may be rows of other arrays.
 
     The array knows nothing of these, so the view must not be compared with it: it is leased.
     """

@@ -70,7 +70,7 @@ def padded_schedule(sizes: Sizes, scores: Scores, config: TileConfig, clusters: 
 
 
 def _table(work: Sequence[Sequence[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return what each cluster works on: [waves, clusters], `_NONE` where it has no more."""
+    """Return the work of each cluster: [waves, clusters], `_NONE` where it has no more."""
     table = np.full((max(map(len, work)), len(work)), _NONE, dtype)
     for cluster, own in enumerate(work):
         table[: len(own), cluster] = np.array(own, dtype)

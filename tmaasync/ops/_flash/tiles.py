@@ -37,10 +37,10 @@ TRANSPOSED_KEYS = 128
 _WARP_THREADS = 32
 
 Tiles = tuple[TMATensorTile, TMATensorTile, TMATensorTile, TMATensorTile]
-"""Of q, k, v and the output."""
+"""The tiles of q, k, v and the output."""
 
 Maps = tuple[RaggedTensorMap, RaggedTensorMap, RaggedTensorMap, RaggedTensorMap]
-"""Of q, k, v and the output."""
+"""The maps of q, k, v and the output."""
 
 # --- tiles --------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ def _tile_of_transposed(view: ArrayView, config: TileConfig) -> TMATensorTile:
 def transpose_tiles(
     v: ArrayView, transposed: ArrayView, config: TileConfig
 ) -> tuple[TMATensorTile, TMATensorTile]:
-    """Return what attention_values.cu takes: tiles of V (FP8), and of memory for V transposed."""
+    """Return the tiles of attention_values.cu: of V (FP8), and of memory for V transposed."""
     keys, columns = TRANSPOSED_KEYS, config.head_dim
     return (
         create_tma_tile(v, (1, keys, 1, columns), swizzle=config.swizzle),
@@ -130,7 +130,7 @@ def attention_kernel(types: tuple[str, ...], variant: Variant, config: TileConfi
 
 
 def combine_kernel(types: tuple[str, ...], variant: Variant, config: TileConfig) -> Kernel:
-    """Return the kernel that adds up what that one leaves of split keys (flash-decoding)."""
+    """Return the combine kernel of split-KV (flash-decoding) for an attention kernel."""
     constants = {**config.constants, **variant.constants, "WARPS": COMBINE_THREADS // _WARP_THREADS}
     return shipped_kernel("attention_combine.cu", _named(types), constants)
 

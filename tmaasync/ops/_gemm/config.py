@@ -92,7 +92,7 @@ class Orientation(NamedTuple):
     Attributes:
         swap_ab: Whether it computes C^T = B^T A^T in place of C = A B (swap AB; CUTLASS,
             TensorRT-LLM).
-        m_major: Whether the rows (M) of what it computes are contiguous, not its columns (N).
+        m_major: Whether the rows (M) of the computed matrix are contiguous, not its columns (N).
     """
 
     swap_ab: bool
@@ -124,9 +124,9 @@ class TileConfig:
         cluster: CTA tiles along M that multicast the columns of B they share.
         group_m: Clusters along M before the next column of tiles: the L2 swizzle of CUTLASS's
             rasterisation order and of Triton's grouped ordering.
-        rows: Of a consumer.
+        rows: Rows of a consumer.
         m_major: Whether M is contiguous in the output, not N.
-        max_stages: Of the pipeline of operands.
+        max_stages: Upper bound on the stages of the pipeline.
         split_k: CTAs of the cluster that multiply a part of K of the same tile each, and reduce
             through distributed shared memory; a cluster has ``cluster`` tiles.
         ping_pong: Whether each of two consumers has tiles of its own, of ``rows`` rows, and one
@@ -300,7 +300,7 @@ class ScaledTileConfig(TileConfig):
 
 
 def output_box(element: Element, config: TileConfig) -> tuple[tuple[int, int], Swizzle]:
-    """Return what the kernels store at once of a matrix, and its swizzle in shared memory."""
+    """Return the box that the kernels store at once, and its swizzle in shared memory."""
     if config.m_major:
         return (config.stored_columns, _WGMMA_ROWS), Swizzle.B128
     columns = config.store_bytes // element.itemsize

@@ -124,7 +124,7 @@ class Coefficients:
 
     @classmethod
     def read(cls, path: Path) -> Coefficients:
-        """Return what a file says; each section has the entries of its class and no others."""
+        """Read a file; each section has the entries of its class and no others."""
         sections = tomllib.loads(path.read_text())
         return cls(
             **{
@@ -143,7 +143,7 @@ def _value(entry: Mapping[str, Any]) -> Any:
 
 
 COEFFICIENTS = Path(__file__).with_name("h200.toml")
-"""Of the only chip that was measured; others are taken to be like it."""
+"""Numbers of an H200, the only chip that was fitted; others are taken to be like it."""
 
 
 @functools.cache
@@ -151,7 +151,7 @@ def coefficients() -> Coefficients:
     return Coefficients.read(COEFFICIENTS)
 
 
-# --- what a tile config is chosen for ---------------------------------------------------------
+# --- the problem ------------------------------------------------------------------------------
 
 
 class Problem(NamedTuple):
@@ -217,7 +217,7 @@ class ConsumerLayout(NamedTuple):
 
     consumers: int
     rows: int
-    """Of each consumer."""
+    """Rows of each consumer."""
     widest: int
     """Most columns whose accumulators fit into their registers."""
     ping_pong: bool = False
@@ -312,12 +312,12 @@ def choose_config(
     would only wait for each other. Where rows are not ``on_lines``, pairs always do.
 
     Args:
-        problem: What is computed, as often as it has batches.
-        occupancy: Of the device.
+        problem: The GEMM, or the batch of them.
+        occupancy: SMs and max active clusters of the device.
         is_uneven: Whether ``problem.m`` is only a mean over the batches: the last row of tiles of
             each is then half empty.
         epilogue_depth: As how much of K the epilogue of a tile counts, before the stores.
-        fits: Of which tile configs it is the best.
+        fits: Whether a tile config is allowed.
     """
     numbers = coefficients().gemm
     m, n, count = problem.m, problem.n, problem.batches
@@ -455,7 +455,7 @@ def _skinny_tiles(problem: Problem) -> list[TileConfig]:
     """Return all tiles as wide as the output, the narrowest first."""
     widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
     return [
-        # Of two that load as much, the larger tiles load B less often.
+        # Among configs with equal loads, larger tiles load B less often.
         TileConfig(consumers, width, m_major=True)
         for width in widths
         if width >= problem.n
@@ -549,7 +549,7 @@ def _reduction(config: TileConfig) -> float:
     return syncs + config.partials_bytes / numbers.received_bytes + uneven
 
 
-# --- what tuning may try ----------------------------------------------------------------------
+# --- candidates of tuning ----------------------------------------------------------------------
 
 _CLUSTERS = (1, 2)
 _GROUPS = (4, 8, 16)
@@ -580,7 +580,7 @@ def is_legal(config: TileConfig, problem: Problem) -> bool:
 
 
 def _can_multicast(config: TileConfig, problem: Problem) -> bool:
-    """Whether a cluster's CTAs can each load a part of what they share."""
+    """Whether a cluster's CTAs can each load a part of the shared tile."""
     if config.side_by_side:
         shares = _can_multicast_a(config, problem)
         return shares and config.cluster > 1 and config.split_k == 1

@@ -63,7 +63,7 @@ def activation_of(name: str | None) -> Activation:
     )
 
 
-# --- what a kernel is compiled for ------------------------------------------------------------
+# --- compile-time parameters ------------------------------------------------------------------
 
 _DIVIDING = (Activation.SILU, Activation.GELU_TANH)  # which takes more registers
 _TALL_ROWS = 128
@@ -139,7 +139,7 @@ class Epilogue:
         return bias + activation + numbers.addend_depth * self.has_addend
 
 
-# --- what a call is given ---------------------------------------------------------------------
+# --- arguments of a call ----------------------------------------------------------------------
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")

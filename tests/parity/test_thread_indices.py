@@ -18,7 +18,7 @@ SOURCE = """
 
 using namespace tmaasync;
 
-struct Place {
+struct Indices {
     u32 thread, lane, warp, warpgroup, elected;
 };
 
@@ -29,21 +29,21 @@ __device__ u32 elections() {
     return elected;
 }
 
-extern "C" __global__ void places(Place* places) {
+extern "C" __global__ void indices(Indices* out) {
     const u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    places[thread] = {
+    out[thread] = {
         thread_index<SIDES>(), lane_index<SIDES>(), warp_index<SIDES>(), warpgroup_index<SIDES>(),
         elections<EXTENTS>()
     };
 }
 """
-PLACE = np.dtype([(name, "<u4") for name in ("thread", "lane", "warp", "warpgroup", "elected")])
+INDICES = np.dtype([(name, "<u4") for name in ("thread", "lane", "warp", "warpgroup", "elected")])
 
 
 @functools.cache
 def kernel(sides: int) -> Kernel:
     text = SOURCE.replace("EXTENTS", ", ".join(map(str, EXTENTS)))
-    return Kernel(text, "places", constants={"SIDES": sides})
+    return Kernel(text, "indices", constants={"SIDES": sides})
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def kernel(sides: int) -> Kernel:
      (33, 1, 3)],
     ids=str,
 )  # fmt: skip
-def test_every_thread_knows_its_place(backend: Any, block: tuple[int, ...]) -> None:
+def test_every_thread_knows_its_index(backend: Any, block: tuple[int, ...]) -> None:
     threads = math.prod(block)
-    held = backend.array(np.zeros(threads * PLACE.itemsize, np.uint8))
+    held = backend.array(np.zeros(threads * INDICES.itemsize, np.uint8))
 
     kernel(len(block))(1, block, (held,))
 
-    seen = backend.host(held).view(PLACE)
+    seen = backend.host(held).view(INDICES)
     number = np.arange(threads)
     assert np.array_equal(seen["thread"], number)
     assert np.array_equal(seen["lane"], number % 32)
