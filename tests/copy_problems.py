@@ -1,8 +1,8 @@
 """Random copies between an array and shared memory, and what the hardware allows of each.
 
 The judgement here is by brute force: every address that a mechanism would form is written down and
-looked at. It shares nothing with `plan_copy` but `TensorMapSpec.violations`, whose verdicts are
-those of the driver on the H200 (tests/test_tensormap_spec.py), and `tile_offset`.
+looked at. It shares nothing with `plan_copy` but `TensorMapSpec.violations`, whose verdicts
+agree with the driver on the H200 (tests/test_tensormap_spec.py), and `tile_offset`.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _places(rng: random.Random, side: int, extent: int, granule: int) -> range:
 
 
 def judged(problem: Problem, address: int) -> dict[str, Any]:
-    """Which mechanisms are legal at an address, and the widest access of those that have widths."""
+    """Which mechanisms are legal at an address, and the widest access of each that has widths."""
     return {
         "bulk": _bulk_is_legal(problem, address),
         "tensor": _tensor_is_legal(problem, address),
@@ -283,7 +283,7 @@ def _widest(problem: Problem, address: int, widths: tuple[int, ...]) -> int:
 
 
 def _width_is_legal(problem: Problem, address: int, width: int) -> bool:
-    """Units of so many bytes: together on both sides, and on a multiple of the width."""
+    """Units of `width` bytes: together on both sides, and on a multiple of the width."""
     count = max(width // problem.itemsize, 1)
     if problem.tile[-1] % count:
         return False

@@ -1,4 +1,4 @@
-"""Calls whose launches are recorded: those of the benchmark results, and variants of them.
+"""Calls whose launches are recorded: the calls of the benchmark results, and variants of them.
 
 Arrays are uninitialised NumPy arrays, so that their pages are never touched.
 """

@@ -125,7 +125,7 @@ def test_a_mask_makes_a_multicast_of_every_legal_tensor_load_and_of_nothing_else
 # --- sizes ------------------------------------------------------------------------------------
 
 
-def test_sizes_are_those_of_the_tile_whatever_moves_it() -> None:
+def test_sizes_equal_the_tile_whatever_moves_it() -> None:
     for number in range(500):
         case, plan, _ = planned(number)
         box = box_of(case)
@@ -312,8 +312,10 @@ def test_an_explanation_has_every_reason_against_what_was_not_possible() -> None
         text = plan.explain()
 
         for refusal in plan.refused:
-            is_told = refusal.mechanism not in plan.possible or refusal.mechanism == plan.mechanism
-            assert (f"{refusal.violation} [{refusal.source}]" in text) == is_told
+            is_reported = (
+                refusal.mechanism not in plan.possible or refusal.mechanism == plan.mechanism
+            )
+            assert (f"{refusal.violation} [{refusal.source}]" in text) == is_reported
             assert refusal.source
         assert str(plan.mechanism) in text
         assert len(repr(plan)) < 120
@@ -351,7 +353,7 @@ def test_an_explanation_reads_like_this() -> None:
     side=st.integers(1, 9),
     extent=st.integers(1, 30),
 )
-def test_what_copies_touch_is_told_by_its_first_index_and_the_distances(
+def test_what_copies_touch_is_given_by_its_first_index_and_the_distances(
     first: int, step: int, count: int, side: int, extent: int
 ) -> None:
     places = range(first, first + step * count, step)

@@ -51,7 +51,7 @@ class Block:
         if self.text.startswith(">>>"):
             self._run_doctest(names)
         else:
-            # The line numbers of a failure are then those of the document.
+            # A failure then has the line numbers of the document.
             padded = "\n" * (self.line - 1) + self.text
             exec(compile(padded, str(self.path), "exec"), names)  # noqa: S102
 
@@ -241,7 +241,7 @@ def _anchors(path: Path) -> set[str]:
     }
 
 
-def test_the_measured_tables_are_those_of_the_results() -> None:
+def test_the_measured_tables_agree_with_the_results() -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
 
     stale = [

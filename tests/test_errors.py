@@ -15,7 +15,7 @@ from tmaasync.copy_plan import plan_copy
 from tmaasync.errors import ArgumentError, LaunchError, TensorMapError, TMAError, Violation
 from tmaasync.modes import Swizzle
 from tmaasync.pipeline import Pipeline
-from tmaasync.ragged import running_sums
+from tmaasync.ragged import cumulative_lengths
 from tmaasync.registers import RegisterSplit
 from tmaasync.tile import TMATensorTileArray, create_tma_tile
 from tmaasync.wgmma import compute_a_descriptor_params
@@ -115,7 +115,7 @@ _BROKEN_CALLS: dict[str, Callable[[], object]] = {
     "tiles": lambda: TMATensorTileArray([]),
     "operand": lambda: compute_a_descriptor_params((7, 9), "int8", swizzle=Swizzle.B128),
     "copy plan": lambda: plan_copy(np.zeros(()), "shared"),
-    "running sums": lambda: running_sums([-1], max_length=1),
+    "running sums": lambda: cumulative_lengths([-1], max_length=1),
     "source": lambda: find_kernel("absent.cu"),
 }
 

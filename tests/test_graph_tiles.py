@@ -227,7 +227,7 @@ def test_an_array_moves_wherever_kernels_point_into_it(captured: Any) -> None:
             BulkTile(array, 1024).argument,
             COUNT + COUNT + pointer(array, 3 * step) + pointer(apart),
             pointer(array, old.nbytes - 1),
-            # Not into it: its end, a word in front, maps and sequences of an array further on.
+            # Not into it: its end, a word before it, maps and sequences of an array further on.
             pointer(old, old.nbytes) + pointer(old, -1),
             create_tma_tile(apart.reshape(64, 128), (32, 64)).argument,
         ]

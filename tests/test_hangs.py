@@ -45,7 +45,7 @@ def word_of(arrivals: int, missing_arrivals: int, missing_bytes: int, phase: int
 def record(**changed: Any) -> Any:
     """Of warp 1, all of which waits for full[1]."""
     one = np.zeros((), WAIT_RECORD)
-    told = {
+    fields = {
         "is_written": 1,
         "block": (3, 1, 0),
         "cta_rank": 1,
@@ -60,7 +60,7 @@ def record(**changed: Any) -> Any:
         "file": b"kernel.cu",
         "function": b"read_tiles",
     }
-    for name, value in (told | changed).items():
+    for name, value in (fields | changed).items():
         one[name] = value
     return one
 
@@ -86,7 +86,7 @@ def test_a_record_becomes_who_waits_for_what() -> None:
     assert wait.waited_seconds == 0.25
 
 
-def test_warps_that_wait_for_the_same_are_told_of_once() -> None:
+def test_warps_that_wait_for_the_same_are_reported_once() -> None:
     other = record(warp=2, lanes=0b101, waited_ns=100_000_000)
     elsewhere = record(warp=0, lanes=1, line=line_of("empty"), waited_ns=300_000_000)
 
@@ -113,7 +113,7 @@ def test_what_was_not_written_is_not_read() -> None:
     assert read(record(is_written=0)) == ()
 
 
-def test_offsets_are_those_of_dynamic_shared_memory_in_any_cta() -> None:
+def test_offsets_count_from_dynamic_shared_memory_in_any_cta() -> None:
     rank_1 = 1 << 24
 
     (near,) = read(record(barrier=rank_1 + DYNAMIC + 16, dynamic=rank_1 + DYNAMIC))
@@ -147,7 +147,7 @@ def test_a_line_that_is_not_found_is_left_out() -> None:
         (0, "these 8 bytes are no mbarrier"),
     ],
 )
-def test_the_state_of_the_barrier_tells_the_likely_cause(word: int, cause: str) -> None:
+def test_the_state_of_the_barrier_gives_the_likely_cause(word: int, cause: str) -> None:
     (wait,) = read(record(word=word))
 
     assert cause in wait.cause

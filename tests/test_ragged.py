@@ -26,7 +26,7 @@ from tmaasync import (
     create_ragged_tma_3d_tile,
 )
 from tmaasync._ragged.batch import BatchNames, checked_cu_seqlens
-from tmaasync.ragged import running_sums
+from tmaasync.ragged import cumulative_lengths
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -347,12 +347,12 @@ def test_nan_fill_is_for_floating_point() -> None:
 )  # fmt: skip
 def test_a_batch_that_cannot_be_is_refused(given_: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        running_sums(**given_, max_length=8, total_rows=20)
+        cumulative_lengths(**given_, max_length=8, total_rows=20)
 
 
 def test_every_broken_rule_is_reported_at_once() -> None:
     with pytest.raises(ArgumentError) as caught:
-        running_sums(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
+        cumulative_lengths(cu_seqlens=[1, 40, 3], max_length=8, total_rows=2)
 
     assert len(str(caught.value).splitlines()) == 4
 
@@ -374,18 +374,18 @@ def test_violations_of_a_batch_are_in_the_callers_names() -> None:
 
 def test_more_rows_than_32_bits_are_refused() -> None:
     with pytest.raises(ArgumentError, match="signed numbers of 32 bits"):
-        running_sums([2**30, 2**30], max_length=2**30)
+        cumulative_lengths([2**30, 2**30], max_length=2**30)
 
 
 def test_lengths_that_are_no_array_are_refused() -> None:
     with pytest.raises(ArrayTypeError, match="lengths is a str"):
-        running_sums("abc", max_length=8)
+        cumulative_lengths("abc", max_length=8)
 
 
 @given(st.lists(st.integers(0, 8), max_size=9))
-def test_running_sums_are_those_of_the_lengths(lengths: list[int]) -> None:
-    sums = running_sums(np.array(lengths, np.uint16), max_length=8)
+def test_cumulative_lengths_add_the_lengths(lengths: list[int]) -> None:
+    sums = cumulative_lengths(np.array(lengths, np.uint16), max_length=8)
 
     assert sums.dtype == np.int32
     assert sums.tolist() == [sum(lengths[:count]) for count in range(len(lengths) + 1)]
-    assert np.array_equal(running_sums(cu_seqlens=sums, max_length=8), sums)
+    assert np.array_equal(cumulative_lengths(cu_seqlens=sums, max_length=8), sums)

@@ -36,7 +36,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._ragged.base import RaggedMap
-from tmaasync._ragged.batch import running_sums
+from tmaasync._ragged.batch import cumulative_lengths
 from tmaasync._ragged.heads import RaggedTMA3DTile, create_ragged_tma_3d_tile
 from tmaasync._ragged.rules import (
     address_violations,
@@ -62,7 +62,7 @@ __all__ = [
     "RaggedWork",
     "create_ragged_tensor_map",
     "create_ragged_tma_3d_tile",
-    "running_sums",
+    "cumulative_lengths",
 ]
 
 _MAX_RANK = 4
@@ -216,7 +216,7 @@ class RaggedTensorMap(RaggedMap):
             ArgumentError: Both or neither are given, the first sum is not 0, sums decrease, a
                 sequence is longer than ``max_length``, or they are more rows than the array has.
         """
-        sums = running_sums(
+        sums = cumulative_lengths(
             lengths, cu_seqlens, max_length=self.max_length, total_rows=self.total_rows
         )
         each = np.diff(sums)

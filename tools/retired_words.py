@@ -72,10 +72,10 @@ RETIRED = (
     Retired("under way", "in flight"),
     Retired("in turns|(?:take|takes|took|taking) turns|by turns", "ping-pong, interleaved"),
     Retired("[Tt]old|[Tt]ells|tell of", "reports, prints, shows"),
-    Retired("[Ss]uch(?! as)", "name the thing", allowed="[Nn]o such (file|kernel|device)"),
+    Retired("[Ss]uch(?! as)", "name the thing", allowed="[Nn]o such (file|kernel|device|option)"),
     Retired("so many", "name the number"),
     Retired(
-        "[Tt]hat of|[Tt]hose of|of those|of that(?= [a-z]+s )|the latter|the former",
+        "[Tt]hat[ _]of|[Tt]hose[ _]of|of those|of that(?= [a-z]+s )|the latter|the former",
         "name the thing",
     ),
     Retired("what (?:is|are|was|were)", "name the thing", _CODE_WITHOUT_TESTS),

@@ -16,9 +16,9 @@ __all__ = [
     "MAX_ROWS",
     "BatchNames",
     "checked_cu_seqlens",
+    "cumulative_lengths",
     "on_host",
     "one_of",
-    "running_sums",
 ]
 
 MAX_ROWS = INT32_LIMIT - 1
@@ -39,7 +39,7 @@ class BatchNames(NamedTuple):
 _USUAL_NAMES = BatchNames()
 
 
-def running_sums(
+def cumulative_lengths(
     lengths: object = None,
     cu_seqlens: object = None,
     *,
@@ -70,7 +70,7 @@ def checked_cu_seqlens(
     total_rows: int | None,
     names: BatchNames = _USUAL_NAMES,
 ) -> npt.NDArray[np.int32]:
-    """Return `running_sums`, with errors in the caller's names."""
+    """Return `cumulative_lengths`, with errors in the caller's names."""
     kind, values = one_of(lengths, cu_seqlens)
     numbers = _host_integers(values, getattr(names, kind))
     if kind == "lengths":
