@@ -50,6 +50,7 @@ from tmaasync.registers import RegisterSplit
 from tmaasync.tensormap import Im2colSpec, TensorMapSpec
 from tmaasync.tile import (
     BulkTile,
+    Pointer,
     SplitLastDimTMATensorTile,
     TMATensorTile,
     TMATensorTileArray,
@@ -93,6 +94,7 @@ __all__ = [
     "OOBFill",
     "Pipeline",
     "PipelineState",
+    "Pointer",
     "ProtocolError",
     "RaggedTMA3DTile",
     "RaggedTensorMap",

@@ -46,6 +46,7 @@ from tmaasync._tile.form import FORMS, TileForm, TileOptions, cached_form, rebin
 from tmaasync._tile.gather import gather4_box, gather4_tile_bytes
 from tmaasync._tile.im2col import TMATensorTileIm2col, create_tma_tile_im2col
 from tmaasync._tile.operand import array_sides, operand_box
+from tmaasync._tile.pointer import Pointer
 from tmaasync._tile.split import SplitLayout, split_violations
 from tmaasync._tile.strided import StridedTensor
 from tmaasync._tile.template import template_violations
@@ -65,6 +66,7 @@ from tmaasync.tensormap import TensorMapSpec
 __all__ = [
     "BulkTile",
     "KernelArgument",
+    "Pointer",
     "SplitLastDimTMATensorTile",
     "StridedTensor",
     "TMATensorTile",

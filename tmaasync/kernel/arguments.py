@@ -16,7 +16,7 @@ from tmaasync._tile.argument import MapTile
 from tmaasync.emulate import Extent
 from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
-from tmaasync.tile import KernelArgument, TMATensorTileArray, TMATensorTileTemplate
+from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray, TMATensorTileTemplate
 
 __all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
 
@@ -180,11 +180,11 @@ def _remedy(parameter: Parameter) -> str:
 def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
     if type(arg) in _NUMBERS:
         return _number(parameter, arg)
-    if isinstance(view, KernelArgument):
-        return _tile_bytes(parameter, view) if parameter.is_struct else None
-    if view is not None:
+    if isinstance(view, ArrayView | Pointer):
         is_pointer = parameter.kind in "ub" and parameter.size_bytes == 8
         return view.address.to_bytes(8, "little") if is_pointer else None
+    if view is not None:
+        return _tile_bytes(parameter, view) if parameter.is_struct else None
     if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
         floating = np.issubdtype(arg.dtype, np.inexact)
         agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct

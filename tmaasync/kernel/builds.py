@@ -23,6 +23,7 @@ from tmaasync.kernel.launch import (
     shared_bytes,
     wait_for_producers,
 )
+from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
 from tmaasync.kernel.watch import STATE_NAME, HangWatch, WatchedLaunch
@@ -58,6 +59,11 @@ class Recipe:
     arch: str | None
     budget_seconds: float | None
     collector_of: CollectorOf
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """The parameters as the source declares them."""
+        return signature_of(self.source, self.name)
 
     def program(self, arch: str, *, is_traced: bool = False) -> Program:
         """Compile for a GPU, or take the result from the cache."""
@@ -151,6 +157,7 @@ class CudaBuild:
         handle = stream_of([view.framework for view in arrays], device, stream)
         form = self._form(request, handle)
         loaded = form.loaded
+        recipe.signature.check(seen)
         packed = pack(recipe.name, loaded.entry.parameters, args, seen)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
@@ -239,6 +246,7 @@ class EmulatedBuild:
             stream=0,
         )
         check_extents(config, limits)
+        recipe.signature.check(seen)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
             program, config, packed, tuple(args), extents_of(args, seen), recipe.collector_of

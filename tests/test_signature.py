@@ -1,0 +1,336 @@
+"""Arguments of another type than the kernel declares are refused before a launch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fake_arrays import Cupy, CupyArray
+from fake_driver import Driver
+
+from tmaasync import (
+    ArgumentError,
+    BulkTile,
+    Kernel,
+    LaunchError,
+    TMATensorTileArray,
+    create_tma_tile,
+    create_tma_tile_im2col,
+    create_tma_tile_template,
+)
+from tmaasync._compile import Parameter
+from tmaasync.kernel.arguments import views
+from tmaasync.kernel.builds import CudaBuild, LaunchRequest, Recipe
+from tmaasync.kernel.signature import signature_of
+from tmaasync.kernel.source import source_of
+from tmaasync.tile import Pointer, StridedTensor
+
+FILL = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+extern "C" __global__ void fill(const __grid_constant__ Tile tile, float* out) { out[0] = 1; }
+"""
+
+
+def accepts(parameters: str, *args: Any, types: Any = None, before: str = "") -> None:
+    """Compare arguments with declared parameters; nothing is compiled."""
+    text = (
+        f'{before}\nextern "C" __global__ void __launch_bounds__(32 * 4, 1) k({parameters}) {{}}\n'
+    )
+    signature_of(source_of(text, types=types), "k").check(views(args))
+
+
+def refuses(match: str, parameters: str, *args: Any, **options: Any) -> None:
+    with pytest.raises(LaunchError, match=match):
+        accepts(parameters, *args, **options)
+
+
+def zeros(dtype: Any = np.float32, shape: Any = (64, 64)) -> Any:
+    return np.zeros(shape, dtype)
+
+
+# --- tiles ------------------------------------------------------------------------------------
+
+TILE = create_tma_tile(zeros(), (8, 32))
+IMAGES = zeros(np.float16, (2, 8, 8, 64))
+OTHER_TILES = {
+    "swizzle": create_tma_tile(zeros(), (8, 32), swizzle="128B"),
+    "smaller": create_tma_tile(zeros(), (4, 32)),
+    "larger": create_tma_tile(zeros(), (16, 32)),
+    "box": create_tma_tile(zeros(), (8, 32), box_shape=(8, 16)),
+    "element": create_tma_tile(zeros(np.int32), (8, 32)),
+    "reading": create_tma_tile(zeros(), (8, 32), dtype="tf32"),
+    "rank": create_tma_tile(zeros(shape=(4, 64, 64)), (1, 8, 32)),
+    "steps": create_tma_tile(zeros(), (8, 32), element_strides=(2, 1)),
+    "bulk": BulkTile(zeros(), 1024),
+    "im2col": create_tma_tile_im2col(IMAGES, (16, 64), filter_shape=(3, 3), padding=1),
+    "array": TMATensorTileArray([TILE]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TILES)
+def test_a_tile_of_another_type_is_refused_on_the_cpu_with_both_types(name: str) -> None:
+    fill, out, other = Kernel(FILL, "fill", types={"Tile": TILE}), zeros(), OTHER_TILES[name]
+
+    with pytest.raises(LaunchError) as caught:
+        fill.prepare(1, 32, (other, out))
+
+    message = str(caught.value)
+    assert message.startswith("args[0] is a ")
+    assert TILE.cuda_type in message
+    assert other.cuda_type in message
+    assert "`const __grid_constant__ Tile tile`" in message
+    assert "types={'Tile': tile}" in message
+    assert not out.any()
+
+
+def test_same_type_tiles_of_other_arrays_are_taken() -> None:
+    fill, out = Kernel(FILL, "fill", types={"Tile": TILE}), zeros()
+    template = create_tma_tile_template((8, 32), np.float32)
+
+    for shape in ((64, 64), (7, 128), (1000, 32)):
+        for tile in (create_tma_tile(zeros(shape=shape), (8, 32)), template.bind(zeros())):
+            fill(1, 1, (tile, out))
+
+    assert out[0, 0] == 1
+
+
+def test_a_kernel_of_a_template_takes_what_the_template_binds_and_no_other() -> None:
+    types = {"Tile": create_tma_tile_template((8, 32), np.float32, swizzle="128B")}
+    parameters = "const __grid_constant__ Tile tile"
+
+    accepts(parameters, OTHER_TILES["swizzle"], types=types)
+    refuses(r"args\[0\] is .*kNone.*Tile = .*k128B", parameters, TILE, types=types)
+
+
+def test_an_array_of_tiles_is_compared_too() -> None:
+    others, types = TMATensorTileArray([OTHER_TILES["swizzle"]]), {"Tile": TILE}
+
+    for parameter in ("TMATensorTileArray<Tile> t", "const tmaasync::TMATensorTileArray<Tile> t"):
+        accepts(parameter, TMATensorTileArray([TILE]), types=types)
+        refuses(
+            r"args\[0\] is a TMATensorTileArray of type .*k128B", parameter, others, types=types
+        )
+    accepts("const Tiles t", others, types={"Tiles": others})
+    refuses(
+        "TMATensorTileArray", "const Tiles t", TMATensorTileArray([TILE]), types={"Tiles": others}
+    )
+
+
+def test_every_kind_of_tile_has_a_type_that_is_compared() -> None:
+    im2col, images = OTHER_TILES["im2col"], zeros(np.float16, (1, 4, 4, 64))
+    same = create_tma_tile_im2col(images, (16, 64), filter_shape=(1, 1))
+    strided = StridedTensor(zeros()[:, ::2])
+
+    accepts("const __grid_constant__ T t", same, types={"T": im2col})
+    refuses("TMATensorTileIm2col", "const __grid_constant__ T t", TILE, types={"T": im2col})
+    accepts("const T t", StridedTensor(zeros().T), types={"T": strided})
+    refuses("float, 1>", "const T t", StridedTensor(zeros()[0]), types={"T": strided})
+    refuses("BulkTile", "const T t", BulkTile(zeros(), 2048), types={"T": OTHER_TILES["bulk"]})
+
+
+def test_a_type_in_text_is_compared_where_it_is_a_tiles_own() -> None:
+    parameters, swizzled = "const __grid_constant__ Tile tile", OTHER_TILES["swizzle"]
+
+    refuses("k128B", parameters, swizzled, types={"Tile": TILE.cuda_type})
+    by_hand = "tmaasync::TMATensorTile<float, tmaasync::Shape<8, 32>, tmaasync::Box<8, 32>>"
+    accepts(parameters, TILE, types={"Tile": by_hand})  # the swizzle has a default
+    accepts(parameters, BulkTile(zeros(), 1024), types={"Tile": "tmaasync::BulkTile<float, 1024>"})
+
+
+def test_types_that_only_the_compiler_knows_are_left_to_it() -> None:
+    types = {"Tile": OTHER_TILES["swizzle"]}
+
+    accepts("const __grid_constant__ TensorMap map", TILE, types=types)
+    accepts("const __grid_constant__ Tile::Map map", TILE, types=types)
+    accepts("PARAMETER(Tile, tile)", TILE, types=types)
+    accepts("const Tile tile", TILE, types=types, before="struct Tile {};")
+    accepts("const Tile tile", TILE, types=types, before="#define Tile Other")
+    accepts("const Tile tile", bytes(128), types=types)
+
+
+# --- arrays -----------------------------------------------------------------------------------
+
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+
+
+@pytest.mark.parametrize(
+    ("parameter", "dtype", "wanted"),
+    [
+        ("const int* cu_seqlens", np.int64, "int32"),
+        ("const long long* x", np.int32, "int64"),
+        ("double* x", np.float32, "float64"),
+        ("float *x", np.float64, "float32"),
+        ("float* __restrict__ x", BF16, "float32"),
+        ("const float* __restrict__ const x", np.float16, "float32"),
+        ("float const* x", np.int32, "float32"),
+        ("float x[]", np.int32, "float32"),
+        ("volatile int* flag", np.float32, "int32"),
+        ("unsigned char* x", np.float32, "uint8"),
+        ("std::uint32_t* x", np.uint64, "uint32"),
+        ("__half* x", BF16, "float16"),
+        ("tmaasync::bfloat16* x", np.float16, "bfloat16"),
+        ("__nv_bfloat16* x", np.float32, "bfloat16"),
+        ("__nv_fp8_e4m3* x", ml_dtypes.float8_e5m2, "float8_e4m3fn"),
+        ("bool* mask", np.int64, "bool"),
+        ("void* const* pointers", np.int32, "uint64"),
+        ("const Element* x", np.float32, "float16"),
+    ],
+)
+def test_an_array_of_other_elements_is_refused(parameter: str, dtype: Any, wanted: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        accepts(f"{parameter}, int n", zeros(dtype), 4, types={"Element": np.float16})
+
+    message = str(caught.value)
+    assert message.startswith(f"args[0] is an array of {np.dtype(dtype).name}; ")
+    assert f"`{parameter}`, which reads elements of {wanted}. Convert it" in message
+    assert f"array.astype('{wanted}')" in message
+    assert "Pointer(array)" in message
+
+
+@pytest.mark.parametrize(
+    ("parameter", "dtype"),
+    [
+        ("const int* x", np.int32),
+        ("const int* x", np.uint32),
+        ("unsigned* x", np.int32),
+        ("u64* x", np.int64),
+        ("size_t* x", np.uint64),
+        ("unsigned char* x", np.uint8),
+        ("unsigned char* x", E4M3),
+        ("std::byte* x", np.int8),
+        ("bool* x", np.bool_),
+        ("__half* x", np.float16),
+        ("tmaasync::float16* x", np.float16),
+        ("bfloat16* x", BF16),
+        ("__nv_bfloat16* x", np.uint16),
+        ("float8_e4m3* x", np.uint8),
+        ("tfloat32* x", np.float32),
+        ("void* x", np.float64),
+        ("const Row* x", np.float64),
+        ("float4* x", np.float32),
+        ("uint4* x", BF16),
+        ("void* const* x", np.uint64),
+        ("const Element* x", np.float16),
+    ],
+)
+def test_an_array_of_the_declared_elements_is_taken(parameter: str, dtype: Any) -> None:
+    accepts(f"int n, {parameter}", 4, zeros(dtype), types={"Element": np.float16})
+
+
+def test_names_that_the_source_defines_are_left_to_the_compiler() -> None:
+    before = "using half = float; typedef double real; template <typename T> struct float16;"
+
+    accepts("half* a, real* b, float16* c", zeros(), zeros(), zeros(), before=before)
+
+
+def test_declarations_that_differ_are_left_to_the_compiler() -> None:
+    one, other = (f'extern "C" __global__ void k({kind}* x);' for kind in ("int", "float"))
+
+    accepts("int* x", zeros(), before=f"#if 0\n{other}\n#endif")
+    refuses("elements of int32", "int* x", zeros(), before=one)
+    refuses("elements of int32", "int* x", zeros(), before=f"// {other}\n/* {other} */")
+
+
+def test_a_read_only_array_is_refused_where_the_kernel_may_write() -> None:
+    array = zeros()
+    array.flags.writeable = False
+
+    accepts("const float* x", array)
+    for parameter in ("float* x", "float* const x", "void* x"):
+        refuses(
+            rf"args\[0\] is a read-only array; .*`{re.escape(parameter)}`.* may write\. "
+            r"Declare const \w+\* if it only reads. Otherwise pass a writable array",
+            parameter,
+            array,
+        )
+
+
+@pytest.mark.parametrize("array", [zeros()[:, ::2], zeros()[::-1], zeros().T, zeros()[:, :8]])
+def test_an_array_that_is_not_contiguous_is_refused_as_a_pointer(array: Any) -> None:
+    refuses(
+        r"args\[0\] is an array of shape .* with strides of .* bytes; it is not contiguous.*"
+        r"numpy\.ascontiguousarray\(array\).*StridedTensor.*Pointer\(array\)",
+        "const float* x",
+        array,
+    )
+    accepts("const float* x", np.ascontiguousarray(array))
+
+
+def test_every_argument_that_does_not_fit_is_reported() -> None:
+    array = zeros(np.int64)[:, ::2]
+    array.flags.writeable = False
+
+    with pytest.raises(LaunchError) as caught:
+        accepts("int* x, float* y, double* z", array, zeros(), zeros())
+
+    broken = [violation.argument for violation in caught.value.violations]
+    assert broken == ["args[0]", "args[0]", "args[0]", "args[2]"]
+
+
+def test_a_pointer_and_a_view_are_the_ways_around_the_check() -> None:
+    copied = 'extern "C" __global__ void k(int* to, const int* from) { *to = *from; }'
+    out, array = zeros(np.int32, 1), np.arange(8, dtype=np.float32)[2::2]
+    array.flags.writeable = False
+    kernel = Kernel(copied, "k")
+
+    kernel(1, 1, (out, Pointer(array)))
+    assert out.view(np.float32)[0] == 2
+    kernel(1, 1, (Pointer(out), array.copy().view(np.int32)))
+    assert out.view(np.float32)[0] == 2
+
+
+def test_a_pointer_is_no_struct_and_a_tile_no_pointer() -> None:
+    kernel = Kernel("struct S { long long x; };\n" + FILL, "fill", types={"Tile": TILE})
+
+    with pytest.raises(LaunchError, match=r"args\[0\] is <Pointer to float32 at .*a struct of 128"):
+        kernel.prepare(1, 1, (Pointer(zeros()), zeros()))
+    with pytest.raises(LaunchError, match=r"args\[1\] is a TMATensorTile; .* integer or pointer"):
+        kernel.prepare(1, 1, (TILE, TILE))
+
+
+# --- on a GPU, and in arrays of tiles -----------------------------------------------------------
+
+
+class Loaded:
+    """The kernel on a device."""
+
+    watch, function = None, 1
+    entry = type("Entry", (), {"parameters": (Parameter("u", 8),), "shared_bytes": None})()
+
+    def allow(self, *_: object) -> None:
+        """Everything fits."""
+
+
+def test_a_launch_on_a_gpu_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch, use_driver: Callable[[object], None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", Cupy())
+    driver = Driver(argument_sizes=(8,))
+    use_driver(driver)
+    text = 'extern "C" __global__ void k(const int* cu_seqlens) {}'
+    build = CudaBuild(
+        Recipe(source_of(text), "k", None, None, lambda: None), 0, lambda *_: Loaded()
+    )
+
+    def prepare(array: Any) -> Any:
+        args = (CupyArray(array),)
+        return build.prepare(LaunchRequest(1, 32, None, None, False), args, views(args), None)
+
+    prepare(zeros(np.int32, 4))()
+    with pytest.raises(LaunchError, match=r"args\[0\] is an array of int64; .*`const int\* cu_se"):
+        prepare(np.cumsum([0, 4, 8]))
+    assert len(driver.launched) == 1
+
+
+def test_assigning_a_tile_of_another_type_to_an_array_of_tiles_is_refused() -> None:
+    tiles = TMATensorTileArray([TILE])
+
+    with pytest.raises(ArgumentError, match="cuda_type"):
+        tiles[0] = OTHER_TILES["swizzle"]
