@@ -114,7 +114,7 @@ _BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
 
 
 class _Checked(NamedTuple):
-    index: int
+    position: int
     parameter: _PointerParameter | _TileParameter
     fitting: set[object]
 
@@ -128,8 +128,8 @@ class Signature:
     def __init__(self, parameters: Sequence[_PointerParameter | _TileParameter | None]) -> None:
         self._count = len(parameters)
         self._checked = [
-            _Checked(index, parameter, set())
-            for index, parameter in enumerate(parameters)
+            _Checked(position, parameter, set())
+            for position, parameter in enumerate(parameters)
             if parameter is not None
         ]
 
@@ -143,13 +143,13 @@ class Signature:
         if len(seen) != self._count:  # reported with the compiled parameters
             return
         found: list[Violation] = []
-        for index, parameter, fitting in self._checked:
-            view = seen[index]
+        for position, parameter, fitting in self._checked:
+            view = seen[position]
             if view is None:
                 continue
             key = view[1:7] if isinstance(view, ArrayView) else view.cuda_type
             if key not in fitting:
-                wrong = list(parameter.violations(f"args[{index}]", view))
+                wrong = list(parameter.violations(f"args[{position}]", view))
                 found += wrong
                 if not wrong:
                     _remember(fitting, key)
