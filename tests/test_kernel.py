@@ -183,3 +183,24 @@ def test_a_driver_without_a_gpu_says_that_none_is_visible() -> None:
 def test_arguments_that_are_no_sequence_are_refused() -> None:
     with pytest.raises(ArgumentError, match="args is int; it must be a tuple or list"):
         Kernel(VALUE, "k", constants={"VALUE": 1})(1, 1, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", [None, 3, b"extern"])
+def test_a_source_that_is_no_path_and_no_text_is_refused(source: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^source is .*; it must be a path or CUDA C\+\+ text"):
+        Kernel(source)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"types": ["Tile"]}, r"types is \['Tile'\]; it maps names .* Pass a dict"),
+        ({"constants": 3}, "constants is 3; it maps names"),
+        ({"options": "--use_fast_math"}, r"it must be a list. Pass \['--use_fast_math'\]"),
+        ({"include_dirs": "headers"}, r"include_dirs is 'headers'; it must be a list"),
+        ({"options": 3}, "options is 3; it must be a list"),
+    ],
+)
+def test_a_container_of_another_kind_is_refused(options: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        Kernel(VALUE, "k", **options)

@@ -389,3 +389,22 @@ def test_cumulative_lengths_add_the_lengths(lengths: list[int]) -> None:
     assert sums.dtype == np.int32
     assert sums.tolist() == [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     assert np.array_equal(cumulative_lengths(cu_seqlens=sums, max_length=8), sums)
+
+
+@pytest.mark.parametrize(
+    ("sides", "said"),
+    [
+        (8, "tile_shape is 8; it must be one integer per dimension"),
+        ((8, 1, "64"), r"tile_shape\[2\] is '64'; it must be a positive integer"),
+        ((8, 64), r"tile_shape is \(8, 64\); the array has 3 dimensions"),
+    ],
+)
+def test_sides_that_are_no_integers_per_dimension_are_refused(sides: Any, said: str) -> None:
+    with pytest.raises(TensorMapError, match=said):
+        create_ragged_tensor_map(PACKED, sides, max_length=64)
+
+
+@pytest.mark.parametrize("sides", [((8, 64),), ("8",), (8, 64.5), (None,)])
+def test_rows_and_columns_of_a_head_are_two_numbers(sides: Any) -> None:
+    with pytest.raises(TensorMapError, match=r"must be a positive integer. Pass the sides as two"):
+        create_ragged_tma_3d_tile(PACKED, *sides, max_length=64)

@@ -96,3 +96,11 @@ def test_a_tile_of_another_type_does_not_replace_one() -> None:
 
     with pytest.raises(ArgumentError, match="cuda_type is"):
         array[0] = create_tma_tile(np.zeros((8, 64), np.float32), (8, 16))
+
+
+@pytest.mark.parametrize("lone", [tiles(1)[0], None, 3])
+def test_what_is_no_sequence_of_tiles_is_refused(lone: Any) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^tiles is .*must be a sequence of tiles. Pass a list"
+    ):
+        TMATensorTileArray(lone)

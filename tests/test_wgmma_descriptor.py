@@ -295,3 +295,15 @@ def test_all_that_is_wrong_with_an_operand_is_said_at_once() -> None:
         compute_a_descriptor_params((100, 72), "int8", swizzle=Swizzle.B64, is_k_major=False)
 
     assert len(str(caught.value).splitlines()) == 5
+
+
+@pytest.mark.parametrize("shape", [64, (64,), ("64", 64), (0, 64), None])
+def test_a_shape_that_is_no_two_sides_is_refused(shape: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^shape is .*; an operand has two sides"):
+        compute_a_descriptor_params(shape, "float16", swizzle="128B")
+
+
+def test_a_swizzle_that_is_no_mode_is_refused() -> None:
+    wrong: Any = 3
+    with pytest.raises(ArgumentError, match=r"^swizzle is 3; it must be a member of Swizzle"):
+        compute_a_descriptor_params((64, 64), "float16", swizzle=wrong)

@@ -44,6 +44,7 @@ from tmaasync._ragged.rules import (
     sequence_violations,
     window_violations,
 )
+from tmaasync._tile.cut import per_side_violations, sides_of
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import (
     L2Promotion,
@@ -272,8 +273,8 @@ def create_ragged_tensor_map(  # noqa: PLR0913 - what create_tma_tile takes, and
     """
     view = _arrays.view(array, dtype=None if dtype is None else element(dtype))
     dim = ragged_dim + view.ndim if ragged_dim < 0 else ragged_dim
-    sides = tuple(tile_shape)
-    boxes = None if box_shape is None else tuple(box_shape)
+    sides = sides_of("tile_shape", tile_shape)
+    boxes = None if box_shape is None else sides_of("box_shape", box_shape)
     TensorMapError.raise_for(_array_violations(view, dim, sides, boxes))
     window = view.shape[dim] if max_length is None else max_length
     TensorMapError.raise_for(window_violations(view, dim, sides[dim], window))
@@ -320,9 +321,8 @@ def _array_violations(
         remedy = "Add a dimension after it, of at least 16 bytes" if rank < 2 else "Use 0"
         yield Violation("ragged_dim", f"{dim} of {rank} dimensions", rule, remedy)
     for argument, sides in (("tile_shape", tile_shape), ("box_shape", box_shape)):
-        if sides is not None and len(sides) != rank:
-            rule = f"the array has {rank} dimensions and needs one number for each"
-            yield Violation(argument, sides, rule, f"Pass {rank} numbers, outermost first")
+        if sides is not None:
+            yield from per_side_violations(rank, argument, sides)
     if view.is_empty:
         remedy = "An empty array has nothing to copy: skip the launch"
         yield Violation("array.shape", view.shape, "a map needs at least one element", remedy)

@@ -15,6 +15,7 @@ from tmaasync._ragged.rules import (
     sequence_violations,
     window_violations,
 )
+from tmaasync._tile.cut import is_positive_integer
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.modes import (
     L2Promotion,
@@ -161,6 +162,7 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
     """
     view = _arrays.view(array, dtype=None if dtype is None else element(dtype))
     TensorMapError.raise_for(_array_violations(view))
+    TensorMapError.raise_for(_side_violations(rows, columns, chunk_columns))
     window = rows if max_length is None else max_length
     width = view.shape[-1] if columns is None else columns
     TensorMapError.raise_for(
@@ -187,6 +189,14 @@ def create_ragged_tma_3d_tile(  # noqa: PLR0913 - one per field of the tensor ma
             [Violation("rows and chunk_columns", (rows, chunk_columns), rule, remedy)]
         )
     return RaggedTMA3DTile(view, tile, window, chunk_columns)
+
+
+def _side_violations(rows: object, columns: object, chunk_columns: object) -> Iterator[Violation]:
+    given = {"rows": rows, "columns": columns, "chunk_columns": chunk_columns}
+    for argument, value in given.items():
+        if not is_positive_integer(value) and (argument == "rows" or value is not None):
+            remedy = "Pass the sides as two numbers, rows and columns"
+            yield Violation(argument, repr(value), "it must be a positive integer", remedy)
 
 
 def _merged(view: ArrayView, max_length: int, chunk_columns: int | None) -> ArrayView:

@@ -138,6 +138,9 @@ class TMATensorTileArray(KernelArgument):
 
 
 def _violations(tiles: Sequence[object]) -> list[Violation]:
+    if not isinstance(tiles, Sequence):
+        rule = "it must be a sequence of tiles"
+        return [Violation("tiles", repr(tiles), rule, "Pass a list, such as [tile]")]
     if not tiles:
         return [Violation("tiles", "empty", "an array has one tile or more", "Skip the launch")]
     strangers = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmaasync._tile.cut import is_positive_integer, per_side_violations
+from tmaasync._tile.cut import is_positive_integer, per_side_violations, sides_of
 from tmaasync.errors import TensorMapError, Violation
 
 __all__ = ["Padding", "PerSide", "Window", "window_of"]
@@ -57,6 +57,8 @@ def window_of(
     Raises:
         TensorMapError: An argument has the wrong number of entries, or entries out of range.
     """
+    lower = None if lower is None else sides_of("lower_corner", lower)
+    upper = None if upper is None else sides_of("upper_corner", upper)
     strides, dilations = _per_dimension(stride, spatial), _per_dimension(dilation, spatial)
     pairs = _padding_pairs(padding, spatial)
     per_side = {"filter_shape": taps, "stride": strides, "dilation": dilations}
@@ -135,6 +137,10 @@ def _corner_violations(
                 f"the images have {spatial} spatial dimensions and need one number for each",
                 f"Pass {spatial} numbers, outermost first",
             )
+        for dim, pixel in enumerate(corner or ()):
+            if not hasattr(pixel, "__index__"):
+                rule = "it must be an integer"
+                yield Violation(f"{argument}[{dim}]", repr(pixel), rule, "Pass a number of pixels")
 
 
 def _is_pair(pair: Sequence[object]) -> bool:

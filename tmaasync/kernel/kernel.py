@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tmaasync._compile import Program
@@ -76,8 +77,10 @@ class Kernel:
             types=types,
             constants=constants,
             include_dirs=include_dirs,
-            options=(*options, *(DEBUG_OPTIONS if watches else ())),
+            options=options,
         )
+        if watches:
+            text = replace(text, options=(*text.options, *DEBUG_OPTIONS))
         self.name = name if name is not None else Path(text.name).stem
         self._trace = trace
         self._own_traces = Collector(latest=1)

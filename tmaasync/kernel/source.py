@@ -16,7 +16,7 @@ from tmaasync._compile import ComputedIncludeError, Source, reached
 from tmaasync._elements import ELEMENTS, SHORT_NAMES, element
 from tmaasync._hardware import HOPPER, INT32_LIMIT
 from tmaasync._sources import find_kernel, include_dir
-from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError
+from tmaasync.errors import ArgumentError, ArrayTypeError, BackendError, Violation
 from tmaasync.tile import KernelArgument, TMATensorTileTemplate
 
 __all__ = [
@@ -54,6 +54,11 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     """
     if isinstance(source, str) and _is_text(source):
         return source, "kernel.cu", ()
+    if not isinstance(source, str | os.PathLike):
+        raise ArgumentError(
+            f"source is {source!r}; it must be a path or CUDA C++ text. Pass the path of a .cu "
+            "file, the name of a shipped kernel such as 'gemm.cu', or the text."
+        )
     try:
         path = find_kernel(source)
     except (OSError, ValueError) as error:
@@ -84,6 +89,14 @@ def source_of(
     Raises:
         ArgumentError: The file does not exist, or a name or value has no C++ text.
     """
+    given = {"types": types, "constants": constants}
+    ArgumentError.raise_for(
+        [
+            *_mapping_violations(given),
+            *_list_violations("include_dirs", include_dirs),
+            *_list_violations("options", options),
+        ]
+    )
     text, label, folders = read(source)
     return Source(
         text=text,
@@ -92,6 +105,26 @@ def source_of(
         options=tuple(options),
         preamble=preamble(types or {}, constants or {}),
     )
+
+
+def _mapping_violations(given: Mapping[str, object]) -> list[Violation]:
+    return [
+        Violation(
+            argument,
+            repr(value),
+            "it maps names of the source to what they stand for",
+            "Pass a dict, such as {'Tile': tile} or {'STAGES': 4}",
+        )
+        for argument, value in given.items()
+        if value is not None and not isinstance(value, Mapping)
+    ]
+
+
+def _list_violations(argument: str, value: object) -> list[Violation]:
+    """Refuse a lone string too: its letters would count as the items."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return []
+    return [Violation(argument, repr(value), "it must be a list", f"Pass [{value!r}]")]
 
 
 DEBUG_OPTIONS = ("--define-macro=TMAASYNC_DEBUG=1",)

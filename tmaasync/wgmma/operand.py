@@ -237,12 +237,17 @@ def _buffer(
     found, mode = operand_element(dtype, "dtype"), Swizzle.of(swizzle, "swizzle")
     if mode.needs_sm_100:
         raise ArgumentError(f"swizzle is {mode}; it exists on sm_100 and later. Use Swizzle.B128.")
-    if len(shape) != 2 or min(shape) < 1:
+    if not _are_two_sides(shape):
         raise ArgumentError(
-            f"shape is {tuple(shape)}; an operand has two sides, outermost first, of at least 1. "
+            f"shape is {shape!r}; an operand has two sides, outermost first, of at least 1. "
             "Pass (M, K) of A or (N, K) of B, reversed where M or N is contiguous."
         )
     return _Buffer(found, mode, is_k_major, *shape)
+
+
+def _are_two_sides(shape: object) -> bool:
+    sides = tuple(shape) if isinstance(shape, Sequence) else ()
+    return len(sides) == 2 and all(hasattr(side, "__index__") and side >= 1 for side in sides)
 
 
 def _part(argument: str, part: slice, extent: int) -> range:
