@@ -22,7 +22,7 @@ from launch_cases import Call, calls
 
 from tmaasync import _arrays
 from tmaasync.kernel import Kernel
-from tmaasync.tile import KernelArgument
+from tmaasync.tile import KernelArgument, Pointer
 
 Launch = dict[str, Any]
 
@@ -112,7 +112,7 @@ def _named(address: int, arrays: dict[str, Any]) -> str:
 
 def _described(argument: Any) -> Any:
     """Bytes are what counts; where they hold addresses these are left out."""
-    if isinstance(argument, KernelArgument):
+    if isinstance(argument, KernelArgument) and not isinstance(argument, Pointer):
         data = bytearray(argument.argument)
         data[:8] = bytes(8)
         if len(data) == _RAGGED_BYTES:

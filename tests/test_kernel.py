@@ -16,6 +16,7 @@ from tmaasync import (
     BackendError,
     CompileError,
     Kernel,
+    LaunchError,
     _driver,
     create_tma_tile,
 )
@@ -204,3 +205,16 @@ def test_a_source_that_is_no_path_and_no_text_is_refused(source: Any) -> None:
 def test_a_container_of_another_kind_is_refused(options: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         Kernel(VALUE, "k", **options)
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ((1, 70000), r"grid is \(1, 70000, 1\), 70000 blocks along y; CUDA allows 65535. Count"),
+        ((1, 1, 65536), "65536 blocks along z"),
+        (2**31, "blocks along x; CUDA allows 2147483647. Let a block do several"),
+    ],
+)
+def test_a_grid_that_no_device_takes_is_refused(grid: Any, said: str) -> None:
+    with pytest.raises(LaunchError, match=said):
+        Kernel('extern "C" __global__ void k(float* p) {}', "k").prepare(grid, 1, (zeros(4),))

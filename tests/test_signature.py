@@ -144,6 +144,22 @@ def test_a_type_in_text_is_compared_where_it_is_a_tiles_own() -> None:
     accepts(parameters, BulkTile(zeros(), 1024), types={"Tile": "tmaasync::BulkTile<float, 1024>"})
 
 
+@pytest.mark.parametrize("kind", ["Tile", "TensorMap", "tmaasync::ptx::TensorMap", "CUtensorMap"])
+def test_a_map_that_is_no_grid_constant_is_refused(kind: str) -> None:
+    refuses(
+        rf"args\[0\] is a TMATensorTile; the kernel declares `const {kind} t`, a copy of the "
+        rf"tensor map in local memory, .* Declare const __grid_constant__ {kind} t\.",
+        f"const {kind} t",
+        TILE,
+        types={"Tile": TILE},
+    )
+    accepts(f"const __grid_constant__ {kind} t", TILE, types={"Tile": TILE})
+
+
+def test_tiles_without_a_map_may_be_copied() -> None:
+    accepts("Tile tile", OTHER_TILES["bulk"], types={"Tile": OTHER_TILES["bulk"]})
+
+
 def test_types_that_only_the_compiler_knows_are_left_to_it() -> None:
     types = {"Tile": OTHER_TILES["swizzle"]}
 
@@ -152,6 +168,7 @@ def test_types_that_only_the_compiler_knows_are_left_to_it() -> None:
     accepts("PARAMETER(Tile, tile)", TILE, types=types)
     accepts("const Tile tile", TILE, types=types, before="struct Tile {};")
     accepts("const Tile tile", TILE, types=types, before="#define Tile Other")
+    accepts("TILE tile", TILE, types=types, before="#define TILE const __grid_constant__ Tile")
     accepts("const Tile tile", bytes(128), types=types)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -26,13 +28,22 @@ def cache_with_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     kept = build(source(EMPTY), "empty").path.parent
     for path in (*kept.glob("runtime-*"), *kept.glob("prefix-*")):
-        shutil.copy2(path, folder)
+        _copy(path, folder / path.name)
     return folder
+
+
+def _copy(path: str | Path, target: str | Path) -> None:
+    """Link a precompiled header, which has 20 MB and is never edited in place."""
+    if Path(path).suffix == ".gch":
+        with contextlib.suppress(OSError):  # another file system
+            os.link(path, target)
+            return
+    shutil.copy2(path, target)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_with_runtime: Path) -> Path:
-    folder = shutil.copytree(cache_with_runtime, tmp_path / "cache")
+    folder = shutil.copytree(cache_with_runtime, tmp_path / "cache", copy_function=_copy)
     monkeypatch.setenv("TMAASYNC_CACHE_DIR", str(folder))
     return folder
 
@@ -258,3 +269,20 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
 
     with pytest.raises(BackendError, match=r"no C\+\+ compiler .*apt install g\+\+"):
         build(source(EMPTY), "empty")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "{}__global__ void k(int* x) {{ *x = 1; }}",
+        "__device__ int one() {{ return 1; }}\n{}void __global__ k(int* x) {{ *x = one(); }}",
+    ],
+)
+def test_an_entry_needs_c_linkage_as_for_nvrtc(declared: str) -> None:
+    out = np.zeros(1, np.int32)
+
+    with pytest.raises(ArgumentError, match=r'name is \'k\'; .* without extern "C".*Write extern'):
+        Kernel(declared.format("") + "\n", "k")(1, 1, (out,))
+    Kernel(declared.format('extern "C" ') + "\n", "k")(1, 1, (out,))
+    Kernel('extern "C" {\n' + declared.format("") + "\n}\n", "k")(1, 1, (out,))
+    assert out[0] == 1

@@ -170,6 +170,11 @@ def _check_source(source: Source, name: str) -> None:
             f'name is {name!r}; {source.name} has no extern "C" __global__ function of that name. '
             f"It has: {known}."
         )
+    if not _is_extern_c(source.text, name):
+        raise ArgumentError(
+            f'name is {name!r}; {source.name} declares it without extern "C", and NVRTC gives it '
+            f'a mangled name. Write extern "C" __global__ void {name}(...).'
+        )
     bare = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source.text)
     assembly = _ASM.search(bare)
     if assembly:
@@ -178,6 +183,17 @@ def _check_source(source: Source, name: str) -> None:
             f"{source.name}({line}) holds inline assembly, which the CPU cannot run. Call the "
             "function of <tmaasync/ptx/...> that has the instruction, or pass arrays on a GPU."
         )
+
+
+def _is_extern_c(text: str, name: str) -> bool:
+    """True if a declaration of the function has C linkage, alone or in a block."""
+    bare = _BOUNDS.sub("", _COMMENT.sub("", text))
+    declared = rf"__global__[^;(){{}}]*?\b{re.escape(name)}\s*\("
+    return bool(
+        re.search(
+            rf'extern\s*"C"[^;{{}}]*{declared}|extern\s*"C"\s*{{.*{declared}', bare, re.DOTALL
+        )
+    )
 
 
 def _translation_unit(source: Source, name: str) -> str:

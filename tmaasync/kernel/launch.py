@@ -110,7 +110,7 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
     """Compare block, cluster and grid with the limits of the device.
 
     Raises:
-        LaunchError: The block or the cluster is too large, or the grid no multiple of it.
+        LaunchError: The block, the grid or the cluster is too large, or the grid no multiple of it.
     """
     threads = math.prod(config.block)
     if threads > limits.threads_per_block:
@@ -118,6 +118,7 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
             f"block is {config.block}, {threads} threads; a thread block on {limits} has at most "
             f"{limits.threads_per_block}. Use a smaller block."
         )
+    _check_grid(config.grid)
     if config.cluster is None:
         return
     blocks = math.prod(config.cluster)
@@ -136,6 +137,23 @@ def check_extents(config: LaunchConfig, limits: DeviceLimits) -> None:
             f"grid is {config.grid}; it counts blocks and must be a multiple of cluster "
             f"{config.cluster}. Use {rounded}."
         )
+
+
+# Technical specifications per compute capability (CUDA programming guide): the same on all chips.
+_GRID_LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}
+
+
+def _check_grid(grid: tuple[int, int, int]) -> None:
+    for (side, limit), blocks in zip(_GRID_LIMITS.items(), grid, strict=True):
+        if blocks > limit:
+            remedy = (
+                "Let a block do several tiles (a persistent kernel)"
+                if side == "x"
+                else "Count the most blocks along x"
+            )
+            raise LaunchError(
+                f"grid is {grid}, {blocks} blocks along {side}; CUDA allows {limit}. {remedy}."
+            )
 
 
 def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -> None:

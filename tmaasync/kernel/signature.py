@@ -9,6 +9,8 @@ from typing import NamedTuple
 from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS
+from tmaasync._ragged.base import RaggedMap
+from tmaasync._tile.argument import MapTile
 from tmaasync.errors import LaunchError, Violation
 from tmaasync.kernel.arguments import View
 from tmaasync.tile import KernelArgument, Pointer
@@ -76,20 +78,34 @@ _CONTIGUOUS = {
 }
 
 
-class _TileParameter(NamedTuple):
-    """A parameter such as ``const __grid_constant__ Tile tile``, where ``types`` has ``Tile``."""
+class _ValueParameter(NamedTuple):
+    """A parameter such as ``const __grid_constant__ Tile tile``.
+
+    ``type_name`` and ``cuda_type`` are None where the host supplied no type of a tile.
+    """
 
     text: str
-    type_name: str
-    cuda_type: str
+    is_grid_constant: bool
+    type_name: str | None
+    cuda_type: str | None
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
-        """Yield what makes a tile unfit: its type is another than the compiled one."""
+        """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
         if not isinstance(view, KernelArgument) or isinstance(view, Pointer):
             return
-        if _compared(view.cuda_type) == _compared(self.cuda_type):
-            return
-        yield Violation(
+        if isinstance(view, MapTile | RaggedMap) and not self.is_grid_constant:
+            yield Violation(
+                argument,
+                f"a {type(view).__name__}",
+                f"the kernel declares `{self.text}`, a copy of the tensor map in local memory, "
+                "where TMA cannot read it",
+                f"Declare const __grid_constant__ {_without_const(self.text)}",
+            )
+        if self.cuda_type is not None and _compared(view.cuda_type) != _compared(self.cuda_type):
+            yield self._other_type(argument, view)
+
+    def _other_type(self, argument: str, view: KernelArgument) -> Violation:
+        return Violation(
             argument,
             f"a {type(view).__name__} of type {view.cuda_type}",
             f"the kernel declares `{self.text}` and was built with "
@@ -115,7 +131,7 @@ _BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
 
 class _Checked(NamedTuple):
     position: int
-    parameter: _PointerParameter | _TileParameter
+    parameter: _PointerParameter | _ValueParameter
     fitting: set[object]
 
 
@@ -125,7 +141,7 @@ class Signature:
     A layout that fitted before is not compared again: a launch costs one look-up an argument.
     """
 
-    def __init__(self, parameters: Sequence[_PointerParameter | _TileParameter | None]) -> None:
+    def __init__(self, parameters: Sequence[_PointerParameter | _ValueParameter | None]) -> None:
         self._count = len(parameters)
         self._checked = [
             _Checked(position, parameter, set())
@@ -220,7 +236,7 @@ def _split(text: str, start: int) -> list[str]:
 
 def _parameter(
     text: str, known: Mapping[str, str], own: set[str]
-) -> _PointerParameter | _TileParameter | None:
+) -> _PointerParameter | _ValueParameter | None:
     """Return what one declaration takes; None where only the compiler knows."""
     shown = " ".join(text.split())
     bare = _ATTRIBUTE.sub(" ", text.partition("=")[0]).strip()
@@ -231,8 +247,10 @@ def _parameter(
     if "*" in kind:
         return _pointer(shown, kind, known, own)
     declared = _without_const(kind)
-    cuda_type = _resolved(declared, known)
-    return _TileParameter(shown, *cuda_type) if cuda_type else None
+    if declared not in known and not _MAP_OR_ARRAY.fullmatch(declared):
+        return None
+    is_grid_constant = "__grid_constant__" in text
+    return _ValueParameter(shown, is_grid_constant, *_resolved(declared, known))
 
 
 def _pointer(text: str, kind: str, known: Mapping[str, str], own: set[str]) -> _PointerParameter:
@@ -251,16 +269,17 @@ def _without_const(kind: str) -> str:
     return " ".join(re.sub(r"\bconst\b", " ", kind).split())
 
 
+_MAP_OR_ARRAY = re.compile(r"(?:(?:tmaasync::)?(?:ptx::)?TensorMap|CUtensorMap|.*Array\s*<.*>)")
 _ARRAY_OF = re.compile(r"(?:tmaasync::)?TMATensorTileArray\s*<\s*(\w+)\s*>")
 
 
-def _resolved(declared: str, known: Mapping[str, str]) -> tuple[str, str] | None:
+def _resolved(declared: str, known: Mapping[str, str]) -> tuple[str, str] | tuple[None, None]:
     """Return the name of a tile's type and the type, if the host supplied it."""
     array = _ARRAY_OF.fullmatch(declared)
     name = array[1] if array else declared
     cuda_type = known.get(name)
     if cuda_type is None or not _is_tile_type(cuda_type):
-        return None
+        return None, None
     return name, f"tmaasync::TMATensorTileArray<{cuda_type}>" if array else cuda_type
 
 

@@ -37,6 +37,7 @@ from tmaasync.ops._flash.tiles import packed_maps
 from tmaasync.ops._layouts import Layout, is_apart
 from tmaasync.ops._operation import LaunchSequence, Operation, overridden
 from tmaasync.ops._sequence_lengths import CumulativeLengths, Limits
+from tmaasync.tile import Pointer
 
 __all__ = ["varlen_attention"]
 
@@ -498,7 +499,8 @@ class VarlenAttention(Operation):
             cu_seqlens_q,
             cu_seqlens_k,
             schedule=work_list,
-            page_table=0 if page_table is None or page_table.is_empty else page_table,
+            # A pointer, since the rows of the table may be apart: by table_step.
+            page_table=0 if page_table is None or page_table.is_empty else Pointer(page_table),
             # Pinned host memory is no array of the device.
             broken_sequence=flag if self.backend.device is None else int(flag.ctypes.data),
             max_queries=self._batch.max_queries,
