@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tmaasync import ArgumentError, BackendError, CompileError, Kernel, emulate
+from tmaasync import ArgumentError, BackendError, CompileError, Kernel, LaunchError, emulate
 from tmaasync._compile import Parameter, Source, toolkit_include_dirs
 from tmaasync.emulate import build
 from tmaasync.emulate.build import entry_names
@@ -286,3 +286,20 @@ def test_an_entry_needs_c_linkage_as_for_nvrtc(declared: str) -> None:
     Kernel(declared.format('extern "C" ') + "\n", "k")(1, 1, (out,))
     Kernel('extern "C" {\n' + declared.format("") + "\n}\n", "k")(1, 1, (out,))
     assert out[0] == 1
+
+
+@pytest.mark.parametrize("bounds", ["64", "2 * kWarp, 1", "larger(kWarp, 64)", "THREADS"])
+def test_a_block_has_no_more_threads_than_the_launch_bounds(bounds: str) -> None:
+    text = (
+        "constexpr int kWarp = 32;\nconstexpr int larger(int a, int b) { return a > b ? a : b; }\n"
+        f'extern "C" __global__ void __launch_bounds__({bounds}) k(int* x)\n'
+        "{ x[32 * threadIdx.y + threadIdx.x] = 1; }"
+    )
+    kernel, out = Kernel(text, "k", constants={"THREADS": 64}), np.zeros(96, np.int32)
+
+    kernel(1, (32, 2), (out,))
+    with pytest.raises(
+        LaunchError, match=r"block is \(96, 1, 1\), .* with __launch_bounds__\(64\)"
+    ):
+        kernel(1, 96, (out,))
+    assert out.sum() == 64

@@ -61,6 +61,7 @@ class EmulatedProgram:
     source: Source = field(repr=False)
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
+    max_threads: int | None  # by __launch_bounds__
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
     races: bool
@@ -204,8 +205,21 @@ def _translation_unit(source: Source, name: str) -> str:
         f"{source.whole_text}\n"
         f'#line 1 "the entry of {source.name}"\n'
         f"TMAASYNC_EMULATE_ENTRY({name})\n"
-        f"{aliases}"
+        f"{aliases}{_launch_bound(source.text, name)}"
     )
+
+
+_BOUND = "tmaasync_emulate_max_threads"
+
+
+def _launch_bound(text: str, name: str) -> str:
+    """Return a constant with the most threads of the entry's __launch_bounds__, if it has any."""
+    found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", _COMMENT.sub(" ", text))
+    bounds = found and re.search(r"__launch_bounds__\s*\(((?:[^(),]|\([^()]*\))+)", found[0])
+    if not bounds:
+        return ""
+    declared = f'extern const int __attribute__((visibility("default"))) {_BOUND}'
+    return f'extern "C" {{ {declared}; const int {_BOUND} = ({bounds[1]}); }}\n'
 
 
 def _folders(source: Source) -> tuple[Path, ...]:
@@ -338,7 +352,8 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -
         name=name,
         source=source,
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
-        shared_bytes=_shared_bytes(library, name),
+        shared_bytes=_constant(library, f"{name}_shared_bytes"),
+        max_threads=_constant(library, _BOUND),
         library=library,
         runtime=loaded_runtime,
         races=races,
@@ -350,8 +365,8 @@ def _parameter(facts: _ParameterFacts) -> Parameter:
     return Parameter("struct" if kind == "S" else kind, facts.size_bytes)
 
 
-def _shared_bytes(library: ctypes.CDLL, name: str) -> int | None:
+def _constant(library: ctypes.CDLL, name: str) -> int | None:
     try:
-        return ctypes.c_int.in_dll(library, f"{name}_shared_bytes").value
+        return ctypes.c_int.in_dll(library, name).value
     except ValueError:
         return None

@@ -19,6 +19,7 @@ from tmaasync.kernel.launch import (
     Extents,
     Loaded,
     check_extents,
+    check_launch_bounds,
     extents,
     shared_bytes,
     wait_for_producers,
@@ -246,6 +247,7 @@ class EmulatedBuild:
             stream=0,
         )
         check_extents(config, limits)
+        check_launch_bounds(recipe.name, program.max_threads, config)
         recipe.signature.check(seen)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(

@@ -20,6 +20,7 @@ __all__ = [
     "Extents",
     "Loaded",
     "check_extents",
+    "check_launch_bounds",
     "extents",
     "shared_bytes",
     "wait_for_producers",
@@ -154,6 +155,20 @@ def _check_grid(grid: tuple[int, int, int]) -> None:
             raise LaunchError(
                 f"grid is {grid}, {blocks} blocks along {side}; CUDA allows {limit}. {remedy}."
             )
+
+
+def check_launch_bounds(name: str, max_threads: int | None, config: LaunchConfig) -> None:
+    """Compare a block with the kernel's ``__launch_bounds__``, as the driver does on a GPU.
+
+    Raises:
+        LaunchError: The block has more threads.
+    """
+    threads = math.prod(config.block)
+    if max_threads is not None and threads > max_threads:
+        raise LaunchError(
+            f"block is {config.block}, {threads} threads; {name} is declared with "
+            f"__launch_bounds__({max_threads}). Use a smaller block, or declare {threads}."
+        )
 
 
 def _check_registers(entry: Entry, config: LaunchConfig, limits: DeviceLimits) -> None:
