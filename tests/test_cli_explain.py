@@ -104,7 +104,7 @@ _ITEMSIZE = np.dtype(np.float16).itemsize
     box=st.tuples(st.sampled_from([1, 64, 256, 257]), st.sampled_from([8, 20, 32, 64])),
     swizzle=st.sampled_from(["none", "32B", "64B", "128B"]),
 )
-def test_the_verdict_is_that_of_a_real_array(
+def test_the_verdict_agrees_with_a_real_array(
     rows: int, columns: int, padding: int, box: tuple[int, int], swizzle: str
 ) -> None:
     """NumPy makes the array, and the library judges it."""
