@@ -612,7 +612,7 @@ def test_a_view_cannot_be_changed() -> None:
         seen.note = "x"
 
 
-def test_views_of_one_array_are_equal_and_those_of_its_twin_are_not() -> None:
+def test_views_of_one_array_are_equal_and_views_of_its_twin_differ() -> None:
     array = np.ones((2, 3))
 
     assert view(array) == view(array)

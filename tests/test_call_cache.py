@@ -116,7 +116,7 @@ def test_addresses_have_a_bound_call_from_the_second_time_on(make: Make, count: 
     assert launch.taken() == [(how, where, stream) for how, where in zip(hows, wheres, strict=True)]
 
 
-def test_the_stream_is_that_of_the_moment_or_the_callers(torch: Torch) -> None:
+def test_the_stream_is_the_current_one_or_the_callers(torch: Torch) -> None:
     launch, arrays = Launch(), several(on_device)
     cache = cache_with(arrays, launch)
     for _ in range(3):

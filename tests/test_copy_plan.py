@@ -125,7 +125,7 @@ def test_a_mask_makes_a_multicast_of_every_legal_tensor_load_and_of_nothing_else
 # --- sizes ------------------------------------------------------------------------------------
 
 
-def test_sizes_are_those_of_the_tile_whatever_moves_it() -> None:
+def test_sizes_equal_the_tile_whatever_moves_it() -> None:
     for number in range(500):
         case, plan, _ = planned(number)
         box = box_of(case)

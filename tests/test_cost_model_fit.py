@@ -16,7 +16,7 @@ SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_mode
 (RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())
 
 
-def test_the_constants_are_those_of_the_fit() -> None:
+def test_the_constants_agree_with_the_fit() -> None:
     found = SCRIPT["fitted"](RECORDED)
 
     assert found.error < 0.015

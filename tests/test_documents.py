@@ -241,7 +241,7 @@ def _anchors(path: Path) -> set[str]:
     }
 
 
-def test_the_measured_tables_are_those_of_the_results() -> None:
+def test_the_measured_tables_agree_with_the_results() -> None:
     script = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
 
     stale = [

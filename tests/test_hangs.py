@@ -113,7 +113,7 @@ def test_what_was_not_written_is_not_read() -> None:
     assert read(record(is_written=0)) == ()
 
 
-def test_offsets_are_those_of_dynamic_shared_memory_in_any_cta() -> None:
+def test_offsets_count_from_dynamic_shared_memory_in_any_cta() -> None:
     rank_1 = 1 << 24
 
     (near,) = read(record(barrier=rank_1 + DYNAMIC + 16, dynamic=rank_1 + DYNAMIC))

@@ -36,7 +36,7 @@ BIG = Tile(16384, 1024)
 
 
 @given(stages=st.integers(1, 8), steps=st.integers(0, 64))
-def test_index_phase_and_count_are_those_of_the_step_count(stages: int, steps: int) -> None:
+def test_index_phase_and_count_follow_from_the_step_count(stages: int, steps: int) -> None:
     consumer, producer = PipelineState.for_consumer(stages), PipelineState.for_producer(stages)
 
     for _ in range(steps):

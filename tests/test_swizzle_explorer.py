@@ -78,7 +78,7 @@ def test_lanes_and_words_of_each_bank_are_those_that_one_counts(data: dict[str, 
             assert [phase["passes"] for phase in shown["phases"]] == list(map(max, counted)), key
 
 
-def test_the_cost_of_a_whole_tile_is_that_of_its_accesses(data: dict[str, Any]) -> None:
+def test_the_cost_of_a_whole_tile_adds_up_its_accesses(data: dict[str, Any]) -> None:
     for key, cost in data["costs"].items():
         mode, rows, row_bytes, pattern, size = key.split()
         if (rows, row_bytes) != ("16", "128"):

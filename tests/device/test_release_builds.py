@@ -58,7 +58,7 @@ def code_of(kernel: Kernel) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_instructions_are_those_of_headers_without_the_hang_watch(
+def test_the_instructions_equal_headers_without_the_hang_watch(
     name: str, bare_headers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TMAASYNC_DEBUG", raising=False)

@@ -608,7 +608,7 @@ def test_reductions_exist_where_the_chip_has_them(
 @pytest.mark.parametrize(("op", "dtype"), REDUCTIONS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_reduction_is_that_of_the_maps_type(
+def test_a_reduction_uses_the_maps_type(
     engine: Engine, op: ReduceOp, dtype: DataType, data: st.DataObject
 ) -> None:
     count = 64 // dtype.itemsize

@@ -257,7 +257,7 @@ def test_an_event_says_none_where_the_record_has_nothing() -> None:
     assert (over.barrier, over.barrier_name, over.phase, over.address) == (None, None, None, None)
 
 
-def test_blocks_are_those_of_cluster_and_rank() -> None:
+def test_blocks_have_their_cluster_and_rank() -> None:
     trace = Log().trace(grid=(4, 6, 2), cluster=(2, 3, 1))
     seen = {trace.block_at(cluster, rank) for cluster in range(8) for rank in range(6)}
 

@@ -164,7 +164,7 @@ def test_a_table_in_host_memory_is_refused() -> None:
     ("batch", "positions", "heads", "kv_heads", "head_dim"),
     [(2, 4096, 16, 16, 128), (1, 8191, 8, 2, 64), (3, 1000, 8, 8, 256), (4, 2049, 12, 12, 96)],
 )
-def test_the_error_is_at_most_twice_that_of_torch(
+def test_the_error_is_at_most_twice_torchs(
     batch: int, positions: int, heads: int, kv_heads: int, head_dim: int, dtype: Any, causal: Any
 ) -> None:
     q = draw(batch, positions, heads, head_dim, dtype=dtype)

@@ -205,7 +205,7 @@ def milliseconds(run: Any) -> float:
     return float(cupy.cuda.get_elapsed_time(begin, end)) / 10
 
 
-def test_times_are_those_of_the_driver() -> None:
+def test_times_agree_with_the_driver() -> None:
     rng = cupy.random.default_rng(0)
     a = rng.standard_normal((2048, 2048), dtype=cupy.float32).astype(np.dtype(ml_dtypes.bfloat16))
     out = cupy.empty((2048, 2048), a.dtype)
@@ -292,7 +292,7 @@ def test_a_launch_into_a_graph_is_refused() -> None:
             stream.end_capture()
 
 
-def test_names_are_those_of_the_source_where_there_is_a_compiler_for_the_cpu() -> None:
+def test_names_come_from_the_source_where_there_is_a_compiler_for_the_cpu() -> None:
     with trace.record() as kept:
         _, _, kernel = energies(100, 128)
 

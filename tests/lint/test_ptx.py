@@ -45,7 +45,7 @@ def test_a_register_of_inline_assembly_hides_one_of_the_same_name() -> None:
     assert (other.guard,) == second.writes
 
 
-def test_a_label_of_inline_assembly_is_that_of_its_own_braces() -> None:
+def test_a_label_of_inline_assembly_belongs_to_its_own_braces() -> None:
     asm = "{\nWAIT: mov.u32 %r1, 0;\n@%p1 bra WAIT;\n}\n"
     function = only(asm + asm)
 

@@ -210,7 +210,7 @@ def test_input_and_output_may_be_channels_of_the_same_pixels(backend: Any) -> No
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
-def test_activations_are_those_of_matmul(backend: Any, activation: str) -> None:
+def test_activations_agree_with_matmul(backend: Any, activation: str) -> None:
     one = replace(problem(1, most=200_000), activation=activation)
     images, filters, bias = (backend.array(array) for array in one.operands())
 
