@@ -46,7 +46,7 @@ def cumulative_lengths(
     max_length: int,
     total_rows: int | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Return the cumulative lengths of a batch: 0 first, the total last, one entry more than sequences.
+    """Return the cumulative lengths of a batch: 0, then the end of each sequence.
 
     An array on a device is read, which waits for the device.
 
