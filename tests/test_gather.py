@@ -8,7 +8,7 @@ import pytest
 from tmaasync import Swizzle, TensorMapError, create_tma_tile_gather4, gather4_tile_bytes
 
 
-def test_the_bytes_count_whole_chunks() -> None:
+def test_bytes_are_counted_in_whole_chunks() -> None:
     tile = create_tma_tile_gather4(np.zeros((9, 256), np.float16), (4, 100), swizzle=Swizzle.B128)
 
     assert tile.tile_bytes == gather4_tile_bytes((4, 100), "float16", swizzle=Swizzle.B128) == 1024

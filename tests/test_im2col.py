@@ -35,7 +35,7 @@ def make(images: Any = IMAGES, tile: tuple[int, int] = (64, 64), **changes: Any)
     before=st.integers(0, 6),
     after=st.integers(0, 6),
 )
-def test_the_outputs_match_a_convolution(
+def test_the_outputs_equal_a_convolution(
     extent: int, taps: int, stride: int, dilation: int, before: int, after: int
 ) -> None:
     positions = [

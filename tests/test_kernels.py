@@ -254,8 +254,8 @@ GELU, SILU = (Epilogue(COLUMNS, one) for one in (Activation.GELU, Activation.SIL
         (TileConfig(3, 128), "float32", BIASED, 32),
         (TileConfig(1, 256, 2), "bfloat16", BIASED, 64),
         (TileConfig(2, 160, rows=128), "float32", SILU, 64),
-        (TileConfig(2, 256, 2), "bfloat16", SILU, 64),
-        (TileConfig(3, 128), "bfloat16", GELU, 64),
+        (TileConfig(2, 192, 2), "bfloat16", SILU, 64),
+        (TileConfig(2, 256, 2), "bfloat16", GELU, 64),
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ its short name: ``"128B"`` for ``Swizzle.B128``, ``"none"``, ``"nan"``.
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import Enum, IntEnum
 from typing import Literal, Self
@@ -57,12 +58,20 @@ class _NamedIntEnum(IntEnum):
 class Mode(_NamedIntEnum):
     """A mode of a tensor map, which has a short name next to the vendor's.
 
-    Equal to itself only, not to its number nor to another mode of the same number: the cache of
-    tiles would otherwise take ``swizzle=L2Promotion.B128`` for ``Swizzle.B64``.
+    Equal to its number, as enumerations of the CUDA bindings look it up by that, but not to another
+    mode of the same number: the cache of tiles would take ``swizzle=L2Promotion.B128`` for
+    ``Swizzle.B64``.
     """
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mode) and type(other) is not type(self):
+            return False
+        return int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
 
     @property
     def short_name(self) -> str:
@@ -71,6 +80,7 @@ class Mode(_NamedIntEnum):
         return name if is_width else name.lower()
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def named(cls, name: str) -> Self | None:
         """Return the member of this name, short or the vendor's, in any case; None without one."""
         wanted = re.sub(r"^(\d+)B", r"B\1", name.upper())

@@ -193,8 +193,9 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
             pass
         else:
-            if not address & form.address_mask:
+            if not address & form.address_mask and type(swizzle) is not int:
                 return TMATensorTile(form, address, array)
+    Swizzle.of(swizzle, "swizzle")  # refuses an int, under which the look-up finds a mode
     options = TileOptions(
         sides_of("tile_shape", tile_shape),
         swizzle,
