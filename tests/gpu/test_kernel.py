@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tmaasync import Kernel, LaunchError, StaleTileError, Swizzle, _driver, create_tma_tile, ops
+from tmaasync import (
+    Kernel,
+    LaunchError,
+    Pointer,
+    StaleTileError,
+    Swizzle,
+    _driver,
+    create_tma_tile,
+    ops,
+)
 from tmaasync.errors import ArgumentError, TensorMapError
 
 cupy = pytest.importorskip("cupy")
@@ -249,3 +258,20 @@ def test_a_kernel_name_that_does_not_exist_lists_those_that_do() -> None:
 def test_arrays_of_host_and_device_do_not_mix() -> None:
     with pytest.raises(LaunchError, match=r"host memory.*one device"):
         Kernel(SCALARS, "scalars")(1, 1, (cupy.zeros(8), np.zeros(4), 1, 1, 1, 1, 1, 1))
+
+
+def test_arguments_of_another_type_are_refused_before_the_launch() -> None:
+    source, out = cupy.zeros((64, 64), np.float32), cupy.zeros(1024, np.uint8)
+    tile = create_tma_tile(source, (8, 32))
+    kernel = Kernel(COPY_ONE_TILE, "copy_one_tile", types={"Tile": tile})
+
+    kernel(1, 128, (tile, out))
+    with pytest.raises(LaunchError, match=r"args\[0\] is .*k128B.* built with Tile = .*kNone"):
+        kernel(1, 128, (create_tma_tile(source, (8, 32), swizzle="128B"), out))
+    with pytest.raises(
+        LaunchError, match=r"args\[1\] is an array of float32; .*unsigned char\* out"
+    ):
+        kernel(1, 128, (tile, out.view(np.float32)))
+    kernel(1, 128, (tile, Pointer(out.view(np.float32))))
+    with pytest.raises(LaunchError, match=r"args\[1\] is an array of shape .* not contiguous"):
+        kernel(1, 128, (tile, cupy.zeros(2048, np.uint8)[::2]))
