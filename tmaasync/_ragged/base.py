@@ -22,7 +22,7 @@ _NUMBERS = struct.Struct("<2I")
 class RaggedMap(KernelArgument):
     """A tensor map whose address lies ``max_length`` rows below its array."""
 
-    __slots__ = ("_tile", "_view", "max_length")
+    __slots__ = ("_tile", "_type", "_view", "max_length")
 
     _kind = "map"
     _view: ArrayView
@@ -31,13 +31,22 @@ class RaggedMap(KernelArgument):
         self._view = view
         self._tile = tile
         self.max_length = max_length
+        self._type: str | None = None
 
     def _numbers(self) -> tuple[int, ...]:
         """Return the 32-bit numbers of the device struct after the extents of the map."""
         return (self.max_length,)
 
     def _cuda_type(self, template: str, last: int) -> str:
-        """Return a struct of ragged.cuh; its shapes leave out the tile's first side, 1."""
+        """Return a struct of ragged.cuh; its shapes leave out the tile's first side, 1.
+
+        Every launch asks, so the text is made once.
+        """
+        if self._type is None:
+            self._type = self._new_cuda_type(template, last)
+        return self._type
+
+    def _new_cuda_type(self, template: str, last: int) -> str:
         shapes = [
             f"tmaasync::{kind}<{', '.join(map(str, sides[1:]))}>"
             for kind, sides in (("Shape", self._tile.tile_shape), ("Box", self._tile.box_shape))
