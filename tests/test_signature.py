@@ -269,6 +269,33 @@ def test_a_read_only_array_is_refused_where_the_kernel_may_write() -> None:
         )
 
 
+STORES = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+extern "C" __global__ void k(
+    const __grid_constant__ Tile source, const __grid_constant__ Tile target, Tile::Shared* shared
+) {
+    if (threadIdx.x == 0) { target.async_store(*shared, {0, 0}); }
+    source.prefetch_descriptor();
+}
+"""
+
+
+def test_a_tile_of_a_read_only_array_is_refused_where_the_entry_stores_to_it() -> None:
+    signature = signature_of(source_of(STORES, types={"Tile": TILE}), "k")
+    array, shared = zeros(), zeros(np.uint8)
+    tile = create_tma_tile(array, (8, 32))
+
+    signature.check(views((tile, tile, shared)))
+    array.flags.writeable = False
+    signature.check(views((tile, TILE, shared)))
+    with pytest.raises(
+        LaunchError, match=r"^args\[1\] is a tile of a read-only array; .* stores to"
+    ):
+        signature.check(views((tile, tile, shared)))
+
+
 @pytest.mark.parametrize("array", [zeros()[:, ::2], zeros()[::-1], zeros().T, zeros()[:, :8]])
 def test_an_array_that_is_not_contiguous_is_refused_as_a_pointer(array: Any) -> None:
     refuses(

@@ -303,3 +303,15 @@ def test_a_block_has_no_more_threads_than_the_launch_bounds(bounds: str) -> None
     ):
         kernel(1, 96, (out,))
     assert out.sum() == 64
+
+
+def test_a_function_that_is_declared_and_not_defined_is_named() -> None:
+    text = (
+        'extern "C" float elsewhere(float);\n'
+        'extern "C" __global__ void k(float* x) { *x = elsewhere(*x); }\n'
+    )
+
+    with pytest.raises(
+        CompileError, match=r"kernel\.cu calls elsewhere, .* or pass arrays on a GPU"
+    ):
+        Kernel(text, "k")(1, 1, (np.zeros(1, np.float32),))

@@ -344,7 +344,7 @@ def _loaded_runtime(path: Path) -> Any:
 
 def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(runtime)  # before the library that asks for it by name
-    library = ctypes.CDLL(str(path))
+    library = _opened(path, source)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
     return EmulatedProgram(
@@ -358,6 +358,22 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -
         runtime=loaded_runtime,
         races=races,
     )
+
+
+_MISSING = re.compile(r"undefined symbol: (\w+)")
+
+
+def _opened(path: Path, source: Source) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        missing = _MISSING.search(str(error))
+        what = missing[1] if missing else str(error)
+        message = (
+            f"{source.name} calls {what}, which is declared but not on the CPU. Define "
+            "it as a __device__ function, call another function, or pass arrays on a GPU."
+        )
+        raise CompileError(message, str(error), [what]) from None
 
 
 def _parameter(facts: _ParameterFacts) -> Parameter:

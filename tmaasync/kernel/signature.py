@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, is_contiguous
 from tmaasync._compile import Source
 from tmaasync._elements import ELEMENTS
@@ -69,6 +70,7 @@ class _PointerParameter(NamedTuple):
 _WRITABLE = dict.fromkeys(
     ("numpy", "cupy", "torch", "other"), "Otherwise pass a writable array, such as a copy"
 ) | {"jax": "JAX arrays are immutable: write into a CuPy array, and pass it to JAX by DLPack"}
+_ALWAYS_WRITABLE = ("cupy", "torch")
 _CONTIGUOUS = {
     "numpy": "numpy.ascontiguousarray(array)",
     "cupy": "cupy.ascontiguousarray(array)",
@@ -82,10 +84,12 @@ class _ValueParameter(NamedTuple):
     """A parameter such as ``const __grid_constant__ Tile tile``.
 
     ``type_name`` and ``cuda_type`` are None where the host supplied no type of a tile.
+    ``is_stored`` holds where the entry itself calls a store or a reduction of the parameter.
     """
 
     text: str
     is_grid_constant: bool
+    is_stored: bool
     type_name: str | None
     cuda_type: str | None
 
@@ -103,6 +107,19 @@ class _ValueParameter(NamedTuple):
             )
         if self.cuda_type is not None and _compared(view.cuda_type) != _compared(self.cuda_type):
             yield self._other_type(argument, view)
+
+    def read_only(self, argument: str, view: View) -> Iterator[Violation]:
+        """Yield a tile of a read-only array, to which the kernel stores."""
+        if not isinstance(view, MapTile | RaggedMap):
+            return
+        if view.framework in _ALWAYS_WRITABLE or not _arrays.view(view.array).read_only:
+            return
+        yield Violation(
+            argument,
+            "a tile of a read-only array",
+            f"the kernel stores to `{self.text}`",
+            _WRITABLE[view.framework],
+        )
 
     def _other_type(self, argument: str, view: KernelArgument) -> Violation:
         return Violation(
@@ -169,6 +186,8 @@ class Signature:
                 found += wrong
                 if not wrong:
                     _remember(fitting, key)
+            if isinstance(parameter, _ValueParameter) and parameter.is_stored:
+                found += parameter.read_only(f"args[{position}]", view)
         LaunchError.raise_for(found)
 
 
@@ -205,16 +224,33 @@ def signature_of(source: Source, name: str) -> Signature:
     own = {name for found in _DEFINED.findall(text) for name in found if name}
     known = {name: given for name, given in supplied.items() if name not in own}
     forms = {
-        tuple(_parameter(one, known, own) for one in declared)
-        for declared in _parameter_lists(text, name)
+        tuple(_parameter(one, known, own, stored) for one in declared)
+        for declared, stored in _parameter_lists(text, name)
     }
     return Signature(forms.pop() if len(forms) == 1 else ())
 
 
-def _parameter_lists(text: str, name: str) -> Iterator[list[str]]:
-    """Yield the parameters of every declaration of a ``__global__`` function."""
+_Stored = frozenset[str]
+_STORE = re.compile(r"\b(\w+)\s*\.\s*(?:async_store|async_reduce)\w*\s*[(<]")
+
+
+def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]]:
+    """Yield the parameters of every declaration of a ``__global__`` function.
+
+    With them come the names whose stores its body calls.
+    """
     for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
-        yield _split(text, found.end())
+        yield _split(text, found.end()), frozenset(_STORE.findall(_body(text, found.end())))
+
+
+def _body(text: str, start: int) -> str:
+    """Return the first braces after a position, with what they enclose."""
+    depth = 0
+    for found in re.finditer(r"[{};]", text[start:]):
+        depth += {"{": 1, "}": -1, ";": 0}[found[0]]
+        if not depth:
+            return text[start : start + found.end()]
+    return ""
 
 
 def _split(text: str, start: int) -> list[str]:
@@ -235,7 +271,7 @@ def _split(text: str, start: int) -> list[str]:
 
 
 def _parameter(
-    text: str, known: Mapping[str, str], own: set[str]
+    text: str, known: Mapping[str, str], own: set[str], stored: _Stored
 ) -> _PointerParameter | _ValueParameter | None:
     """Return what one declaration takes; None where only the compiler knows."""
     shown = " ".join(text.split())
@@ -250,7 +286,8 @@ def _parameter(
     if declared not in known and not _MAP_OR_ARRAY.fullmatch(declared):
         return None
     is_grid_constant = "__grid_constant__" in text
-    return _ValueParameter(shown, is_grid_constant, *_resolved(declared, known))
+    is_stored = named is not None and named[2] in stored
+    return _ValueParameter(shown, is_grid_constant, is_stored, *_resolved(declared, known))
 
 
 def _pointer(text: str, kind: str, known: Mapping[str, str], own: set[str]) -> _PointerParameter:
