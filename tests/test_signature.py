@@ -206,7 +206,7 @@ def test_an_array_of_other_elements_is_refused(parameter: str, dtype: Any, wante
 
     message = str(caught.value)
     assert message.startswith(f"args[0] is an array of {np.dtype(dtype).name}; ")
-    assert f"`{parameter}`, which reads elements of {wanted}. Convert it" in message
+    assert f"`{parameter}`, whose elements are {wanted}. Convert it" in message
     assert f"array.astype('{wanted}')" in message
     assert "Pointer(array)" in message
 
@@ -251,8 +251,8 @@ def test_declarations_that_differ_are_left_to_the_compiler() -> None:
     one, other = (f'extern "C" __global__ void k({kind}* x);' for kind in ("int", "float"))
 
     accepts("int* x", zeros(), before=f"#if 0\n{other}\n#endif")
-    refuses("elements of int32", "int* x", zeros(), before=one)
-    refuses("elements of int32", "int* x", zeros(), before=f"// {other}\n/* {other} */")
+    refuses("elements are int32", "int* x", zeros(), before=one)
+    refuses("elements are int32", "int* x", zeros(), before=f"// {other}\n/* {other} */")
 
 
 def test_a_read_only_array_is_refused_where_the_kernel_may_write() -> None:

@@ -49,21 +49,24 @@ class _PointerParameter(NamedTuple):
                 argument,
                 f"an array of shape {view.shape} with strides of {view.strides_bytes} bytes",
                 f"it is not contiguous, and `{self.text}` is an address without strides",
-                f"Pass a contiguous copy ({_CONTIGUOUS[view.framework]}), a tile, or "
-                "StridedTensor(array). If the kernel gets the strides in another argument, pass "
+                f"Pass a contiguous {self._array(view)}, a tile, or "
+                "tmaasync.tile.StridedTensor(array). If the kernel gets the strides in another argument, pass "
                 "tmaasync.Pointer(array), which is not checked",
             )
 
+    def _array(self, view: ArrayView) -> str:
+        return f"copy ({_CONTIGUOUS[view.framework]})" if self.is_const else "array"
+
     def _wrong_element(self, argument: str, view: ArrayView, wanted: str) -> Violation:
-        convert = f"array.to(torch.{wanted})" if view.framework == "torch" else f"{wanted!r}"
-        if view.framework != "torch":
-            convert = f"array.astype({convert})"
+        is_torch = view.framework == "torch"
+        convert = f"array.to(torch.{wanted})" if is_torch else f"array.astype({wanted!r})"
+        const = "const " if self.is_const else ""
         return Violation(
             argument,
             f"an array of {view.element}",
-            f"the kernel declares `{self.text}`, which reads elements of {wanted}",
-            f"Convert it, {convert}, or declare {view.element.cuda_type}*. To read the same bytes "
-            "as another type on purpose, pass array.view(dtype) or tmaasync.Pointer(array)",
+            f"the kernel declares `{self.text}`, whose elements are {wanted}",
+            f"Convert it, {convert}, or declare {const}{view.element.cuda_type}*. To read the same "
+            "bytes as another type on purpose, pass array.view(dtype) or tmaasync.Pointer(array)",
         )
 
 
