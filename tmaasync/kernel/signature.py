@@ -50,8 +50,8 @@ class _PointerParameter(NamedTuple):
                 f"an array of shape {view.shape} with strides of {view.strides_bytes} bytes",
                 f"it is not contiguous, and `{self.text}` is an address without strides",
                 f"Pass a contiguous {self._array(view)}, a tile, or "
-                "tmaasync.tile.StridedTensor(array). If the kernel gets the strides in another argument, pass "
-                "tmaasync.Pointer(array), which is not checked",
+                "tmaasync.tile.StridedTensor(array). If the kernel gets the strides in another "
+                "argument, pass tmaasync.Pointer(array), which is not checked",
             )
 
     def _array(self, view: ArrayView) -> str:
