@@ -48,8 +48,10 @@ memcheck: $(INSTALLED)
 check:
 	.ci/run
 
+# All pages are written (-a): Sphinx forgets the index entries of pages that it leaves out, and the
+# search of the site finds terms by them.
 docs: $(VENV)/.docs-installed
-	$(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs build/docs
+	$(BIN)/python -m sphinx -a -W --keep-going -q -j auto -b html docs build/docs
 
 format: $(INSTALLED)
 	$(BIN)/ruff format

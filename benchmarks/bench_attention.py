@@ -135,7 +135,7 @@ def peer(case: Case, backend: SDPBackend, arrays: list[torch.Tensor]) -> Callabl
 
 
 def peers(case: Case, arrays: list[torch.Tensor]) -> dict[str, Callable[[], Any]]:
-    """Torch's back ends that take the case. Torch aligns a causal mask top left."""
+    """Return torch's back ends that take the case; torch aligns a causal mask top left."""
     found = {}
     for name, backend in (
         ("cudnn", SDPBackend.CUDNN_ATTENTION),
@@ -152,7 +152,7 @@ def peers(case: Case, arrays: list[torch.Tensor]) -> dict[str, Callable[[], Any]
 
 
 def check(case: Case, got: torch.Tensor, arrays: list[torch.Tensor]) -> None:
-    """Against float64 on the GPU, on rows drawn at random of one head."""
+    """Compare with float64 on the GPU, on random rows of one head."""
     q, k, v = arrays
     head = case.heads - 1
     kv_head = head * case.kv_heads // case.heads

@@ -53,7 +53,7 @@ class Case:
 
     @property
     def outputs(self) -> int:
-        """Along one side."""
+        """Return the output pixels along one side."""
         reach = (self.taps - 1) * self.dilation
         return (self.side + 2 * self.padding - reach - 1) // self.stride + 1
 
@@ -123,7 +123,7 @@ class Arrays:
         return out.relu_() if self.case.epilogue else out
 
     def check(self) -> None:
-        """Against float64 on the GPU, on the last image."""
+        """Compare with float64 on the GPU, on the last image."""
         self.out.fill_(math.nan)
         got = self.ours()[-1:]
         images, filters = (
@@ -184,7 +184,7 @@ def sweep(rounds: int) -> None:
 
 
 def sweep_chunks(rounds: int) -> None:
-    """Every width of chunks, of images that have few channels or a remainder."""
+    """Time every width of chunks, for few channels and for channels with a remainder."""
     for channels in (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 160):
         arrays = Arrays(Case(64, channels, 128, 56))
         for chunk in (16, 32, 64):
@@ -206,7 +206,7 @@ def swept(
 
 
 def compile_all(configs: Iterable[TileConfig]) -> None:
-    """On every core, into the cache."""
+    """Compile on every core, into the cache."""
     with ThreadPoolExecutor() as pool:
         list(pool.map(compiled, configs))
 

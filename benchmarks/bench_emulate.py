@@ -59,7 +59,7 @@ def seconds(run: Callable[[], Any]) -> float:
 
 
 def measure_checked(run: Callable[[], Any]) -> dict[str, float]:
-    """With races, whose first run builds another library, and with a trace."""
+    """Time runs with race detection, whose first run builds another library, and with a trace."""
     with emulate.scheduled(races=True):
         first = seconds(run)
         races = measure(run, "round_robin")

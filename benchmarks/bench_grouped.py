@@ -46,7 +46,7 @@ def equal(groups: int, rows: int) -> list[int]:
 
 
 def zipf(groups: int, rows: int) -> list[int]:
-    """As many rows in all; the i-th largest group has 1 / i of the largest, and lies anywhere."""
+    """Return as many rows in all; the i-th largest group has 1 / i of the largest."""
     shares = 1 / np.arange(1, groups + 1)
     sizes = np.floor(groups * rows * shares / shares.sum()).astype(int)
     sizes[0] += groups * rows - sizes.sum()
@@ -88,7 +88,7 @@ class Grouped:
         return found
 
     def check(self) -> None:
-        """Against float64 on the GPU, on rows drawn at random and the last of each group."""
+        """Compare with float64 on the GPU, on random rows and the last row of each group."""
         self.ours()
         last = torch.tensor(self.ends, device="cuda") - 1
         drawn = torch.randint(len(self.a), (256,), device="cuda")

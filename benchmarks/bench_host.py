@@ -28,7 +28,7 @@ extern "C" __global__ void two_tiles(
 
 
 def tiles() -> dict[str, Any]:
-    """A tensor map of a 2-D bf16 array: asked for again, and asked for anew."""
+    """Make a tensor map of a 2-D array: cached, at a new address, and rebound."""
     array = cupy.empty((4096, 4096), cupy.float16)
     rows = cupy.empty((512, 4096), cupy.float16)
     views = [rows[index:] for index in range(256)]
@@ -75,7 +75,7 @@ def _triton() -> dict[str, Any]:
 
 
 def launches() -> dict[str, Any]:
-    """A kernel with two tiles and four scalars."""
+    """Launch a kernel with two tiles and four scalars."""
     array = cupy.empty((4096, 4096), cupy.float16)
     tile = create_tma_tile(array, (128, 64), swizzle=Swizzle.B128)
     kernel = Kernel(_TILES, "two_tiles", types={"Tile": tile})
@@ -97,7 +97,7 @@ def launches() -> dict[str, Any]:
 
 
 def _bindings(function: int, descriptor: bytes) -> Any:
-    """The leanest launch that cuda.bindings allows: everything made beforehand."""
+    """Return the leanest launch that cuda.bindings allows: everything prepared before it."""
     values = [
         *(ctypes.create_string_buffer(descriptor, 128) for _ in range(2)),
         *(ctypes.c_int(value) for value in (1, 2)),
@@ -119,7 +119,7 @@ def _bindings(function: int, descriptor: bytes) -> Any:
 
 
 def operations() -> dict[str, Any]:
-    """Whole public calls on matrices so small that the host decides."""
+    """Make whole public calls on matrices so small that the host bounds them."""
     a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
     out = torch.empty_like(a)
     padded = torch.zeros(16, 16, 256, device="cuda").bfloat16()

@@ -131,7 +131,7 @@ def _graphs(sets: list[Operands]) -> dict[str, Any]:
 
 
 def check(operands: Operands) -> None:
-    """Against float64 on the GPU, on rows drawn at random."""
+    """Compare with float64 on the GPU, on random rows."""
     a, b, got = operands.a, operands.b, operands.ours
     rows = torch.randint(a.shape[0], (min(a.shape[0], 64),), device="cuda")
     wanted = a[rows].double() @ b.double()

@@ -69,7 +69,7 @@ class Batch:
             raise SystemExit(f"{self.label}: there are no zeros after the rows")
 
     def directions(self) -> Iterator[tuple[str, Callable[[], None], int]]:
-        """Name, call, and bytes read and written: a row that is not there is written only."""
+        """Yield name, call, and bytes read and written; padding is only written."""
         yield "ragged_store", self.store, 2 * self.packed.nbytes
         yield "ragged_load", self.load, self.packed.nbytes + self.spread.nbytes
 
@@ -97,7 +97,7 @@ def measure(batch: Batch, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def sweep(rounds: int) -> None:
-    """Geometric means over the cases, per pipeline."""
+    """Print the geometric mean over the cases for each pipeline."""
     pipelines = [
         CopyPipeline(tile_bytes, stages, ahead, tiles)
         for tile_bytes, stages, tiles in itertools.product(

@@ -49,7 +49,7 @@ def by_tensor(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales of 1 x 128, [rows, columns / 128], the rows contiguous."""
+    """Quantise with scales of 1 x 128, [rows, columns / 128], the rows contiguous."""
     rows, columns = matrix.shape
     blocks = matrix.view(rows, columns // 128, 128)
     scales = blocks.abs().amax(2) / LARGEST
@@ -58,7 +58,7 @@ def by_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_blocks(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales of 128 x 128, [rows / 128, columns / 128], the columns padded to a multiple of 4."""
+    """Quantise with scales of 128 x 128, [rows / 128, columns / 128 padded to a multiple of 4]."""
     rows, columns = matrix.shape
     blocks = matrix.view(rows // 128, 128, columns // 128, 128)
     scales = blocks.abs().amax((1, 3)) / LARGEST
@@ -68,7 +68,7 @@ def by_blocks(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def spread(quantised: torch.Tensor, scales: torch.Tensor, *, rows: int) -> torch.Tensor:
-    """In float64; a scale serves as many rows, and 128 columns."""
+    """Dequantise to float64; a scale is for ``rows`` rows and 128 columns."""
     whole = scales.double().repeat_interleave(rows, 0).repeat_interleave(128, 1)
     return quantised.double() * whole[: quantised.shape[0], : quantised.shape[1]]
 
@@ -89,7 +89,7 @@ def some_rows(m: int) -> torch.Tensor:
 
 
 def able(label: str, runs: Runs) -> Runs:
-    """Those that do not refuse the case."""
+    """Return the candidates that do not refuse the case."""
     found: Runs = {}
     for name, run in runs.items():
         try:

@@ -40,7 +40,7 @@ def copy(mebibytes: int, notes: int) -> tuple[str, Callable[[], Any], int]:
 
 
 def traced(run: Callable[[], Any], notes: int) -> tuple[trace.Trace, float]:
-    """The trace of one launch, and the seconds of the host until it was there."""
+    """Return the trace of one launch, and the seconds of the host until it was ready."""
     began = time.perf_counter()
     with trace.record(notes_per_warp=notes) as kept:
         run()

@@ -27,7 +27,7 @@ def log_uniform(rng: random.Random, highest: int) -> int:
 
 
 def tiled(rng: random.Random) -> dict[str, Any]:
-    """The arguments of a spec that is mostly legal."""
+    """Return the arguments of a spec that is mostly legal."""
     dtype = DataType(rng.randrange(13))
     rank = rng.randint(1, 5)
     interleave = Interleave(rng.choice((0, 0, 0, 1, 2)) if rank >= 3 else 0)
@@ -70,7 +70,7 @@ def im2col(rng: random.Random) -> dict[str, Any]:
 
 
 def broken(rng: random.Random, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The same with one to three arguments at or beyond their limits."""
+    """Return the same with one to three arguments at or beyond their limits."""
     arguments = dict(arguments)
     for _ in range(rng.choice((1, 1, 2, 3))):
         _break_one(rng, arguments)
@@ -102,12 +102,12 @@ def _break_one(rng: random.Random, arguments: dict[str, Any]) -> None:
 def _with(rng: random.Random, values: tuple[int, ...], choices: tuple[int, ...]) -> tuple[int, ...]:
     if not values:
         return values
-    place = rng.randrange(len(values))
-    return (*values[:place], rng.choice(choices), *values[place + 1 :])
+    index = rng.randrange(len(values))
+    return (*values[:index], rng.choice(choices), *values[index + 1 :])
 
 
 def judge(spec: TensorMapSpec | Im2colSpec) -> str:
-    """What driver and we say of a spec, in a word."""
+    """Return the verdicts of the driver and of the rules on a spec, in a word."""
     try:
         theirs = _driver.encode(spec)
     except DriverError:

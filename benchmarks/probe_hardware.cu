@@ -12,7 +12,7 @@ constexpr unsigned char kPoison = 0xcc;
 constexpr u32 kPolls = 20000;
 constexpr u64 kPolicy = static_cast<u64>(CachePolicy::kEvictNormal);
 
-struct Place {
+struct Position {
     i32 at[5];
     u16 offsets[3];
     u16 padding;
@@ -25,24 +25,29 @@ struct SharedMemory {
 
 extern "C" __device__ const int probe_shared_bytes = sizeof(SharedMemory);
 
-__device__ Coordinates<RANK> coordinates(const Place& place) {
+__device__ Coordinates<RANK> coordinates(const Position& position) {
     Coordinates<RANK> at;
-    for (int dim = 0; dim < RANK; ++dim) at.values[dim] = place.at[dim];
+    for (int dim = 0; dim < RANK; ++dim) at.values[dim] = position.at[dim];
     return at;
 }
 
 // Templates, so that the branches of other operations are not compiled.
 template <int kOperation, int kRank>
 __device__ void issue_load(
-    u32 image, u32 barrier, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
+    u32 image,
+    u32 barrier,
+    const ptx::TensorMap& map,
+    const Position& position,
+    void* global,
+    u32 bytes
 ) {
     if constexpr (kOperation == 0) {
-        ptx::cp_async_bulk_tensor_load<kRank>(image, &map, coordinates(place), barrier, kPolicy);
+        ptx::cp_async_bulk_tensor_load<kRank>(image, &map, coordinates(position), barrier, kPolicy);
     } else if constexpr (kOperation == 3) {
         u16 offsets[kRank - 2];
-        for (int dim = 0; dim < kRank - 2; ++dim) offsets[dim] = place.offsets[dim];
+        for (int dim = 0; dim < kRank - 2; ++dim) offsets[dim] = position.offsets[dim];
         ptx::cp_async_bulk_tensor_load_im2col<kRank>(
-            image, &map, coordinates(place), offsets, barrier, kPolicy
+            image, &map, coordinates(position), offsets, barrier, kPolicy
         );
     } else {
         ptx::cp_async_bulk_load(image, global, bytes, barrier, kPolicy);
@@ -51,13 +56,13 @@ __device__ void issue_load(
 
 template <int kOperation, int kRank>
 __device__ void issue_store(
-    u32 image, const ptx::TensorMap& map, const Place& place, void* global, u32 bytes
+    u32 image, const ptx::TensorMap& map, const Position& position, void* global, u32 bytes
 ) {
     if constexpr (kOperation == 1) {
-        ptx::cp_async_bulk_tensor_store<kRank>(&map, coordinates(place), image, kPolicy);
+        ptx::cp_async_bulk_tensor_store<kRank>(&map, coordinates(position), image, kPolicy);
     } else if constexpr (kOperation == 2) {
         ptx::cp_reduce_async_bulk_tensor<static_cast<ReduceOp>(REDUCE), kRank>(
-            &map, coordinates(place), image, kPolicy
+            &map, coordinates(position), image, kPolicy
         );
     } else {
         ptx::cp_async_bulk_store(global, image, bytes, kPolicy);
@@ -69,7 +74,7 @@ __device__ void issue_store(
 // issues.
 extern "C" __global__ void probe(
     const __grid_constant__ ptx::TensorMap map,
-    const Place place,
+    const Position position,
     unsigned char* image,
     unsigned char* global,
     u32 bytes,
@@ -92,12 +97,12 @@ extern "C" __global__ void probe(
         const u32 start = ptx::shared_address(shared.image) + shared_offset;
         if constexpr (kLoads) {
             shared.full.expect_bytes(bytes);
-            issue_load<OPERATION, RANK>(start, shared.full.address(), map, place, global, bytes);
+            issue_load<OPERATION, RANK>(start, shared.full.address(), map, position, global, bytes);
             bool done = false;
             for (u32 poll = 0; poll < kPolls && !done; ++poll) done = shared.full.test_wait(0);
             *completed = done;
         } else {
-            issue_store<OPERATION, RANK>(start, map, place, global, bytes);
+            issue_store<OPERATION, RANK>(start, map, position, global, bytes);
             commit_group();
             wait_group<0>();
             *completed = 1;

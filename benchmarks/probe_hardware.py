@@ -30,7 +30,7 @@ _FACTS = Path(__file__).parents[1] / "tests" / "data"
 _LOAD, _STORE, _REDUCE, _IM2COL, _BULK_LOAD, _BULK_STORE = range(6)
 _IMAGE_BYTES = 32768
 _POISON = 0xCC
-_PLACE = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<u2")])
+_POSITION = np.dtype([("at", "<i4", (5,)), ("offsets", "<u2", (3,)), ("padding", "<u2")])
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ def run(probe: Probe) -> Any:
         raw = np.ascontiguousarray(probe.image).view(np.uint8).reshape(-1)
         start = probe.shared_offset
         image[start : start + raw.size].set(raw)
-    place = np.zeros((), _PLACE)
-    place["at"][: len(probe.at)] = probe.at
-    place["offsets"][: len(probe.offsets)] = probe.offsets
+    position = np.zeros((), _POSITION)
+    position["at"][: len(probe.at)] = probe.at
+    position["offsets"][: len(probe.offsets)] = probe.offsets
     completed = cupy.zeros(1, np.uint32)
     kernel = kernel_for(probe)
     target = memory[probe.bulk_offset_bytes :]
     arguments = (
         descriptor,
-        place,
+        position,
         image,
         target,
         np.uint32(probe.expected_bytes),

@@ -1,7 +1,4 @@
-"""Scale a matrix with a pipeline: a producer warp loads tiles, four warps scale and store them.
-
-Runs on a GPU with CuPy arrays, else on the CPU with NumPy arrays.
-"""
+"""Scale a matrix with a pipeline, on a GPU or the CPU: one warp loads, four scale and store."""
 
 from dataclasses import replace
 
@@ -12,28 +9,20 @@ try:
     import cupy as xp
 
     xp.cuda.runtime.getDeviceCount()
-    WHERE = "on the GPU"
 except Exception:  # no CuPy, no driver or no device
     import numpy as xp
-
-    WHERE = "on the CPU, as there is no CuPy with a GPU"
-
 STAGES = 4
 SOURCE = """
 #include <tmaasync/tmaasync.cuh>
 using namespace tmaasync;
-using State = PipelineState<STAGES>;
-constexpr int kConsumers = 128;
-constexpr int kElements = Tile::kBytes / sizeof(float);
-
+constexpr int kConsumers = 128, kElements = Tile::kBytes / sizeof(float);
 struct SharedMemory {
     Tile::Shared tiles[STAGES];
     SharedMemBarrier full[STAGES], empty[STAGES];
 };
 extern "C" __device__ const int scale_shared_bytes = sizeof(SharedMemory);
-
 __device__ void load_tiles(SharedMemory& shared, const Tile& source, int x, int y, int rows) {
-    auto state = State::for_producer();
+    auto state = PipelineState<STAGES>::for_producer();
     for (; y < rows; y += gridDim.y * Tile::side(0), state.step()) {
         shared.empty[state.index].wait(state.phase);
         shared.full[state.index].expect_bytes(Tile::kBytes);
@@ -45,7 +34,7 @@ __device__ void scale_tiles(
     SharedMemory& shared, const Tile& target, int x, int y, int rows, float factor
 ) {
     const int thread = threadIdx.x - 32;
-    auto state = State::for_consumer();
+    auto state = PipelineState<STAGES>::for_consumer();
     for (; y < rows; y += gridDim.y * Tile::side(0), state.step()) {
         auto& tile = shared.tiles[state.index];
         shared.full[state.index].wait(state.phase);
@@ -70,8 +59,7 @@ extern "C" __global__ void scale(
         shared.full[stage].init(1);   // the producer, with expect_bytes
         shared.empty[stage].init(1);  // the thread that stores
     }
-    fence_barrier_init();
-    __syncthreads();
+    fence_barrier_init(); __syncthreads();
     if (threadIdx.x >= 32) return scale_tiles(shared, target, x, y, rows, factor);
     if (elect()) load_tiles(shared, source, x, y, rows);
 }
@@ -88,4 +76,5 @@ if __name__ == "__main__":
     kernel((source.tiles_per_side[1], 8), 160, (source, target, x.shape[0], 2.5))
     if not bool((y == x * xp.float32(2.5)).all()):
         raise SystemExit("the result is wrong")
-    print(f"{x.shape} scaled {WHERE}: {STAGES} stages of {source.tile_bytes} bytes; exact")
+    where = "GPU" if xp.__name__ == "cupy" else "CPU, as there is no CuPy with a GPU"
+    print(f"{x.shape} scaled on the {where}: {STAGES} stages; exact")

@@ -20,7 +20,7 @@ class Row(NamedTuple):
     python: str
     kernels: str
     difference: str
-    test: str = ""
+    test: str
 
     def __str__(self) -> str:
         return self.theirs or self.kernels
@@ -49,6 +49,15 @@ def rows(document: str) -> list[Row]:
 @functools.cache
 def _headers() -> str:
     return "\n".join(path.read_text() for path in include_dir().rglob("*.cuh"))
+
+
+def exists(name: str) -> bool:
+    """Whether the package has this name, or the headers have it."""
+    try:
+        pkgutil.resolve_name(f"tmaasync.{name}")
+    except (AttributeError, ImportError, ValueError):
+        return all(re.search(rf"\b{part}\b", _headers()) for part in name.split("::"))
+    return True
 
 
 def check_names(row: Row) -> None:

@@ -152,3 +152,17 @@ def test_the_verdict_agrees_with_a_real_array(
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
     assert_refused(sentence, "explain", *arguments)
+
+
+def test_remedies_are_options_of_the_command() -> None:
+    ran = run("explain", "100x33", "--dtype", "int4")
+    table = run("explain", "100x64", "--swizzle", "64B", "--box", "64x64").output.partition("load:")
+
+    assert ran.stderr.endswith("yourself and pass --dtype uint8.\n")
+    assert "--swizzle 64B" in table[0]
+    assert "Swizzle." not in table[0]
+
+
+@pytest.mark.parametrize("short", ["bf16", "fp16", "half", "fp32", "e4m3", "fp8", "tf32"])
+def test_short_names_of_types_are_taken(short: str) -> None:
+    assert json_of("explain", "128x128", "--dtype", short, "--box", "8x64")["legal"]

@@ -106,7 +106,7 @@ def test_the_picture_has_a_cell_for_every_chunk(tmp_path: Path) -> None:
 
     texts = [text for text in ET.parse(path).getroot() if text.tag.endswith("text")]
     labels = [text.text for text in texts if text.get("class") == "label"]
-    title, *names, caption = [text.text for text in texts if text.get("class") != "label"]
+    title, *names, caption = [str(text.text) for text in texts if text.get("class") != "label"]
     assert sorted(names) == sorted(f"{row}.{chunk}" for row in range(16) for chunk in range(8))
     assert labels[:3] == ["bank", "0-3", "4-7"]
     assert labels[9:] == [f"byte {128 * line}" for line in range(16)]

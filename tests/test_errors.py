@@ -115,7 +115,7 @@ _BROKEN_CALLS: dict[str, Callable[[], object]] = {
     "tiles": lambda: TMATensorTileArray([]),
     "operand": lambda: compute_a_descriptor_params((7, 9), "int8", swizzle=Swizzle.B128),
     "copy plan": lambda: plan_copy(np.zeros(()), "shared"),
-    "running sums": lambda: cumulative_lengths([-1], max_length=1),
+    "cumulative lengths": lambda: cumulative_lengths([-1], max_length=1),
     "source": lambda: find_kernel("absent.cu"),
 }
 

@@ -21,9 +21,8 @@ from tmaasync import Kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.py"))]
-TUTORIAL = [
-    pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
-]
+STEPS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
+TUTORIAL = [pytest.param(path, id=path.stem) for path in STEPS]
 _PRINTS = re.compile(r"^```console\n\$ python examples/(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DIFF_OR_MESSAGE = re.compile(r"^```(diff|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -57,8 +56,7 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
 
 def breakages() -> Iterator[Any]:
     """A step of the tutorial, its changes, and the message that its page shows for them."""
-    for parameter in TUTORIAL:
-        path: Path = parameter.values[0]
+    for path in STEPS:
         changes: list[str] = []
         for number, (kind, text) in enumerate(_DIFF_OR_MESSAGE.findall(page_of(path))):
             changes += [text] if kind == "diff" else []

@@ -241,6 +241,7 @@ def conv2d_with(config: TileConfig, output: str, epilogue: Epilogue, channels: i
 
 
 PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
+GELU, SILU = (Epilogue(COLUMNS, one) for one in (Activation.GELU, Activation.SILU))
 
 
 @pytest.mark.parametrize(
@@ -252,6 +253,9 @@ PLAIN, BIASED = Epilogue(), Epilogue(COLUMNS, Activation.RELU)
         (TileConfig(2, 192), "bfloat16", PLAIN, 8),
         (TileConfig(3, 128), "float32", BIASED, 32),
         (TileConfig(1, 256, 2), "bfloat16", BIASED, 64),
+        (TileConfig(2, 160, rows=128), "float32", SILU, 64),
+        (TileConfig(2, 192, 2), "bfloat16", SILU, 64),
+        (TileConfig(2, 256, 2), "bfloat16", GELU, 64),
     ],
     ids=str,
 )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from mapping_tables import DOCS, Row, check_names, rows
+from mapping_tables import DOCS, exists
 
 PAGES = ["from_cuda_core.md", "from_cupy.md", "from_cute_dsl.md", "from_triton.md"]
-ROWS = [row for page in PAGES for row in rows(page)]
+ROWS = [
+    (page, line.split("|")[2])
+    for page in PAGES
+    for line in (DOCS / page).read_text().splitlines()
+    if line[:3] == "| `"
+]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_row_names_what_exists(row: Row) -> None:
-    check_names(row)
+def test_there_are_rows_for_every_page() -> None:
+    assert {page for page, _ in ROWS} == set(PAGES)
+
+
+@pytest.mark.parametrize(("page", "here"), ROWS)
+def test_a_row_names_what_exists(page: str, here: str) -> None:
+    names = re.findall(r"`([^`]+)`", here)
+
+    assert [name for name in names if not exists(name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

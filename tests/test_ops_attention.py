@@ -271,7 +271,7 @@ def test_every_broken_rule_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cu_seqlens_q": [0, 7, 5]}, r"cu_seqlens_q\[2\] is 5; running sums never decrease"),
+        ({"cu_seqlens_q": [0, 7, 5]}, r"cu_seqlens_q\[2\] is 5; cumulative lengths never decrease"),
         ({"cu_seqlens_q": [0, 5, 13]}, r"cu_seqlens_q\[2\] is 13; q has 12 rows"),
         ({"cu_seqlens_q": [1, 5]}, r"cu_seqlens_q\[0\] is 1; the first sequence starts at row 0"),
         ({"cu_seqlens_k": [0, 5, 13]}, r"cu_seqlens_k\[2\] is 13; k has 12 rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,15 @@ def test_every_tile_config_is_one_that_the_kernel_can_have(shape: tuple[int, int
     assert consumers * rows <= 256  # one box
     assert rows * block_n // 64 // 2 <= 160  # registers of a thread for its accumulators
     assert block_n % 32 == 0  # whole chunks of 64 bytes
+
+
+def test_tiles_that_spill_with_an_activation_are_not_taken() -> None:
+    sizes = [(32 * 64 * 64, 320), (128 * 28 * 28, 128), (128 * 14 * 14, 256), (128 * 56 * 56, 192)]
+    for activation, (m, k) in itertools.product(("silu", "gelu"), sizes):
+        config = choose_conv2d_config(m, k, Occupancy.estimated(132), activation)
+
+        form = (activation, config.consumers, config.rows, config.block_n)
+        assert form not in coefficients().conv2d.spilling
 
 
 def test_a_single_pixel_takes_the_smallest_tile() -> None:

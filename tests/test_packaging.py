@@ -94,7 +94,7 @@ LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)")
 def test_the_description_has_no_link_or_picture_that_only_the_repository_has(
     metadata: Message,
 ) -> None:
-    text = _without_code(metadata.get_payload())
+    text = _without_code(str(metadata.get_payload()))
 
     assert RELATIVE.search(text) is None
     named = LINK.findall(_without_code(_README.read_text()))
@@ -103,7 +103,7 @@ def test_the_description_has_no_link_or_picture_that_only_the_repository_has(
 
 
 def test_the_description_shows_the_code_of_the_readme(metadata: Message) -> None:
-    assert _CODE.findall(metadata.get_payload()) == _CODE.findall(_README.read_text())
+    assert _CODE.findall(str(metadata.get_payload())) == _CODE.findall(_README.read_text())
 
 
 _README = _ROOT / "README.md"
@@ -115,12 +115,12 @@ def _without_code(text: str) -> str:
 
 
 def test_a_plain_installation_has_what_kernels_need_on_the_cpu(metadata: Message) -> None:
-    requirements = metadata.get_all("Requires-Dist")
+    requirements = metadata.get_all("Requires-Dist", [])
     plain = {re.split("[<>=;]", name)[0] for name in requirements if "extra ==" not in name}
 
     assert "nvidia-cuda-runtime" in plain
     assert {"cupy-cuda13x", "matplotlib", "nvidia-cuda-nvrtc", "torch"} & plain == set()
-    assert set(metadata.get_all("Provides-Extra")) == {
+    assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cpu", "cuda12", "cuda13", "torch", "plot"),
         *("dev", "docs", "test"),
     }

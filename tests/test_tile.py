@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import weakref
 from collections.abc import Callable
@@ -452,8 +453,10 @@ def test_every_factory_takes_modes_by_name(factory: str, argument: str) -> None:
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
-@pytest.mark.parametrize("wrong", ["96B", 7, None, [128], L2Promotion.B256])
+@pytest.mark.parametrize("wrong", ["96B", 3, 7, None, [128], L2Promotion.B256])
 def test_every_factory_refuses_a_swizzle_that_is_none(factory: str, wrong: Any) -> None:
+    FACTORIES[factory](swizzle=Swizzle.B128)  # which the cache of tiles holds under its number
+
     with pytest.raises(
         ArgumentError,
         match=r"^swizzle is .*; .*\. Pass one of none, 32B, 64B, 128B",
@@ -477,3 +480,12 @@ def test_numbers_per_side_must_be_a_sequence(argument: str) -> None:
     arguments: Any = {"tile_shape": (64, 64)} | {argument: 64}
     with pytest.raises(TensorMapError, match=rf"^{argument} is 64; .*Pass a tuple"):
         create_tma_tile(MATRIX, **arguments)
+
+
+def test_a_mode_is_its_number_to_the_cuda_bindings_and_no_other_mode() -> None:
+    class CUtensorMapSwizzle(enum.IntEnum):
+        CU_TENSOR_MAP_SWIZZLE_128B = 3
+
+    assert CUtensorMapSwizzle(Swizzle.B128) == Swizzle.B128 == 3
+    assert Swizzle.B64 != L2Promotion.B128
+    assert {Swizzle.B64: 1, L2Promotion.B128: 2}[Swizzle.B64] == 1

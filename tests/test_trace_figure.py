@@ -19,6 +19,7 @@ from tmaasync.trace.pipelines import Pipeline, Stage, StageSpan
 from tmaasync.trace.rows import Bar, Row, lane_rows, stage_rows
 
 backend_agg = pytest.importorskip("matplotlib.backends.backend_agg")
+to_hex = pytest.importorskip("matplotlib.colors").to_hex
 
 
 def lane(*spans: tuple[Activity, int, int, str], loads: tuple[int, ...] = ()) -> Lane:
@@ -268,7 +269,7 @@ def test_the_caption_says_what_the_clock_is(name: str, caption: str) -> None:
 def test_a_dark_picture_has_light_ink(tmp_path: Path) -> None:
     figure = plot(copy(), tmp_path / "dark.png", dark=True)
 
-    assert figure.get_facecolor() < (0.1, 0.1, 0.1)
+    assert to_hex(figure.get_facecolor()) == "#131416"
     assert figure.texts[0].get_color() == "#e6edf3"
     head = (tmp_path / "dark.png").read_bytes()[:8]
     assert head == b"\x89PNG\r\n\x1a\n"

@@ -1,4 +1,4 @@
-"""Everything this package raises, as one tree.
+"""Exceptions of the package, as one tree.
 
 ```
 TMAError
@@ -9,20 +9,20 @@ TMAError
 ├── ArrayTypeError (TypeError)        not an array, or one whose elements TMA cannot read
 ├── BackendError (RuntimeError)       no driver, no GPU, no compiler, or a GPU older than sm_90
 ├── CompileError (RuntimeError)       the CUDA compiler refused a kernel; ``log`` is its output
-├── DriverError (RuntimeError)        the driver refused a call that we believed to be legal
-├── ProtocolError (RuntimeError)      a barrier or a pipeline was used against its protocol
+├── DriverError (RuntimeError)        the driver refused a call that passed all checks
+├── ProtocolError (RuntimeError)      an mbarrier or a pipeline was used against its protocol
 ├── HangError (RuntimeError)          a kernel on the GPU, in a debug build: a wait took too long
 ├── EmulatedDeadlock (RuntimeError)   a kernel on the CPU: every thread waits, nothing is in flight
 ├── EmulatedRace (RuntimeError)       a kernel on the CPU: two accesses that nothing orders
-├── EmulatedFault (RuntimeError)      a kernel on the CPU did what would end it on the chip
-└── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs on, and nothing comes of it
+├── EmulatedFault (RuntimeError)      an illegal operation in a kernel on the CPU
+└── EmulatedTimeout (RuntimeError)    a kernel on the CPU runs without progress
 ```
 
 `UntestedDeviceWarning` (UserWarning) is no error: a kernel is about to run on a GPU that the
 package was not tested on.
 
-A message names the argument, its value, the rule, and the remedy. Where one call breaks several
-rules, one exception reports them all. After any of these nothing half-made is left.
+A message names the argument, its value, the rule, and the remedy. If one call breaks several
+rules, one exception reports them all. After an error nothing half-made is left.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule: which argument, its value, the rule, and what to do about it."""
+    """One broken rule: the argument, its value, the rule, and the remedy."""
 
     argument: str
     value: object
@@ -76,7 +76,7 @@ class TMAError(Exception):
 class ArgumentError(TMAError, ValueError):
     """An argument breaks a rule. Nothing was created or launched.
 
-    ``violations`` lists the broken rules, where they are known one by one.
+    ``violations`` lists the broken rules if the call checked several.
     """
 
     violations: tuple[Violation, ...] = ()
@@ -98,7 +98,7 @@ class ArgumentError(TMAError, ValueError):
 
 
 class TensorMapError(ArgumentError):
-    """A tensor map that the hardware cannot have; ``violations`` lists every broken rule."""
+    """An illegal tensor map or tile; ``violations`` lists every broken rule."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         """Join the violations into one message."""
@@ -115,7 +115,7 @@ class TensorMapError(ArgumentError):
 
 
 class LaunchError(ArgumentError):
-    """Grid, block, cluster, shared memory or arguments that the kernel cannot be launched with."""
+    """Grid, block, cluster, shared memory or arguments do not fit the kernel or the device."""
 
 
 class StaleTileError(ArgumentError):
@@ -151,7 +151,7 @@ class DriverError(TMAError, RuntimeError):
 
 
 class ProtocolError(TMAError, RuntimeError):
-    """A barrier or a pipeline was used against its protocol."""
+    """An mbarrier or a pipeline was used against its protocol."""
 
 
 _Block = tuple[int, ...]
@@ -232,7 +232,7 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HungThreads:
-    """Threads of one block that waited on the GPU for the same phase of an mbarrier, in vain.
+    """Threads of one block that waited too long on the GPU for the same phase of an mbarrier.
 
     ``source`` is the line of the wait, as in ``gemm.cu:38``, ``code`` its text, and ``function``
     the function that it is in. ``barrier_offset`` counts from the start of dynamic shared memory;
@@ -328,7 +328,7 @@ class EmulatedDeadlock(TMAError, RuntimeError):  # noqa: N818 - a kernel's end, 
 
 
 class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
-    """On the CPU: a thread did what would end the kernel on the chip, or what no kernel may do."""
+    """On the CPU: a thread executed an operation that is illegal, or would trap on the GPU."""
 
     def __init__(
         self, kernel: str, reason: str, block: _Block, thread: int, source: str | None = None
@@ -409,8 +409,8 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
 class EmulatedTimeout(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: a cluster made no progress for ``budget_seconds`` of a core.
 
-    ``looping`` is the block and the thread that runs and never waits; None if threads poll or meet
-    again and again. ``waits`` lists where every thread of the cluster stands.
+    ``looping`` is the block and the thread that runs and never waits; None if threads poll or
+    synchronise in a loop. ``waits`` has the position of every thread of the cluster.
     """
 
     def __init__(

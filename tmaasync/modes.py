@@ -8,6 +8,7 @@ its short name: ``"128B"`` for ``Swizzle.B128``, ``"none"``, ``"nan"``.
 
 from __future__ import annotations
 
+import functools
 import re
 from enum import Enum, IntEnum
 from typing import Literal, Self
@@ -21,6 +22,7 @@ __all__ = [
     "InterleaveName",
     "L2Promotion",
     "L2PromotionName",
+    "Mode",
     "OOBFill",
     "OOBFillName",
     "ReduceOp",
@@ -53,15 +55,23 @@ class _NamedIntEnum(IntEnum):
         return format(str(self), format_spec)
 
 
-class _Mode(_NamedIntEnum):
+class Mode(_NamedIntEnum):
     """A mode of a tensor map, which has a short name next to the vendor's.
 
-    Equal to itself only, not to its number nor to another mode of the same number: the cache of
-    tiles would otherwise take ``swizzle=L2Promotion.B128`` for ``Swizzle.B64``.
+    Equal to its number, as enumerations of the CUDA bindings look it up by that, but not to another
+    mode of the same number: the cache of tiles would take ``swizzle=L2Promotion.B128`` for
+    ``Swizzle.B64``.
     """
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mode) and type(other) is not type(self):
+            return False
+        return int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
 
     @property
     def short_name(self) -> str:
@@ -70,6 +80,7 @@ class _Mode(_NamedIntEnum):
         return name if is_width else name.lower()
 
     @classmethod
+    @functools.lru_cache(maxsize=256)
     def named(cls, name: str) -> Self | None:
         """Return the member of this name, short or the vendor's, in any case; None without one."""
         wanted = re.sub(r"^(\d+)B", r"B\1", name.upper())
@@ -102,7 +113,7 @@ class _Mode(_NamedIntEnum):
         return Violation(argument, repr(value), rule, remedy)
 
 
-def _exists_later(mode: _Mode) -> bool:
+def _exists_later(mode: Mode) -> bool:
     return isinstance(mode, Swizzle) and mode.needs_sm_100
 
 
@@ -154,7 +165,7 @@ class DataType(_NamedIntEnum):
 _ITEMSIZE = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
 
 
-class Interleave(_Mode):
+class Interleave(Mode):
     """``CUtensorMapInterleave``: channel-interleaved layouts (NC/8HWC8, NC/16HWC16)."""
 
     NONE = 0
@@ -162,7 +173,7 @@ class Interleave(_Mode):
     B32 = 2
 
 
-class Swizzle(_Mode):
+class Swizzle(Mode):
     """``CUtensorMapSwizzle``: how 16-byte chunks are permuted on their way into shared memory.
 
     The last three permute larger atoms and exist on sm_100 and later only.
@@ -238,12 +249,12 @@ class SwizzleMode(_NamedIntEnum):
         return self.swizzle.span_bytes // 16
 
 
-class L2Promotion(_Mode):
-    """``CUtensorMapL2promotion``: the granule in which L2 fetches what a load touches.
+class L2Promotion(Mode):
+    """``CUtensorMapL2promotion``: the granule in which L2 fetches the bytes of a load.
 
-    What is read once comes from memory 3 to 10 % slower with ``B256`` than with ``B128`` or less;
-    GEMMs whose operands are read repeatedly from L2 gain up to 2 % by ``B256`` (measured on
-    an H200).
+    With ``B256``, data read once comes from memory 3 to 10 % slower than with ``B128`` or less.
+    GEMMs that read operands repeatedly from L2 gain up to 2 % (``benchmarks/bench_reads.py`` on an
+    H200).
     """
 
     NONE = 0
@@ -252,7 +263,7 @@ class L2Promotion(_Mode):
     B256 = 3
 
 
-class OOBFill(_Mode):
+class OOBFill(Mode):
     """``CUtensorMapFloatOOBfill``: what a load writes for elements out of bounds.
 
     ``NAN`` is NaN_REQUEST_ZERO_FMA: a NaN which the tensor cores treat as zero.

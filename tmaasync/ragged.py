@@ -210,7 +210,7 @@ class RaggedTensorMap(RaggedMap):
         Args:
             lengths: Rows of each sequence: a sequence of ints or an array of integers. One on a
                 device is read, which waits for the device.
-            cu_seqlens: Instead of the lengths, their running sums: 0 first, the total last.
+            cu_seqlens: Instead of the lengths, their cumulative lengths: 0 first, the total last.
 
         Raises:
             ArgumentError: Both or neither are given, the first sum is not 0, sums decrease, a

@@ -1,17 +1,17 @@
-"""Tiles: what one call of a kernel moves between an array and shared memory.
+"""Tiles: the part of an array that one call in a kernel moves to or from shared memory.
 
-A box is what one TMA instruction moves, a tile one or more boxes. The tensor map's 128 bytes hold
-where the array lies and how a box is cut out of it. The tile's type in CUDA C++, ``cuda_type``,
-says the rest at compile time: shapes, swizzle and byte counts.
+One TMA instruction moves a box; a tile is one or more boxes. The 128 bytes of the tensor map hold
+the array's address, shape and strides and the box. The tile's type in CUDA C++, ``cuda_type``,
+holds shapes, swizzle and byte counts for the compiler.
 
-| call on the device | moves one tile | beyond the array | is done when |
+| device call | moves one tile | out of bounds | complete when |
 |---|---|---|---|
 | ``async_copy`` | array to shared memory | writes fill | `tile_bytes` landed on its barrier |
 | ``async_multicast_load`` | the same, to many CTAs | writes fill | the same, in every CTA |
 | ``async_store`` | shared memory to array | is dropped | ``commit_group``, ``wait_group`` |
 | ``async_reduce`` | the same, combining | is dropped | the same |
 
-Fill counts as landed: a barrier expects `tile_bytes` at the array's edges too.
+A load credits the fill too: a barrier expects `tile_bytes` at the array's edges as well.
 
 | swizzle | box by default | tile in shared memory |
 |---|---|---|
@@ -22,10 +22,10 @@ Fill counts as landed: a barrier expects `tile_bytes` at the array's edges too.
 |---|---|---|
 | `create_tma_tile` | an array of 1 to 5 dimensions | `TMATensorTile` |
 | `create_tensor_tile` | an operand of wgmma | `TMATensorTile` |
-| `create_tma_tile_gather4` | rows of a matrix, by number | `TMATensorTile` |
+| `create_tma_tile_gather4` | rows of a matrix, gathered by index | `TMATensorTile` |
 | `create_tma_tile_template` | no array yet | `TMATensorTileTemplate` |
-| `create_split_tma` | memory whose extents are known late | `SplitLastDimTMATensorTile` |
-| `create_tma_tile_im2col` | images under a filter | `TMATensorTileIm2col` |
+| `create_split_tma` | memory with extents known at run time | `SplitLastDimTMATensorTile` |
+| `create_tma_tile_im2col` | images of a convolution (im2col) | `TMATensorTileIm2col` |
 
 Shapes run outermost side first, device coordinates innermost first. (PTX ISA, "Tensors".)
 """
@@ -84,9 +84,9 @@ __all__ = [
 class TMATensorTile(MapTile):
     """A tensor map over an array, and the shape of the tile that one call moves.
 
-    Made by `create_tma_tile`. Immutable; `rebind` gives the same tile over another array. Pass it
-    to a kernel for a ``const __grid_constant__`` parameter of the type `cuda_type`. The array stays
-    alive as long as the tile.
+    Made by `create_tma_tile`. Immutable; `rebind` returns the same tile over another array. Pass it
+    to a kernel for a ``const __grid_constant__`` parameter of the type `cuda_type`. The tile keeps
+    the array alive.
     """
 
     __slots__ = ()
@@ -171,7 +171,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
-        ArgumentError: ``swizzle`` names no mode.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
@@ -191,8 +191,9 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
         except (KeyError, TypeError):  # TypeError: a list, which the slow path makes a tuple
             pass
         else:
-            if not address & form.address_mask:
+            if not address & form.address_mask and type(swizzle) is not int:
                 return TMATensorTile(form, address, array)
+    Swizzle.of(swizzle, "swizzle")  # refuses an int, under which the look-up finds a mode
     options = TileOptions(
         sides_of("tile_shape", tile_shape),
         swizzle,
@@ -210,7 +211,7 @@ def create_tma_tile(  # noqa: PLR0913 - one per field of the tensor map
 
 
 def _tile_at(form: TileForm, view: ArrayView) -> TMATensorTile:
-    """Return the tile at the view's address, the one thing of the form's still unchecked."""
+    """Return the tile at the view's address, the only part of the map not yet checked."""
     if view.address & form.address_mask:
         replace(form.spec, address=view.address).check()
     return TMATensorTile(form, view.address, view.owner, view.lease)
@@ -224,21 +225,23 @@ def create_tensor_tile(
     k_major_tma: bool = True,
     dtype: object = None,
 ) -> TMATensorTile:
-    """Describe a tile that lies in shared memory as the tensor cores read it: cut at every chunk.
+    """Describe a tile in the shared-memory layout of a wgmma operand: one box per chunk.
 
     A chunk is the swizzle's span, 16 bytes without swizzle, so that the tile is always
-    ``[chunks][other sides][chunk]``; `create_tma_tile` leaves it whole without swizzle.
+    ``[chunks][other sides][chunk]``. `create_tma_tile` makes one box of it without swizzle.
+    (PTX ISA, "Shared memory matrix layout" of ``wgmma``.)
 
     Args:
         array: As in `create_tma_tile`; 1 to 5 dimensions.
-        tile_shape: Elements per side, outermost first; without ``k_major_tma`` (M or N, K), which
-            is not the order of the array.
+        tile_shape: Elements per side, outermost first. Without ``k_major_tma`` it is (M or N, K),
+            the reverse of the array's order.
         swizzle: As in `create_tma_tile`.
         k_major_tma: Whether K is the contiguous side. Else the array is (K, M or N).
         dtype: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
@@ -262,15 +265,15 @@ def create_tma_tile_gather4(
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTile:
-    """Describe a tile of a matrix whose rows a kernel picks by number, four at a time.
+    """Describe a tile of a matrix whose rows a kernel gathers by index, four at a time.
 
-    The gather instruction needs sm_100. Here a box is one row of a chunk, and
-    ``async_copy_gather4`` issues one for each: in shared memory the tile is
-    ``[chunks][rows][chunk]`` as there. A row number outside the matrix gives fill; so do columns
-    beyond its last.
+    TMA's gather4 instruction needs sm_100. On Hopper a box is one row of a chunk, and
+    ``async_copy_gather4`` issues one load for each. The tile in shared memory is the same,
+    ``[chunks][rows][chunk]``. A row index outside the matrix gives fill, and so do columns after
+    its last.
 
     Args:
-        array: A matrix, its rows contiguous, as in `create_tma_tile`.
+        array: A matrix (rows, columns) with contiguous rows, as in `create_tma_tile`.
         tile_shape: Rows, a multiple of 4, and columns.
         swizzle: ``"none"`` or ``"128B"``: every row of a chunk starts at a multiple of 128 bytes.
         l2_promotion: As in `create_tma_tile`.
@@ -279,6 +282,7 @@ def create_tma_tile_gather4(
 
     Raises:
         TensorMapError: The tile breaks rules; every one is listed with a remedy.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
@@ -306,8 +310,8 @@ def create_tma_tile_gather4(
 class TMATensorTileTemplate(CutSizes):
     """A tile's type and sizes, without an array; made by `create_tma_tile_template`.
 
-    A kernel can be built with it (``Kernel(types={"Tile": template})``) and not launched with it:
-    `bind` gives the tile over an array.
+    A kernel is built with it (``Kernel(types={"Tile": template})``), but not launched with it:
+    `bind` returns the tile over an array.
     """
 
     cut: Cut
@@ -321,14 +325,14 @@ class TMATensorTileTemplate(CutSizes):
 
     @property
     def cuda_type(self) -> str:
-        """The tile's type in CUDA C++: the one that every tile bound to an array has."""
+        """The tile's type in CUDA C++, the same as that tiles from `bind` have."""
         return self.cut.cuda_type()
 
     def bind(self, array: object) -> TMATensorTile:
-        """Return the tile over an array.
+        """Return the tile over an array, as `create_tma_tile` makes it.
 
         Raises:
-            TensorMapError: The array cannot be read in this tile; every reason is listed.
+            TensorMapError: The array breaks rules of this tile; every one is listed.
             ArrayTypeError: Not an array, or its elements have another width.
         """
         return create_tma_tile(
@@ -359,16 +363,17 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
 
     Args:
         tile_shape: Elements per side, outermost first: as many as the arrays will have dimensions.
-        dtype: The element type, as a NumPy dtype, a name or a ``DataType``.
-        swizzle: How 16-byte chunks are permuted in shared memory.
-        box_shape: Elements per side of one instruction, if not by the rule of `create_tma_tile`.
-        l2_promotion: The granule in which L2 fetches what a load touches.
-        oob_fill: What a load writes beyond the array.
-        interleave: For channel-interleaved layouts of three or more dimensions.
-        element_strides: Take every n-th element along a side.
+        dtype: The element type, as a NumPy dtype, a name such as ``"bf16"``, or a ``DataType``.
+        swizzle: As in `create_tma_tile`.
+        box_shape: As in `create_tma_tile`.
+        l2_promotion: As in `create_tma_tile`.
+        oob_fill: As in `create_tma_tile`.
+        interleave: As in `create_tma_tile`.
+        element_strides: As in `create_tma_tile`.
 
     Raises:
-        TensorMapError: No array can be read in this tile; every reason is listed.
+        TensorMapError: The tile breaks rules for every array; each is listed.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: TMA on Hopper cannot move these elements.
 
     >>> import numpy as np
@@ -393,7 +398,7 @@ def create_tma_tile_template(  # noqa: PLR0913 - one per field of the tensor map
 
 
 class SplitLastDimTMATensorTile(TMATensorTile):
-    """A tile that lies in shared memory in whole chunks; made by `create_split_tma`.
+    """A tile of whole chunks in shared memory; made by `create_split_tma`.
 
     Its ``spec``, ``tile_shape`` and ``box_shape`` describe the tensor map, which for a folded tile
     has four or five dimensions; `smem_shape` is the tile as the caller gave it.
@@ -416,7 +421,7 @@ class SplitLastDimTMATensorTile(TMATensorTile):
         return self._split.cuda_type(self.element.cuda_type)
 
     def rebind(self, array: object) -> SplitLastDimTMATensorTile:
-        """Return the same tile over other memory, which must hold the shape.
+        """Return the same tile over other contiguous memory of at least the same size.
 
         Raises:
             TensorMapError: The memory is too small, or its address is no multiple of 16.
@@ -436,15 +441,15 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> SplitLastDimTMATensorTile:
-    """Describe a tile of whole chunks of contiguous memory, whose extents may be fewer than it has.
+    """Describe a tile of whole chunks over contiguous memory, with extents given at run time.
 
     The last side is padded up to a multiple of the chunk (the swizzle's span, 16 bytes without
-    swizzle); what the array does not have is fill. The tile lies in shared memory as
+    swizzle); elements outside the array are fill. The tile in shared memory is
     ``[chunks][other sides][chunk]``.
 
-    With ``fold_chunks`` one instruction brings all chunks of ``(rows, 1, depth)`` out of
-    ``(rows, heads, depth)``: a box cannot be wider than a swizzled chunk, so the map makes the
-    chunks a dimension of their own. In a kernel the coordinates stay ``{depth, head, row}``.
+    With ``fold_chunks`` one instruction loads all chunks of ``(rows, 1, depth)`` from
+    ``(rows, heads, depth)``: a box cannot be wider than a swizzled chunk, so the chunks become a
+    dimension of the map. The coordinates in a kernel stay ``{depth, head, row}``.
 
     Args:
         array: Contiguous memory of any shape, as in `create_tma_tile`.
@@ -454,19 +459,20 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
             array's shape.
         swizzle: As in `create_tma_tile`.
         fold_chunks: Chunks along the last side that one instruction moves: 1, or all of them.
-        row_major: Of a folded tile: lay it out as ``[rows / 8][chunks][8][chunk]``.
+        row_major: Lay a folded tile out as ``[rows / 8][chunks][8][chunk]``.
         l2_promotion: As in `create_tma_tile`.
         oob_fill: As in `create_tma_tile`.
         dtype: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules; every one is listed with a remedy.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
     >>> cache = np.zeros((4096, 8, 128), np.float16)
     >>> tile = create_split_tma(
-    ...     cache, (64, 1, 128), gmem_shape=(1000, 8, 128), swizzle=Swizzle.B128, fold_chunks=2
+    ...     cache, (64, 1, 128), gmem_shape=(1000, 8, 128), swizzle="128B", fold_chunks=2
     ... )
     >>> tile.box_shape, tile.boxes_per_tile
     ((1, 2, 64, 64), 1)

@@ -1,16 +1,17 @@
 """Draws the pictures of benchmarks/results: ``python tools/plot_results.py``, after recording.
 
 Each is a pair, ``docs/images/NAME.svg`` for light pages and ``NAME_dark.svg`` for dark ones.
-``speed`` compares each operation with its best peer, on every GPU that has a folder of results;
+``speed`` shows the table of the README: each operation over its fastest peer, on every GPU that has
+a folder of results;
 ``matmul`` shows ops.matmul relative to cuBLAS by size, on the last of these GPUs.
 """
 
 from __future__ import annotations
 
-import math
 import re
+import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,20 +20,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from result_files import RESULTS, Row, Section, sections
+from write_tables import OPERATIONS, Group, Operation
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 OURS = "tmaasync"
-# Candidates of the rows that are not ours.
-PEERS = {"cudnn", "cupy", "flash2", "torch", "torch without fast accumulation"}
-# A row this many times faster or slower than the mean of its group is named instead of averaged.
-OUTLIER = 1.5
 TITLE = "Speed of tmaasync relative to the fastest peer in PyPI"
 SUBTITLE = (
-    "Bar: geometric mean over the recorded shapes. Dot: one shape. "
-    "Right of the line, tmaasync is faster."
+    "Bar: geometric mean over the recorded cases. Dot: a case; circle: an outlier, not in the "
+    "mean. Right of the line tmaasync is faster."
 )
+# Inches: the title, a row, the numbers below. Then the end of the axis.
+_ABOVE, _ROW, _BELOW, _MOST = 0.65, 0.44, 0.3, 2.3
 _TALLEST = 1.45
 # Readable on white and on black.
 _LINES = ("#2f81f7", "#e08a00", "#2da44e", "#e5534b", "#986ee2", "#9a8265")
@@ -53,113 +54,61 @@ LIGHT = Theme("#ffffff", "#1f2328", "#59636e", "#0969da")
 DARK = Theme("none", "#e6edf3", "#9198a1", "#4493f8")
 
 
-# --- each operation and its best peer ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A bar: the rows of these sections, and the libraries that they are compared with."""
-
-    name: str
-    peers: str
-    sections: tuple[str, ...]
-    counts: Callable[[Row], bool] = lambda _: True
-
-
-OPERATIONS = (
-    Operation("attention", "cuDNN, FlashAttention-2", ("attention",)),
-    Operation("varlen attention", "torch varlen_attn", ("varlen_attention",)),
-    Operation("bf16 GEMM", "cuBLAS", ("matmul",), lambda row: row["dtype"] == "bfloat16"),
-    Operation("fp8 GEMM", "cuBLAS", ("fp8_matmul", "fp8_blockwise_matmul")),
-    Operation("grouped GEMM", "torch grouped_mm", ("grouped_matmul",)),
-    Operation("conv2d", "cuDNN", ("conv2d",)),
-    Operation("strided copy", "CuPy, torch", ("copy",), lambda row: "window" in row["case"]),
-)
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Speed over the best peer: the mean without outliers, its rows, and the outliers by case."""
-
-    mean: float
-    rows: tuple[float, ...]
-    outliers: tuple[tuple[str, float], ...]
-
-
-def speed(row: Row) -> float:
-    """Median speed over the fastest peer of the row."""
-    ratios = next(value for key, value in row.items() if key.startswith("speed_over_"))
-    peers = (ratios[name]["median"] for name in ratios.keys() & PEERS)
-    return float(ratios[OURS]["median"]) / max(peers)
-
-
-def bar(operation: Operation, measured: dict[str, Section]) -> Bar | None:
-    """The bar of one operation on one GPU, if it was measured there."""
-    speeds = {
-        str(row["case"]): speed(row)
-        for name in operation.sections
-        for row in (measured[name].rows if name in measured else ())
-        if "us" in row and operation.counts(row)
-    }
-    if not speeds:
-        return None
-    center = geometric_mean(speeds.values())
-    usual = {case: one for case, one in speeds.items() if 1 / OUTLIER < one / center < OUTLIER}
-    return Bar(
-        mean=geometric_mean(usual.values()),
-        rows=tuple(usual.values()),
-        outliers=tuple((case, one) for case, one in speeds.items() if case not in usual),
-    )
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean."""
-    logarithms = [math.log(value) for value in values]
-    return math.exp(sum(logarithms) / len(logarithms))
+# --- each operation and its fastest peer ------------------------------------------------------
 
 
 def speeds_drawn(measured: dict[str, dict[str, Section]], theme: Theme) -> Figure:
-    """One horizontal bar per operation and GPU, a dot per row, and the outliers in words."""
-    bars = {
-        gpu: {one.name: found for one in OPERATIONS if (found := bar(one, by_section))}
-        for gpu, by_section in measured.items()
-    }
-    notes = list(_notes(bars))
-    below = 0.5 + 0.17 * len(notes)
-    height = 0.72 + 0.54 * len(OPERATIONS) + below
+    """One row per operation of the README's table, in it a bar per GPU and a dot per case."""
+    drawn = [
+        (operation, groups)
+        for operation in OPERATIONS
+        if operation.is_short and (groups := groups_of(operation, measured))
+    ]
+    height = _ABOVE + _ROW * len(drawn) + _BELOW
     figure = Figure(figsize=(9, height))
-    axes = figure.add_axes((0.24, below / height, 0.66, 1 - (0.72 + below) / height))
-    _draw_bars(axes, bars, theme)
-    _name_operations(axes, theme)
-    _write(figure, height - 0.24, TITLE, 12, theme.ink, "bold")
-    _write(figure, height - 0.48, SUBTITLE, 8.5, theme.faint)
-    for number, note in enumerate(reversed(notes)):
-        _write(figure, 0.12 + 0.17 * number, note, 7, theme.faint)
+    axes = figure.add_axes((0.31, _BELOW / height, 0.59, _ROW * len(drawn) / height))
+    _frame(axes, len(drawn), theme)
+    gpus = list(measured)
+    for row, (operation, groups) in enumerate(drawn):
+        _name(axes, row, operation, theme)
+        for gpu, group in groups.items():
+            thickness = 0.8 / len(gpus)
+            y = row - 0.4 + (gpus.index(gpu) + 0.5) * thickness
+            colour = _GPU_COLOURS[gpus.index(gpu) % len(_GPU_COLOURS)]
+            _draw(axes, y, thickness * 0.88, group, colour, theme)
+            text = f"{statistics.geometric_mean(group.ratios.values()):.2f}x {gpu}"
+            axes.text(_MOST + 0.04, y, text, va="center", size=7.5, c=theme.ink)
+    for number, (text, size, colour) in enumerate(
+        ((TITLE, 12, theme.ink), (SUBTITLE, 8, theme.faint))
+    ):
+        y = 1 - (0.22 + 0.24 * number) / height
+        weight = "normal" if number else "bold"
+        figure.text(0.012, y, text, size=size, color=colour, weight=weight, va="center")
     return figure
 
 
-def _write(
-    figure: Figure, inches: float, text: str, size: float, colour: str, weight: str = "normal"
-) -> None:
-    """A line of text at this height from the bottom."""
-    y = inches / figure.get_figheight()
-    figure.text(0.012, y, text, size=size, color=colour, weight=weight, va="center")
+def groups_of(operation: Operation, measured: dict[str, dict[str, Section]]) -> dict[str, Group]:
+    """Return the cases of the operation on each GPU on which it was measured."""
+    found = {}
+    for gpu, by_section in measured.items():
+        section = by_section.get(operation.section)
+        rows = operation.members(section) if section else []
+        if rows:
+            found[gpu] = Group.of(operation, rows)
+    return found
 
 
-def _draw_bars(axes: Axes, bars: dict[str, dict[str, Bar]], theme: Theme) -> None:
-    thickness = 0.76 / max(len(bars), 1)
-    for number, (gpu, by_name) in enumerate(bars.items()):
-        for row, operation in enumerate(OPERATIONS):
-            if found := by_name.get(operation.name):
-                y = row - 0.38 + (number + 0.5) * thickness
-                axes.barh(y, found.mean, thickness * 0.88, color=_GPU_COLOURS[number], zorder=2)
-                axes.plot(found.rows, [y] * len(found.rows), ".", c=theme.ink, ms=3, alpha=0.5)
-                axes.text(2.46, y, f"{found.mean:.2f}x {gpu}", va="center", size=8, c=theme.ink)
+def _draw(axes: Axes, y: float, thickness: float, group: Group, colour: str, theme: Theme) -> None:
+    """Draw the mean as a bar, its cases as dots, and outliers as circles, at most at the edge."""
+    axes.barh(y, statistics.geometric_mean(group.ratios.values()), thickness, color=colour)
+    for values, face in ((group.ratios.values(), theme.ink), (group.outliers.values(), "none")):
+        at = [min(value, _MOST - 0.02) for value in values]
+        axes.plot(at, [y] * len(at), "o", mfc=face, mec=theme.ink, mew=0.5, ms=2.2, alpha=0.6)
 
 
-def _name_operations(axes: Axes, theme: Theme) -> None:
-    axes.set_ylim(len(OPERATIONS) - 0.45, -0.55)
-    axes.set_xlim(0, 2.4)
+def _frame(axes: Axes, rows: int, theme: Theme) -> None:
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_xlim(0, _MOST)
     axes.set_yticks([])
     axes.set_xticks([0, 0.5, 1, 1.5, 2])
     axes.set_facecolor("none")
@@ -168,25 +117,23 @@ def _name_operations(axes: Axes, theme: Theme) -> None:
     axes.grid(axis="x", color=theme.faint, alpha=0.25, lw=0.8)
     axes.set_axisbelow(True)
     axes.axvline(1, color=theme.ink, lw=1.2, zorder=3)
+
+
+def _name(axes: Axes, row: int, operation: Operation, theme: Theme) -> None:
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-    for row, operation in enumerate(OPERATIONS):
-        point = (0, row)
-        axes.annotate(
-            operation.name, point, (-8, 1), size=10, weight="bold", color=theme.ink, **where
-        )
-        axes.annotate(f"over {operation.peers}", point, (-8, -9), size=7, c=theme.faint, **where)
-
-
-def _notes(bars: dict[str, dict[str, Bar]]) -> Iterator[str]:
-    """Yield the outliers by GPU and operation, a line each."""
-    for gpu, by_name in bars.items():
-        for name, one in by_name.items():
-            if one.outliers:
-                cases = "; ".join(f"{case}: {ratio:.2f}x" for case, ratio in one.outliers)
-                yield f"Not in the mean of {name} on {gpu}: {cases}"
+    for text, below, size, colour in (
+        (operation.name, 1, 8.5, theme.ink),
+        (f"over {operation.peer}", -9, 6.5, theme.faint),
+    ):
+        axes.annotate(text, (0, row), (-8, below), size=size, color=colour, **where)
 
 
 # --- ops.matmul by size -----------------------------------------------------------------------
+
+
+def speed(row: Row) -> float:
+    """Median speed over cuBLAS."""
+    return float(row["speed_over_torch"][OURS]["median"])
 
 
 def is_cube(row: Row) -> bool:

@@ -830,7 +830,7 @@ MUTATIONS = (
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
-        "sums are read before wgmma is done",
+        "accumulators are read before wgmma is done",
         "gemm",
         "wgmma_wait_group<0>();",
         "",
@@ -960,7 +960,7 @@ MUTATIONS = (
         r"race on stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
     ),
     Mutation(
-        "two CTAs send to one place",
+        "two CTAs send to one address",
         "split",
         "rank < owner ? rank : rank - 1",
         "0",

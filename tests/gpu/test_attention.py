@@ -258,7 +258,7 @@ def test_wrong_sums_on_the_device_are_reported_by_the_next_call() -> None:
 
     with pytest.raises(ArgumentError, match="of an earlier call is wrong about sequence"):
         ops.varlen_attention(q, q, q, right, right, 100, 100, out=out)
-    with pytest.raises(ArgumentError, match=r"cu_seqlens_q\[2\] is 50; running sums never"):
+    with pytest.raises(ArgumentError, match=r"cu_seqlens_q\[2\] is 50; cumulative lengths never"):
         ops.varlen_attention(q, q, q, wrong, wrong, 100, 100, out=out, check=True)
     ops.varlen_attention(q, q, q, right, right, 100, 100, out=out)
     assert not out.isnan().any()

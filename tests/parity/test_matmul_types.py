@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.float8_sums import cut_sums
+from parity.float8_accumulation import truncated_matmul
 
 from tmaasync import ops
 from tmaasync._elements import element
@@ -66,7 +66,7 @@ def test_float8(backend: Any, a_name: str, b_name: str, output: str | None, rows
     assert_close(got, a, b, 2**-10 + rounding)
 
 
-def test_float8_sums_of_one_sign_come_out_too_small(backend: Any) -> None:
+def test_float8_accumulation_of_one_sign_come_out_too_small(backend: Any) -> None:
     a, b = (abs(normal(shape, "float8_e4m3fn", 1)) for shape in ((256, 1024), (1024, 256)))
 
     got = multiplied(backend, a, b, dtype="float32")
@@ -74,7 +74,7 @@ def test_float8_sums_of_one_sign_come_out_too_small(backend: Any) -> None:
     off = float(np.mean(got / exact(a, b) - 1))
     assert off == pytest.approx(-0.0151, abs=3e-4)  # an H200's
     if isinstance(backend, Emulate):  # the chip was not asked for every bit
-        assert np.array_equal(got, cut_sums(a, b.T))
+        assert np.array_equal(got, truncated_matmul(a, b.T))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from parity.backends import Emulate
-from parity.float8_sums import cut_sums
+from parity.float8_accumulation import truncated_matmul
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._gemm.config import ScaledTileConfig
@@ -58,7 +58,7 @@ class Problem:
         for block, b_scales in enumerate(self.column_scales):
             ks = slice(128 * block, 128 * (block + 1))
             scales = self.scale_a[:, block, None].astype(np.float64) * b_scales
-            total += scales * cut_sums(a[:, ks], b[:, ks])
+            total += scales * truncated_matmul(a[:, ks], b[:, ks])
         return total
 
     def sizes(self) -> Any:

@@ -21,7 +21,7 @@ __all__ = [
     "require_writable",
 ]
 
-_Place = tuple[int, tuple[int, ...]]
+_AddressAndShape = tuple[int, tuple[int, ...]]
 
 
 def require_writable(view: ArrayView, argument: str) -> None:
@@ -54,7 +54,7 @@ def common_device(views: Mapping[str, ArrayView]) -> int | None:
     devices = {name: view.device for name, view in views.items()}
     if len(set(devices.values())) == 1:
         return next(iter(devices.values()))
-    places = ", ".join(
+    devices_by_name = ", ".join(
         f"{name} on {'the host' if device is None else f'cuda:{device}'}"
         for name, device in devices.items()
     )
@@ -62,7 +62,7 @@ def common_device(views: Mapping[str, ArrayView]) -> int | None:
         [
             Violation(
                 "the arrays' placement",
-                places or "unknown, as there are no arrays",
+                devices_by_name or "unknown, as there are no arrays",
                 "one launch works on one device",
                 "Move them all to one device",
             )
@@ -130,13 +130,13 @@ def current_address(view: ArrayView) -> int | None:
     """
     if view.lease is not None:
         return view.address
-    address, shape = _PLACE[view.framework](view)
+    address, shape = _CURRENT[view.framework](view)
     if shape != view.shape and math.prod(shape) < math.prod(view.shape):
         return None
     return address if address or view.is_empty else None
 
 
-def _numpy_place(view: ArrayView) -> _Place:
+def _numpy_address(view: ArrayView) -> _AddressAndShape:
     owner: Any = view.owner
     root = owner
     while isinstance(root.base, np.ndarray):
@@ -150,31 +150,31 @@ def _numpy_place(view: ArrayView) -> _Place:
     return owner.ctypes.data, owner.shape
 
 
-def _cupy_place(view: ArrayView) -> _Place:
+def _cupy_address(view: ArrayView) -> _AddressAndShape:
     owner: Any = view.owner
     return owner.data.ptr, owner.shape
 
 
-def _torch_place(view: ArrayView) -> _Place:
+def _torch_address(view: ArrayView) -> _AddressAndShape:
     owner: Any = view.owner
     return owner.data_ptr(), owner.shape
 
 
-def _jax_place(view: ArrayView) -> _Place:
+def _jax_address(view: ArrayView) -> _AddressAndShape:
     owner: Any = view.owner
     return (0 if owner.is_deleted() else view.address), view.shape
 
 
-def _interface_place(view: ArrayView) -> _Place:
+def _interface_address(view: ArrayView) -> _AddressAndShape:
     owner: Any = view.owner
     interface = owner.__cuda_array_interface__
     return interface["data"][0], tuple(interface["shape"])
 
 
-_PLACE: dict[Framework, Callable[[ArrayView], _Place]] = {
-    "numpy": _numpy_place,
-    "cupy": _cupy_place,
-    "torch": _torch_place,
-    "jax": _jax_place,
-    "other": _interface_place,
+_CURRENT: dict[Framework, Callable[[ArrayView], _AddressAndShape]] = {
+    "numpy": _numpy_address,
+    "cupy": _cupy_address,
+    "torch": _torch_address,
+    "jax": _jax_address,
+    "other": _interface_address,
 }

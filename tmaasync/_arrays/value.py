@@ -75,10 +75,11 @@ class ArrayView(NamedTuple):
         return hash(self[:7])
 
     def __repr__(self) -> str:
-        place = "host" if self.device is None else f"cuda:{self.device}"
+        device = "host" if self.device is None else f"cuda:{self.device}"
         return (
             f"ArrayView({self.framework} {self.element} {self.shape} at {self.address:#x} on "
-            f"{place}, strides_bytes={self.strides_bytes}{', read only' if self.read_only else ''})"
+            f"{device}, strides_bytes={self.strides_bytes}"
+            f"{', read only' if self.read_only else ''})"
         )
 
 

@@ -1,4 +1,4 @@
-"""A batch of sequences: lengths or their running sums, checked and in host memory."""
+"""A batch of sequences: lengths or their cumulative lengths, checked and in host memory."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def cumulative_lengths(
     max_length: int,
     total_rows: int | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Return the running sums of a batch: 0 first, the total last, one entry more than sequences.
+    """Return the cumulative lengths of a batch: 0, then the end of each sequence.
 
     An array on a device is read, which waits for the device.
 
     Args:
         lengths: Rows of each sequence.
-        cu_seqlens: Instead of the lengths, their running sums.
+        cu_seqlens: Instead of the lengths, their cumulative lengths.
         max_length: Rows of the longest sequence allowed.
         total_rows: Rows of the packed array, if there is one already.
 
@@ -95,7 +95,7 @@ def one_of(lengths: object, cu_seqlens: object) -> tuple[str, Any]:
         given = "neither" if lengths is None else "both"
         raise ArgumentError(
             f"lengths and cu_seqlens are {given} given; a batch is described by one of them. Pass "
-            "the lengths, or their running sums as cu_seqlens."
+            "the lengths, or their cumulative lengths as cu_seqlens."
         )
     return ("cu_seqlens", cu_seqlens) if lengths is None else ("lengths", lengths)
 
@@ -171,12 +171,12 @@ def _sum_violations(sums: _Integers, max_length: int, names: BatchNames) -> Iter
     name = names.cu_seqlens
     if sums.size == 0 or sums[0] != 0:
         value = sums[0] if sums.size else "missing"
-        rule = "the first sequence starts at row 0, and so do running sums"
-        yield Violation(f"{name}[0]", value, rule, "Put a 0 before the running sums")
+        rule = "the first sequence starts at row 0, and so do cumulative lengths"
+        yield Violation(f"{name}[0]", value, rule, "Put a 0 before the cumulative lengths")
     lengths = np.diff(sums)
     if falling := _first(lengths < 0):
         index, more = falling
-        rule = f"running sums never decrease, and {name}[{index}] is {sums[index]}{more}"
+        rule = f"cumulative lengths never decrease, and {name}[{index}] is {sums[index]}{more}"
         remedy = "Pass a 0, then numpy.cumsum of the lengths"
         yield Violation(f"{name}[{index + 1}]", sums[index + 1], rule, remedy)
     if longer := _first(lengths > max_length):

@@ -1,1 +1,1 @@
-"""The parts of `tmaasync.tile`, all below it: none imports it."""
+"""Parts of `tmaasync.tile`, which imports them."""

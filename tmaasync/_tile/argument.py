@@ -1,4 +1,4 @@
-"""Common part of tiles and ragged maps: kernel arguments that hold an array."""
+"""Kernel arguments that hold an array: the base of tiles and ragged maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CutSizes", "KernelArgument", "MapForm", "MapTile"]
 
 
 class KernelArgument:
-    """Bytes for a kernel's parameter, their type there, and the array, which must not move."""
+    """A kernel argument over an array: its bytes, its C++ type, and the array itself."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class KernelArgument:
 
     @property
     def _view(self) -> ArrayView:
-        """The array as it was when this was made for it."""
+        """The array as it was when the argument was made."""
         raise NotImplementedError
 
     @property
@@ -62,23 +62,23 @@ class KernelArgument:
 
     @property
     def is_current(self) -> bool:
-        """True if the array is still at its address of the time of the view."""
+        """True if the array is still at the address that the argument was made for."""
         return current_address(self._view) == self._view.address
 
     def check_alive(self, argument: str | None = None) -> None:
-        """Check that the array is still where it was.
+        """Check that the array is still at the address that the argument was made for.
 
         Args:
-            argument: What to call this in the error.
+            argument: The name of the argument in the error.
 
         Raises:
-            StaleTileError: It was freed, resized or moved since.
+            StaleTileError: The array was freed, resized or moved since.
         """
         require_current(self._view, argument or self._kind)
 
 
 class CutSizes:
-    """The sizes of a tile, which follow from how it is cut into boxes."""
+    """Shapes and sizes of a tile and of its boxes."""
 
     __slots__ = ()
 
@@ -93,22 +93,22 @@ class CutSizes:
 
     @property
     def tile_shape(self) -> tuple[int, ...]:
-        """Elements that one call brings to shared memory, outermost side first."""
+        """Elements of the tile in shared memory, outermost side first."""
         return self._cut.tile_shape
 
     @property
     def box_shape(self) -> tuple[int, ...]:
-        """Elements that one instruction brings to shared memory, outermost side first."""
+        """Elements that one TMA instruction moves, outermost side first."""
         return self._cut.box_shape
 
     @property
     def boxes_per_tile(self) -> int:
-        """Instructions that one call issues."""
+        """TMA instructions that one call issues."""
         return self._cut.boxes
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes that one tile takes in shared memory, and that a barrier must expect for a load.
+        """Bytes of the tile in shared memory, which a barrier must expect for a load.
 
         Elements out of bounds are included: TMA fills and credits them.
         """
@@ -122,7 +122,7 @@ class CutSizes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapForm:
-    """Common part of tiles over arrays of one layout: everything but the address."""
+    """Everything but the address, shared by tiles over arrays of one layout."""
 
     cut: Cut
     view: ArrayView  # of the first of these arrays, without its owner
@@ -130,7 +130,7 @@ class MapForm:
 
 
 class MapTile(KernelArgument, CutSizes):
-    """A tile with a tensor map: a form, and an array's address."""
+    """A tile with a tensor map."""
 
     __slots__ = ("_address", "_form", "_lease", "_owner")
 

@@ -1,4 +1,4 @@
-"""Tiles of one type in one block of memory, for kernels that pick or edit them by index."""
+"""Arrays of tiles of one type, which kernels index or edit."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _STRUCT = struct.Struct("<QQ")
 
 
 class TMATensorTileArray(KernelArgument):
-    """Tiles of one type, one after the other in memory that this object owns.
+    """Tiles of one type in an array that kernels index and may edit.
 
-    The memory is the device's that the tiles' arrays are on, host memory for the emulator. Pass it
-    to a kernel for a parameter of the type `cuda_type`: there ``tiles[i]`` is a tile ready for use,
-    ``tiles.at(i)`` one to edit; an index beyond the last traps. A kernel that edits its own tile
-    needs a copy per block: ``TMATensorTileArray([tile] * blocks)``.
+    The array owns its memory, on the device of the tiles' arrays, or on the host for the emulator.
+    Pass it to a kernel for a parameter of the type `cuda_type`. There ``tiles[i]`` is a tile ready
+    for use and ``tiles.at(i)`` one to edit; an index after the last traps. A kernel that edits a
+    tile per block needs one for each: ``TMATensorTileArray([tile] * blocks)``.
 
     Args:
         tiles: One or more tiles of the same `cuda_type`, on one device.
 
     Raises:
-        ArgumentError: There are none, or they are not of one type and device.
+        ArgumentError: There are no tiles, or they differ in type or device.
 
     >>> import numpy as np
     >>> from tmaasync import create_tma_tile
@@ -61,7 +61,7 @@ class TMATensorTileArray(KernelArgument):
         return self._tiles[self._position(index)]
 
     def __setitem__(self, index: int, tile: MapTile) -> None:
-        """Write another tile of the same type. No kernel that uses the array may be running."""
+        """Replace a tile by one of the same type; no kernel that uses the array may be running."""
         position = self._position(index)
         ArgumentError.raise_for(_violations([self._tiles[0], tile]))
         self._memory.write(position * len(tile.argument), tile.argument)
@@ -69,7 +69,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def descriptors(self) -> tuple[bytes, ...]:
-        """The 128 bytes of every map as they are now, edits of kernels included.
+        """The current 128 bytes of every map, with the edits of kernels.
 
         On a device this waits for the default stream; wait for other streams first.
         """
@@ -79,7 +79,7 @@ class TMATensorTileArray(KernelArgument):
 
     @property
     def has_moved_maps(self) -> bool:
-        """True if a kernel has left another address in a map than the host wrote."""
+        """True if a kernel has changed the address in a map."""
         pairs = zip(self.descriptors, self._tiles, strict=True)
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
 

@@ -1,4 +1,4 @@
-"""Tiles of plain contiguous memory, which need no tensor map."""
+"""Tiles of contiguous memory for 1-D bulk copies, without a tensor map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BulkTile"]
 
 
 class BulkTile(KernelArgument):
-    """A tile of contiguous memory for 1-D bulk copies: no tensor map, any length.
+    """A tile of contiguous memory for 1-D bulk copies, of any length, without a tensor map.
 
     Pass it to a kernel for a parameter of the type `cuda_type`.
 
@@ -25,10 +25,13 @@ class BulkTile(KernelArgument):
         tile_bytes: Bytes of one tile, a multiple of 16.
 
     Attributes:
-        size_bytes: What the tiles cover: the array's bytes, rounded down to a multiple of 16.
+        size_bytes: Bytes that the tiles cover: the array's, rounded down to a multiple of 16.
 
     Raises:
-        ArgumentError: The array is not contiguous, or an address or size is no multiple of 16.
+        TensorMapError: The array is not contiguous, or an address or size is no multiple of 16.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    Source: PTX ISA, ``cp.async.bulk``.
     """
 
     __slots__ = ("_view", "descriptor", "size_bytes", "tile_bytes")
@@ -36,7 +39,7 @@ class BulkTile(KernelArgument):
     _view: ArrayView
 
     def __init__(self, array: object, tile_bytes: int) -> None:
-        """Check the array; nothing is encoded."""
+        """Check the array and the size."""
         view = _arrays.view(array)
         TensorMapError.raise_for(_bulk_violations(view, tile_bytes))
         whole = math.prod(view.shape) * view.element.itemsize

@@ -148,7 +148,7 @@ def argument_violations(
 
 
 def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> Iterator[Violation]:
-    """Yield where there is not one positive integer per dimension."""
+    """Yield a violation for each value that is no positive integer, and for a wrong length."""
     if len(values) != rank:
         yield Violation(
             argument,
@@ -166,8 +166,8 @@ def per_side_violations(rank: int, argument: str, values: tuple[Any, ...]) -> It
             )
 
 
-def sides_of(argument: str, values: object) -> tuple[Any, ...]:
-    """Return numbers per side as a tuple.
+def sides_of(argument: str, values: object) -> tuple[int, ...]:
+    """Return the numbers of an argument, one per side, as a tuple.
 
     Raises:
         TensorMapError: They are no sequence.
@@ -180,12 +180,12 @@ def sides_of(argument: str, values: object) -> tuple[Any, ...]:
 
 
 def is_positive_integer(value: object) -> bool:
-    """Tell whether a value is a count: an int of any library, 1 or more."""
+    """True for an integer of any library, 1 or more."""
     return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() > 0
 
 
 def layout_violations(view: ArrayView) -> list[Violation]:
-    """Return violations that the spec cannot find, because it has no innermost stride."""
+    """Return violations of the innermost stride, which a tensor map does not hold."""
     last, itemsize = view.strides_bytes[-1], view.element.itemsize
     if last == itemsize or view.shape[-1] <= 1:
         return []
@@ -201,7 +201,7 @@ def layout_violations(view: ArrayView) -> list[Violation]:
 
 
 def cut_violations(cut: Cut) -> list[Violation]:
-    """Return what shared memory does not allow, whatever the tensor map."""
+    """Return the rules of shared memory that a tile breaks."""
     found = []
     if cut.tile_bytes > MAX_SHARED_BYTES:
         found.append(

@@ -92,10 +92,10 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
         strides_bytes=view.strides_bytes[:-1],
         box_shape=cut.span_shape,
         element_strides=strides,
-        interleave=options.interleave,
+        interleave=Interleave.of(options.interleave, "interleave"),
         swizzle=swizzle,
-        l2_promotion=options.l2_promotion,
-        oob_fill=options.oob_fill,
+        l2_promotion=L2Promotion.of(options.l2_promotion, "l2_promotion"),
+        oob_fill=OOBFill.of(options.oob_fill, "oob_fill"),
     )
     TensorMapError.raise_for([*layout_violations(view), *spec.violations(), *cut_violations(cut)])
     descriptor = spec.encode() if view.device is None else _driver.encode(spec, view.device)
@@ -106,7 +106,7 @@ def _new_form(view: ArrayView, options: TileOptions) -> TileForm:
 
 
 def rebind_violations(old: ArrayView, new: ArrayView) -> list[Violation]:
-    """Return where an array differs from the one that a tile was made for."""
+    """Return the properties in which an array differs from the array of a tile."""
     pairs = {
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),

@@ -1,4 +1,4 @@
-"""The box and the bytes of a tile whose rows are gathered from anywhere in a matrix."""
+"""Box and bytes of a tile of rows gathered from a matrix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gather4_box(
 def gather4_tile_bytes(
     tile_shape: Sequence[int], dtype: object, *, swizzle: Swizzle | SwizzleName = Swizzle.NONE
 ) -> int:
-    """Return the bytes of a gathered tile, which a barrier must expect for it: whole chunks.
+    """Return the bytes that a barrier must expect for a gathered tile: whole chunks.
 
     Args:
         tile_shape: Rows, a multiple of 4, and columns.

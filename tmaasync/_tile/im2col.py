@@ -1,4 +1,4 @@
-"""Tiles of the patch matrix of images, which im2col loads form for implicit GEMM convolutions."""
+"""Tiles of the patch matrix of images, loaded by im2col maps for implicit-GEMM convolutions."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
     oob_fill: OOBFill | OOBFillName = OOBFill.ZERO,
     dtype: object = None,
 ) -> TMATensorTileIm2col:
-    """Describe a tile of the patch matrix of images, for a convolution as a GEMM (implicit GEMM).
+    """Describe a tile of the patch matrix of images (im2col), for convolution as implicit GEMM.
 
     Rows are output pixels, image by image; columns are filter taps, then channels. In shared memory
     the tile is ``[chunks][rows][chunk]``, as for any K-major matrix.
@@ -215,24 +215,27 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         dilation: Pixels from one tap to the next; one number, or one per dimension.
         padding: Pixels of fill around the images: one number, one per dimension, or a pair (before,
             after) per dimension.
-        lower_corner: Instead of ``padding``: where the first tap is first put, relative to the
-            first pixel, per dimension. ``-padding`` before.
-        upper_corner: Where it is last put, relative to the last pixel: ``padding`` after, less
-            ``(taps - 1) * dilation``.
+        lower_corner: In place of ``padding``: the first pixel under the first tap, relative to the
+            first pixel of the image, per dimension: ``-padding`` before.
+        upper_corner: The last pixel under the first tap, relative to the last pixel of the image:
+            ``padding`` after, minus ``(taps - 1) * dilation``.
         swizzle: As in `create_tma_tile`; a box has as many channels as its span holds.
-        box_shape: Pixels (at most 1024) and channels of one instruction, if not by that rule.
+        box_shape: Pixels (at most 1024) and channels of one instruction, in place of that rule.
         l2_promotion: As in `create_tma_tile`.
         oob_fill: As in `create_tma_tile`.
         dtype: As in `create_tma_tile`.
 
     Raises:
         TensorMapError: The tile breaks rules of the hardware; every one is listed with a remedy.
+        ArgumentError: A mode has an unknown name.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
+
+    Source: cuda.h on ``cuTensorMapEncodeIm2col``; PTX ISA, "im2col mode".
 
     >>> import numpy as np
     >>> images = np.zeros((8, 28, 28, 64), np.float16)
     >>> tile = create_tma_tile_im2col(
-    ...     images, (128, 64), filter_shape=(3, 3), padding=1, swizzle=Swizzle.B128
+    ...     images, (128, 64), filter_shape=(3, 3), padding=1, swizzle="128B"
     ... )
     >>> tile.matrix_shape, tile.box_shape
     ((6272, 576), (128, 64))
@@ -258,8 +261,8 @@ def create_tma_tile_im2col(  # noqa: PLR0913 - one per field of the tensor map
         channels_per_pixel=cut.box_shape[1],
         element_strides=(1, *window.strides, 1),
         swizzle=mode,
-        l2_promotion=l2_promotion,  # type: ignore[arg-type] - or its name
-        oob_fill=oob_fill,  # type: ignore[arg-type]
+        l2_promotion=L2Promotion.of(l2_promotion, "l2_promotion"),
+        oob_fill=OOBFill.of(oob_fill, "oob_fill"),
     )
     own = _im2col_violations(view, cut, window)
     TensorMapError.raise_for(

@@ -16,17 +16,18 @@ _MAX_RANK = 5
 
 
 class StridedTensor(KernelArgument):
-    """Address, strides and extents of an array of 1 to 5 dimensions: for loops of threads.
+    """Address, strides and extents of an array of 1 to 5 dimensions, for loops of threads.
 
-    No alignment is asked for, and strides may be anything: padded, zero, negative. Pass it to a
-    kernel for a parameter of the type `cuda_type`.
+    It needs no alignment, and strides may be padded, zero or negative. Pass it to a kernel for a
+    parameter of the type `cuda_type`.
 
     Args:
         array: As in `create_tma_tile`; each extent below 2**31, as coordinates have 32 bits.
         dtype: As in `create_tma_tile`.
 
     Raises:
-        TensorMapError: The array has no dimensions or more than five, or is too large.
+        TensorMapError: The array has no dimensions or more than five, or an extent of 2**31.
+        ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
     >>> StridedTensor(np.zeros((4, 6), np.float32)[:, ::-2]).cuda_type

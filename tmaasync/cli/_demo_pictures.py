@@ -35,7 +35,7 @@ def save(folder: Path) -> Pictures:
     kept.save(perfetto)
     chunks.write_text(_swizzle_svg())
     files = {
-        str(perfetto): "the same for https://ui.perfetto.dev",
+        str(perfetto): "the timeline, for https://ui.perfetto.dev",
         str(chunks): "where the 128-byte swizzle puts the 16-byte chunks of eight rows",
     }
     try:

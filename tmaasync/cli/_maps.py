@@ -24,7 +24,7 @@ def field_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
 
 
 def map_facts(spec: TensorMapSpec | Im2colSpec) -> dict[str, Any]:
-    """Return every field of a legal map, and what follows from them for a load."""
+    """Return every field of a legal map, and the bytes and alignment of its box."""
     return {
         **field_facts(spec),
         "box_bytes": spec.box_bytes,
@@ -37,7 +37,7 @@ def _plain(value: object) -> object:
 
 
 def shown(name: str, value: object) -> str:
-    """Return a fact as a table has it."""
+    """Return a value as text for a table."""
     if name == "address":
         return f"{value:#x}"
     return (
@@ -46,7 +46,7 @@ def shown(name: str, value: object) -> str:
 
 
 def rule_facts(violations: Iterable[Violation]) -> list[dict[str, str]]:
-    """Broken rules for a JSON document."""
+    """Return broken rules for a JSON document."""
     return [
         {name: str(value) for name, value in dataclasses.asdict(violation).items()}
         for violation in violations
@@ -56,7 +56,7 @@ def rule_facts(violations: Iterable[Violation]) -> list[dict[str, str]]:
 def rules_table(
     title: str, violations: Iterable[Violation], parameters: Collection[str] = ()
 ) -> Table:
-    """Broken rules, one a line, each with its remedy in options of the command."""
+    """Return a table of broken rules, each with its remedy in options of the command."""
     made = table(title, ("argument", "is", "rule", "remedy"))
     for facts in rule_facts(violations):
         made.add_row(*(in_options(text, parameters) for text in facts.values()))

@@ -1,4 +1,4 @@
-"""A user's Python script, run as `python SCRIPT` would, and how it ended."""
+"""Run a user's Python script as `python SCRIPT` would."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -40,15 +41,15 @@ def kernels_of(file: str) -> tuple[SeenKernel, ...]:
     return tuple(one for one in observer.kernels if one.source.name == name)
 
 
-def _matmul(m: int, n: int, k: int, dtype: object = _BF16, layout: str = "nt") -> None:
+def _matmul(m: int, n: int, k: int, dtype: Any = _BF16, layout: str = "nt") -> None:
     a, b = _stored(m, k, layout[0], dtype), _stored(k, n, layout[1], dtype)
     ops.matmul(a, b)
 
 
-def _stored(rows: int, columns: int, letter: str, dtype: object) -> np.ndarray:
+def _stored(rows: int, columns: int, letter: str, dtype: Any) -> Any:
     if letter == "n":
-        return np.empty((rows, columns), dtype)  # type: ignore[call-overload, no-any-return]
-    return np.empty((columns, rows), dtype).T  # type: ignore[call-overload, no-any-return]
+        return np.empty((rows, columns), dtype)
+    return np.empty((columns, rows), dtype).T
 
 
 def _matmul_with_epilogue(m: int) -> None:
@@ -72,9 +73,9 @@ def _conv2d() -> None:
     ops.conv2d(np.empty((8, 28, 28, 128), _BF16), np.empty((128, 3, 3, 128), _BF16), padding=1)
 
 
-def _attention(queries: int, keys: int, head_dim: int, dtype: object = _BF16) -> None:
+def _attention(queries: int, keys: int, head_dim: int, dtype: Any = _BF16) -> None:
     q, k, v = (
-        np.empty((1, rows, heads, head_dim), dtype)  # type: ignore[call-overload]
+        np.empty((1, rows, heads, head_dim), dtype)
         for rows, heads in ((queries, 16), (keys, 2), (keys, 2))
     )
     ops.attention(q, k, v, causal=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from tmaasync import modes
 
-__all__ = ["in_options"]
+__all__ = ["in_options", "with_short_names"]
 
 _OPTIONS = {
     "Swizzle": ("swizzle", "mode_name"),
@@ -22,6 +22,15 @@ _MEMBER = re.compile(rf"\b(is )?({'|'.join(_OPTIONS)})\.([A-Z0-9_]+)")
 _KEYWORD = re.compile(r"\b([a-z]\w*)=(\"?)([\w.+-]+)\2")
 
 
+def with_short_names(text: str) -> str:
+    """Return a text with the short names of modes.
+
+    >>> with_short_names("swizzle: Swizzle.B64 -> Swizzle.B128")
+    'swizzle: 64B -> 128B'
+    """
+    return _MEMBER.sub(lambda found: f"{found[1] or ''}{_mode(found).short_name}", text)
+
+
 def in_options(text: str, parameters: Collection[str]) -> str:
     """Return a message with ``name="value"`` and modes as options, where the command has them.
 
@@ -33,14 +42,18 @@ def in_options(text: str, parameters: Collection[str]) -> str:
         return f"--{_FLAGS.get(name, name).replace('_', '-')} {value}"
 
     def member(found: re.Match[str]) -> str:
-        given, kind, member_name = found.groups()
-        mode = getattr(modes, kind)[member_name]
-        name = next((name for name in _OPTIONS[kind] if name in parameters), None)
+        name = next((name for name in _OPTIONS[found[2]] if name in parameters), None)
         if name is None:
             return found[0]
-        return f"is {mode.short_name}" if given else option(name, mode.short_name)
+        short = _mode(found).short_name
+        return f"is {short}" if found[1] else option(name, short)
 
     def keyword(found: re.Match[str]) -> str:
         return option(found[1], found[3]) if found[1] in parameters else found[0]
 
     return _KEYWORD.sub(keyword, _MEMBER.sub(member, text))
+
+
+def _mode(found: re.Match[str]) -> modes.Mode:
+    members: type[modes.Mode] = getattr(modes, found[2])
+    return members[found[3]]

@@ -1,4 +1,4 @@
-"""``bench``: the speed of an operation on this GPU, next to torch's and CuPy's."""
+"""``bench``: time an operation on this GPU, interleaved with torch and CuPy."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class _Demo:
             self._console.print(f"Skipped: {host.no_nvrtc}", markup=False, soft_wrap=True)
             return
         self._console.print(_compiled_table(host.kernels))
-        self._takeaway("Compilation for the GPU needs NVRTC, and no GPU.")
+        self._takeaway("Compilation for the GPU needs NVRTC, and no GPU: see `Kernel.compile()`.")
 
     def draw(self, folder: Path) -> None:
         pictures = _demo_pictures.save(folder)
@@ -312,7 +312,7 @@ def _compiled_table(kernels: Sequence[Compiled]) -> Any:
     shown = table(
         None,
         ("kernel", "configuration", "for"),
-        ("registers", "spills", "shared memory", "compile time"),
+        ("registers", "spills", "shared", "time"),
     )
     for compiled in kernels:
         shown.add_row(

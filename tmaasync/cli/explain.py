@@ -18,6 +18,7 @@ from tmaasync.cli._arguments import address as read_address
 from tmaasync.cli._arguments import integers
 from tmaasync.cli._maps import field_facts, map_facts, rule_facts, rules_table
 from tmaasync.cli._tables import AsJson, print_json
+from tmaasync.cli._wording import with_short_names
 from tmaasync.copy_plan import CopyPlan, plan_copy
 from tmaasync.errors import ArgumentError, Violation
 from tmaasync.modes import Interleave, OOBFill, Swizzle
@@ -37,12 +38,12 @@ def explain(  # noqa: PLR0913 - one per field of the tensor map
     dtype: Annotated[str, typer.Option(help="Element type, as in bf16, fp16 or e4m3.")] = "float16",
     strides: Annotated[
         str | None,
-        typer.Option(help="Bytes from one index to the next, as in 66,2. [default: contiguous]"),
+        typer.Option(help="Bytes from one index to the next, as in 66,2; by default contiguous."),
     ] = None,
     box: Annotated[
         str | None,
         typer.Option(
-            help="Elements that one instruction moves, as in 64x64. [default: up to 64 rows]"
+            help="Elements that one instruction moves, as in 64x64; by default up to 64 rows."
         ),
     ] = None,
     swizzle: Annotated[str, typer.Option(help="none, 32B, 64B or 128B.")] = "none",
@@ -199,7 +200,7 @@ def _show(
         console.print(rules_table("Why not", judged.violations, parameters))
         typer.echo("The nearest legal map:")
         for change in judged.changes or ("none; correct the lengths first",):
-            typer.echo(f"  {change}")
+            typer.echo(f"  {with_short_names(change)}")
     if judged.hazards:
         console.print(rules_table("Hazards", judged.hazards, parameters))
     typer.echo("\nHow plan_copy loads these tiles from the array as it is:")

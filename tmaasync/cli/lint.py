@@ -54,10 +54,11 @@ def lint(
 ) -> None:
     """Check the PTX of kernels for mistakes with TMA that no compiler reports.
 
-    A script runs on the CPU, and every kernel that it builds is checked. A shipped source is
-    checked with the types and constants of the operations, unless --type or --constant is given.
+    A script runs on the CPU, and every kernel that it builds is checked.
 
-    Exits with 0 without findings, with 1 with findings, and with 2 where it cannot check.
+    A shipped source has the types and constants of the operations by default.
+
+    The exit code is 0 without findings, 1 with findings, 2 if it cannot check.
     """
     try:
         job = _job(file, arguments or [], _names("type", types), _names("constant", constants))

@@ -1,4 +1,4 @@
-"""``plan``: how `ops.matmul` tiles a GEMM, and how well that fills a GPU."""
+"""``plan``: the tile config of `ops.matmul` for a GEMM, and its waves on a GPU."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def swizzle(  # noqa: PLR0913 - the tile, the access, and where to draw
     dtype: Annotated[str, typer.Option(help="Element type, as in bf16, fp16 or e4m3.")] = "float16",
     rows: Annotated[int, typer.Option(help="Rows of the tile.")] = 8,
     columns: Annotated[
-        int | None, typer.Option(help="Elements of a row. [default: one span of the swizzle]")
+        int | None, typer.Option(help="Elements of a row; by default one span of the swizzle.")
     ] = None,
     access: Annotated[Access, typer.Option(help="How a warp reads the tile.")] = Access.LDMATRIX,
     svg: Annotated[Path | None, typer.Option(help="Write the picture to this .svg file.")] = None,

@@ -1,4 +1,4 @@
-"""``tune``: which tile config of `ops.matmul` is the fastest for a shape, measured and kept."""
+"""``tune``: measure the fastest tile config of `ops.matmul` for a GEMM, and keep it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["tune"]
 
 def tune(
     sides: Annotated[
-        list[int] | None, typer.Argument(metavar="M N K", help="Of A [M, K] @ B [K, N].")
+        list[int] | None, typer.Argument(metavar="M N K", help="The sides of A [M, K] @ B [K, N].")
     ] = None,
     dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bfloat16",
     layout: Annotated[

@@ -1,4 +1,4 @@
-"""Plans for copies between an array and shared memory: the mechanism, and why not a faster one."""
+"""Plans for copies between an array and shared memory: the fastest legal mechanism, explained."""
 
 from tmaasync.copy_plan.factory import plan_copy
 from tmaasync.copy_plan.mechanism import Mechanism, Refusal

@@ -1,4 +1,4 @@
-"""From the two ends of a copy to a plan."""
+"""The factory of copy plans."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
     prefer: _Prefer | None = None,
     cluster_mask: int = 0,
 ) -> CopyPlan | CopyPair:
-    """Choose how tiles move between an array and shared memory, and say why not faster.
+    """Choose the fastest legal copy between an array and shared memory, and explain the choice.
 
     In order of preference: one 1-D bulk copy, a tensor load or store, ``cp.async`` of 16, 8 or 4
-    bytes (loads only), a loop of ordinary accesses of 16 to 1 bytes. The last serves any strides,
-    alignment and edge, so that every array can be copied. All of them leave the same tile in the
-    same places of shared memory, zeros where the array has no element; stores write what lies
-    inside of the array and nothing else.
+    bytes (loads only), a loop of ordinary accesses of 16 to 1 bytes. The loop takes any strides,
+    alignment and edge, so that every array can be copied. All of them leave the same bytes at the
+    same offsets of shared memory, with zeros for elements outside the array. Stores write nothing
+    outside the array.
 
     Args:
         source: An array, as in `create_tma_tile` but with any strides and alignment; or
@@ -129,31 +129,33 @@ def plan_copy(  # noqa: PLR0913 - the two ends, and one argument per thing a cal
             dimensions the first sides are 1. By default the whole array, between two arrays tiles
             of about 16 KiB.
         swizzle: How the tile lies in shared memory, as in `create_tma_tile`.
-        starts: Where copies start, per dimension an int or a range of ints: what alignment and
-            bounds are proved from. By default every multiple of the tile's side within the array.
-        shared_dtype: What the tile holds, where that is not what the array holds; only a loop
-            converts. Between two arrays what the destination holds.
-        eviction_policy: For L2. Only TMA carries it; the explanation says where it is not applied.
-        coalesced_width: Elements of one thread's access, a divisor of the widest. TMA has no
-            use for it.
-        disable_tma: Rule TMA out.
-        prefer: Take ``"tma"``, ``"cp_async"`` or a loop (``"sync"``) where it is possible.
-        cluster_mask: The CTAs of a cluster, bit by bit, that one tensor load serves: each gets the
-            tile at the same place of its shared memory.
+        starts: First index of the copies, per dimension an int or a range of ints, from which
+            alignment and bounds are proved. By default every multiple of the tile's side within
+            the array.
+        shared_dtype: Element type of the tile, if it is not the array's; only a loop converts.
+            Between two arrays the default is the destination's type.
+        eviction_policy: L2 eviction policy. Only TMA copies have one; the explanation reports a
+            policy that is not applied.
+        coalesced_width: Elements of one thread's access, a divisor of the widest; TMA ignores it.
+        disable_tma: Whether TMA is excluded.
+        prefer: Choose ``"tma"``, ``"cp_async"`` or a loop (``"sync"``) if it is possible.
+        cluster_mask: The CTAs of a cluster, one bit each, to which one tensor load multicasts the
+            tile, at the same offset of shared memory in each.
 
     Returns:
         A `CopyPlan`; for two arrays a pair of them, ``load`` and ``store``.
 
     Raises:
-        ArgumentError: No mechanism can: shapes or types differ, tiles do not fit, elements of the
-            destination share memory, options contradict each other.
+        ArgumentError: No mechanism is possible: shapes or types differ, tiles do not fit, elements
+            of the destination share memory, options contradict each other, or ``swizzle`` names no
+            mode.
         ArrayTypeError: Not an array, or not of a type that TMA can read.
 
     >>> import numpy as np
     >>> aligned, odd = np.zeros((64, 512), np.float16), np.zeros((64, 511), np.float16)
-    >>> plan_copy(aligned, "shared", tile_shape=(64, 64), swizzle=Swizzle.B128).mechanism.value
+    >>> plan_copy(aligned, "shared", tile_shape=(64, 64), swizzle="128B").mechanism.value
     'tensor'
-    >>> plan = plan_copy(odd, "shared", tile_shape=(64, 64), swizzle=Swizzle.B128)
+    >>> plan = plan_copy(odd, "shared", tile_shape=(64, 64), swizzle="128B")
     >>> plan.mechanism.value, plan.access_bytes
     ('loop', 2)
     >>> print(*{refusal.violation for refusal in plan.refused if refusal.mechanism == "tensor"})

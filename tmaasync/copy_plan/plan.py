@@ -33,15 +33,15 @@ _CUDA_TEMPLATE = {
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CopyPlan(KernelArgument, CutSizes):
-    """The way of tiles from an array to shared memory, or back; made by `plan_copy`.
+    """A copy of tiles from an array to shared memory, or back; made by `plan_copy`.
 
-    ``Kernel(types={"Source": plan})`` builds a kernel with it, and the launch takes it for a
-    ``const __grid_constant__ Source source``: there ``copy(shared, source, at)`` compiles to
-    whatever the plan chose. The array stays alive as long as the plan.
+    Build a kernel with ``Kernel(types={"Source": plan})`` and launch it with the plan for a
+    ``const __grid_constant__ Source source``. There ``copy(shared, source, at)`` compiles to the
+    mechanism of the plan. The plan keeps the array alive.
 
     Attributes:
-        possible: Every mechanism that could, in the order of preference.
-        refused: What speaks against each of the others, and against wider accesses.
+        possible: Every possible mechanism, in the order of preference.
+        refused: The rules that forbid the other mechanisms, and wider accesses.
     """
 
     _kind = "plan"
@@ -81,7 +81,7 @@ class CopyPlan(KernelArgument, CutSizes):
 
     @property
     def expected_bytes(self) -> int:
-        """Bytes that a barrier must expect of one load, elements out of bounds included.
+        """Bytes that a barrier must expect for one load, elements out of bounds included.
 
         0 for stores, and for copies by threads, which no barrier waits for.
         """
@@ -110,12 +110,12 @@ class CopyPlan(KernelArgument, CutSizes):
         return self._request.options.policy if is_carried else CachePolicy.EVICT_NORMAL
 
     def explain(self) -> str:
-        """Return the choice and its cost, and one line per reason against anything faster."""
+        """Return the choice, its cost, and a line for each rule that forbids a faster mechanism."""
         return "\n".join(_lines(self._request, self))
 
     @property
     def cuda_type(self) -> str:
-        """The type in CUDA C++ under which a kernel takes the plan."""
+        """The type of the plan in CUDA C++."""
         arguments = [self._request.cut.cuda_type()]
         if not self.mechanism.is_tma:
             arguments.append(str(self.access_bytes))

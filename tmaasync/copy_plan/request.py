@@ -1,4 +1,4 @@
-"""A copy as the caller asks for it, and what no mechanism can do."""
+"""A requested copy, and the rules of every mechanism."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One leg of a copy: tiles between an array and shared memory, starting at given places."""
+    """One leg of a copy: tiles between an array and shared memory, and the first index of each."""
 
     view: ArrayView
     cut: Cut
@@ -68,7 +68,7 @@ class Request:
 
     @property
     def settled_view(self) -> ArrayView:
-        """The array with strides of 0 where there is one index: they lead nowhere."""
+        """The array with a stride of 0 for dimensions of one index."""
         view = self.view
         pairs = zip(view.shape, view.strides_bytes, strict=True)
         return view._replace(strides_bytes=tuple(0 if n == 1 else stride for n, stride in pairs))
@@ -111,7 +111,7 @@ _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "i
 
 
 def conversion_violations(given: Element, wanted: Element) -> Iterator[Violation]:
-    """Yield why a copy does not convert one type to the other; nothing if it does or need not."""
+    """Yield a violation if a copy cannot convert one type to the other."""
     if given is wanted or _is_convertible(given.name, wanted.name):
         return
     yield Violation(
@@ -153,7 +153,7 @@ def overlap_violations(view: ArrayView) -> Iterator[Violation]:
 
 
 def same_shape_violations(source: ArrayView, destination: ArrayView) -> Iterator[Violation]:
-    """Arrays that do not hold the same number of elements along each dimension."""
+    """Yield a violation if two arrays differ in shape."""
     if source.shape != destination.shape:
         yield Violation(
             "destination.shape",

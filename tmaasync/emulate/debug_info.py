@@ -175,13 +175,13 @@ class _Unit:
 
     def frames(self, address: int) -> tuple[Frame, ...]:
         chain = self._chain(address)
-        place = self._place(address) if chain else None
-        if place is None:
+        position = self._position(address) if chain else None
+        if position is None:
             return ()
         frames = []
         for scope in reversed(chain):
-            frames.append(Frame(_name(scope), *place))
-            place = (
+            frames.append(Frame(_name(scope), *position))
+            position = (
                 self._file_name(_number(scope, "DW_AT_call_file", -1)),
                 _number(scope, "DW_AT_call_line", 0),
             )
@@ -215,22 +215,22 @@ class _Unit:
             self._known[scope.offset] = tuple(_inner_scopes(scope))
         return self._known[scope.offset]
 
-    def _place(self, address: int) -> tuple[str, int] | None:
-        starts, places = self._lines
+    def _position(self, address: int) -> tuple[str, int] | None:
+        starts, positions = self._lines
         index = bisect.bisect_right(starts, address) - 1
-        found = places[index] if index >= 0 else None
+        found = positions[index] if index >= 0 else None
         return None if found is None else (self._file_name(found[0]), found[1])
 
     @functools.cached_property
     def _lines(self) -> tuple[list[int], list[tuple[int, int] | None]]:
         """Addresses in order, and from each on the file and line; ``None`` where code ends."""
         starts: list[int] = []
-        places: list[tuple[int, int] | None] = []
+        positions: list[tuple[int, int] | None] = []
         for rows in sorted(self._sequences(), key=lambda rows: rows[0][0]):
-            for start, place in rows:
+            for start, position in rows:
                 starts.append(start)
-                places.append(place)
-        return starts, places
+                positions.append(position)
+        return starts, positions
 
     def _sequences(self) -> Iterator[list[tuple[int, tuple[int, int] | None]]]:
         program: Any = self._unit.dwarfinfo.line_program_for_CU(self._unit)
@@ -368,7 +368,7 @@ def _is_whole(kind: DIE) -> bool:
 
 
 def _members(kind: DIE) -> Iterator[tuple[DIE, int]]:
-    """Members and bases of which an object has one each at a place known beforehand."""
+    """Members and bases of which an object has one each at an offset known beforehand."""
     for member in kind.iter_children():
         start = _number(member, "DW_AT_data_member_location", 0)
         is_part = member.tag in ("DW_TAG_member", "DW_TAG_inheritance")

@@ -51,8 +51,8 @@ _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
-# A place in shared memory, as runtime/words.hpp writes it into a reason.
-_PLACE = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
+# An address in shared memory, as runtime/words.hpp writes it into a reason.
+_ADDRESS = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
 
 
 def error_of(
@@ -120,19 +120,19 @@ class _Words:
             return self._info.shared_name(offset)
         # Static variables keep their order, with the dynamic array among them taken out.
         static = offset - self._static
-        places = (static, static + MAX_SHARED_BYTES)
-        return next(filter(None, map(self._info.static_shared_name, places)), None)
+        offsets = (static, static + MAX_SHARED_BYTES)
+        return next(filter(None, map(self._info.static_shared_name, offsets)), None)
 
     def with_names(self, reason: str) -> str:
-        """Put the source's names of barriers and buffers where the reason has places."""
-        return _PLACE.sub(lambda found: self._place(found[1], int(found[2])), reason)
+        """Put the source's names of barriers and buffers where the reason has addresses."""
+        return _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
 
-    def _place(self, kind: str, offset: int) -> str:
+    def _described(self, kind: str, offset: int) -> str:
         name = self.name(offset)
         if kind == "barrier":
             return name or f"the mbarrier at shared offset {offset}"
-        place = f"shared {kind} {offset}"
-        return place if name is None else f"{place} ({name})"
+        address = f"shared {kind} {offset}"
+        return address if name is None else f"{address} ({name})"
 
 
 # --- deadlocks --------------------------------------------------------------------------------
@@ -312,8 +312,8 @@ _RULES = (
         _Rule(
             None,
             push,
-            "the place is written before its readers are done. Let them arrive on a barrier of the "
-            "pushing CTA, and let it wait there",
+            "the memory is written before its readers are done. Let them arrive on a barrier of "
+            "the pushing CTA, and let it wait there",
         )
         for push in _PUSHES
     ),

@@ -175,8 +175,8 @@ class EmulatedLaunch:
         self._arrays = None if arrays is None else list(arrays)
         self._buffer, self._offsets = _aligned(arguments)
         start = _first_aligned(self._buffer)
-        places = [start + offset for offset in self._offsets]
-        self._pointers = (ctypes.c_void_p * max(1, len(places)))(*places)
+        addresses = [start + offset for offset in self._offsets]
+        self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self._lock = threading.Lock()
         self.last_run: EmulatedRun | None = None
 

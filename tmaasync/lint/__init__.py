@@ -1,6 +1,6 @@
-"""Faults of a kernel that can be read off its PTX and its compiler's log, with no GPU.
+"""Mistakes with TMA in the PTX of a kernel and in its compiler's log, found without a GPU.
 
-`check` is the entry: it compiles a source and runs every rule over each of its kernels.
+`check` compiles a source and applies every rule to each of its kernels.
 """
 
 from tmaasync.lint.check import RULES, check

@@ -41,9 +41,9 @@ def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
     """Return every rule's findings in a source, in the order of its lines. Needs no GPU.
 
     Args:
-        source: What is compiled.
+        source: The source to compile.
         arch: The architecture, such as ``"sm_90a"``.
-        entry: The ``__global__`` function to look at; by default all that the source has.
+        entry: The ``__global__`` function to check; by default every one of the source.
 
     Raises:
         ArgumentError: It has no function of that name, or none at all.
@@ -59,14 +59,14 @@ def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
         )
     if not assembly.entries:
         raise ArgumentError(
-            f"{source.name} has no __global__ function, so there is nothing to look at. Pass a "
+            f"{source.name} has no __global__ function, so there is nothing to check. Pass a "
             "source with a kernel; a template has to be instantiated."
         )
     return sorted(_findings(assembly, entry), key=_order)
 
 
 def _findings(assembly: Assembly, entry: str | None) -> Iterator[Finding]:
-    """One finding of each rule for each line: the compiler unrolls loops, and inlines."""
+    """Yield one finding of each rule for each line: unrolling and inlining repeat lines."""
     shared = shared_symbols(assembly.ptx)
     for function in entries(assembly.ptx, hidden=(include_dir(), *nvrtc_include_dirs())):
         if entry in (None, function.name):

@@ -11,7 +11,7 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: which rule, in which ``__global__`` function, where, why, and what to do.
+    """A mistake: the rule, the ``__global__`` function, the line, the reason and the remedy.
 
     ``location`` is the innermost source line outside the headers of the library and of CUDA; None
     where the compiler gives no line.

@@ -321,7 +321,8 @@ class Conv2d(Operation):
     def _prepare(self, views: Views, out: ArrayView) -> Launch:
         m, k = out.shape
         occupancy = Occupancy.of(self.backend)
-        config = overridden(choose_conv2d_config(m, k, occupancy))
+        activation = self._epilogue.activation.name.lower()
+        config = overridden(choose_conv2d_config(m, k, occupancy, activation))
         tiles = conv2d_tiles(views.images, views.filters, out, self._window, config)
         bias = views.bias
         bias_type = (views.images if bias is None else bias).element.cuda_type

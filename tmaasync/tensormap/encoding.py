@@ -48,7 +48,7 @@ class _Run:
     bias: int = 0
 
     def pack(self, *values: int) -> int:
-        """Return the values in their places."""
+        """Return the values at their bits."""
         mask = (1 << self.width) - 1
         return sum(
             ((value - self.bias) & mask) << (self.bit + index * self.width)
@@ -56,7 +56,7 @@ class _Run:
         )
 
     def unpack(self, bits: int, count: int = 1) -> tuple[int, ...]:
-        """Return the values in these places."""
+        """Return the values at these bits."""
         mask = (1 << self.width) - 1
         return tuple(
             ((bits >> (self.bit + index * self.width)) & mask) + self.bias for index in range(count)
@@ -102,7 +102,7 @@ _TYPE_OF_CODE = {code: dtype for dtype, code in _TYPE_CODE.items()}
 
 
 def encode(spec: MapFields) -> bytes:
-    """Return the 128 bytes of a legal spec; an illegal one gives bytes without meaning."""
+    """Return the 128 bytes of a spec, which must be legal."""
     bits = _pack_common(spec) | (_pack_im2col(spec) if form.is_im2col(spec) else _pack_tiled(spec))
     return bits.to_bytes(TENSOR_MAP_BYTES, "little")
 

@@ -1,4 +1,4 @@
-"""Specs that the driver accepts and the hardware punishes, and rules known only at use.
+"""Hazards of maps that the driver accepts, and rules about the coordinates of copies.
 
 Sources: measured on an H200 (docs/hardware.md), cuda.h where it states what the driver lets pass.
 """

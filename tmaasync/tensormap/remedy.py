@@ -1,4 +1,4 @@
-"""The nearest legal spec to an illegal one, and the explanation that carries it."""
+"""The nearest legal spec to an illegal one, and the explanation of both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SWIZZLES = (Swizzle.B32, Swizzle.B64, Swizzle.B128)
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Generic[_S]):
-    """The faults of a spec and the nearest legal one; ``print`` it.
+    """The violations of a spec and the nearest legal one; ``print`` it.
 
     Attributes:
         spec: The spec in question.

@@ -28,9 +28,9 @@ class Spec(MapFields):
         return rules.violations(self)
 
     def hazards(self) -> tuple[Violation, ...]:
-        """Return what the driver accepts, and the hardware executes slowly or otherwise.
+        """Return the hazards: maps that the driver accepts and the hardware treats unexpectedly.
 
-        Nothing here makes `encode` fail. Empty while `violations` is not.
+        None of them makes `encode` fail. Empty if there are `violations`.
         """
         return hazards.hazards(self)
 
@@ -40,7 +40,7 @@ class Spec(MapFields):
         """Return the rules that one copy's coordinates, or the spec itself, break.
 
         Args:
-            coordinates: Where the box starts, in elements, outermost dimension first (the device
+            coordinates: The start of the box in elements, outermost dimension first (the device
                 takes them innermost first).
             store: Whether the copy writes global memory.
         """

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib import style
@@ -44,6 +45,7 @@ _MARGIN_PIXELS, _GAP_PIXELS = 20, 10
 _MOST_NAME_PIXELS = 300
 # Inches: above the lanes without their legend, between lanes and stages, below the stages.
 _ABOVE, _BETWEEN, _BELOW = 1.0, 0.5, 0.95
+_LEGEND_BELOW = 0.47  # From the stages to their legend
 _LINE_INCHES = 0.24  # A row of the legend, a line of the caption
 _ROW_INCHES = (0.24, 0.42)
 _USUAL_INCHES = 9.0
@@ -212,38 +214,45 @@ class _Picture:
 
     def figure(self) -> Figure:
         """Draw both panels and the arrows between them."""
-        left = self._left_pixels() / self.width
-        right = 1 - _MARGIN_PIXELS / self.width
         caption = _wrapped(_CAPTIONS[self.trace.unit], self.width - 2 * _MARGIN_PIXELS)
         entries = self._legend_of_warps()
-        columns = _legend_columns(list(entries), (right - left) * self.width)
-        lines = len(caption) - 1 + -(-max(len(entries), 1) // columns)
-        above = _ABOVE + _LINE_INCHES * lines
-        margins = above + _BETWEEN + _BELOW
-        rows = self.warps.height + self.stages.height
-        height = _height(rows, margins)
-        per_row = (height - margins) / rows
-        figure = Figure(figsize=(self.width / _DPI, height), dpi=_DPI, facecolor=self.theme.page)
-        stage_inches = self.stages.height * per_row
-        warp_inches = self.warps.height * per_row
-        bottom = _BELOW + stage_inches + _BETWEEN
-        warps = figure.add_axes((left, bottom / height, right - left, warp_inches / height))
-        stages = figure.add_axes(
-            (left, _BELOW / height, right - left, stage_inches / height), sharex=warps
-        )
-        # Arrows belong to the stages: under the bars of warps, over the bars of stages.
-        warps.set_zorder(1)
-        warps.patch.set_visible(False)
+        left = self._left_pixels()
+        columns = _legend_columns(list(entries), self.width - left - _MARGIN_PIXELS)
+        legend_rows = -(-max(len(entries), 1) // columns)
+        above = _ABOVE + _LINE_INCHES * (len(caption) - 1 + legend_rows)
+        figure, warps, stages = self._panels(left, above)
         self._write_title(figure, caption)
         self._draw_panel(warps, self.warps, "warps")
         self._draw_panel(stages, self.stages, "stages")
         self._draw_axis(stages)
         self._draw_loads(warps)
         self._draw_arrows(warps, stages)
-        self._add_legend(warps, entries, columns, 0.0)
-        stage_entries = self._legend_of_stages()
-        self._add_legend(stages, stage_entries, max(len(stage_entries), 1), -0.47 / stage_inches)
+        self._add_legend(warps, entries, columns, loc="lower right", y=1.0)
+        below = _LEGEND_BELOW / (stages.get_position().height * figure.get_figheight())
+        of_stages = self._legend_of_stages()
+        self._add_legend(stages, of_stages, max(len(of_stages), 1), loc="upper right", y=-below)
         return figure
+
+    def _panels(self, left: float, above: float) -> tuple[Figure, Axes, Axes]:
+        """Return a figure with room on the left, in pixels, and above, in inches."""
+        margins = above + _BETWEEN + _BELOW
+        rows = self.warps.height + self.stages.height
+        height = _height(rows, margins)
+        per_row = (height - margins) / rows
+        figure = Figure(figsize=(self.width / _DPI, height), dpi=_DPI, facecolor=self.theme.page)
+
+        def axes_of(panel: _Panel, bottom: float, **more: Any) -> Axes:
+            width = self.width - left - _MARGIN_PIXELS
+            inches = panel.height * per_row
+            extent = left / self.width, bottom / height, width / self.width, inches / height
+            return figure.add_axes(extent, **more)
+
+        warps = axes_of(self.warps, _BELOW + self.stages.height * per_row + _BETWEEN)
+        stages = axes_of(self.stages, _BELOW, sharex=warps)
+        # Arrows belong to the stages: under the bars of warps, over the bars of stages.
+        warps.set_zorder(1)
+        warps.patch.set_visible(False)
+        return figure, warps, stages
 
     def _left_pixels(self) -> float:
         """Return the room that the names on the left take."""
@@ -435,14 +444,16 @@ class _Picture:
         axes: Axes,
         entries: dict[str, Activity] | dict[str, StageState],
         columns: int,
+        *,
+        loc: Literal["lower right", "upper right"],
         y: float,
     ) -> None:
         if not entries:
             return
         axes.legend(
             handles=[self._handle(text, state) for text, state in entries.items()],
-            loc="lower right" if axes.get_zorder() else "upper right",
-            bbox_to_anchor=(1.0, 1.0 if axes.get_zorder() else y),
+            loc=loc,
+            bbox_to_anchor=(1.0, y),
             ncols=columns,
             frameon=False,
             fontsize=_TEXT_POINTS,

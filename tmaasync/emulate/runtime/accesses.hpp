@@ -145,14 +145,14 @@ inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes) {
 }
 
 // Of the registers in which a thread holds them.
-inline uint32_t bytes_of_sums(const Mma& mma) {
+inline uint32_t bytes_of_accumulators(const Mma& mma) {
     return mma.columns / 2 * (mma.sum == MmaSum::kHalf ? 2 : 4);
 }
 
 // Before a wgmma: a wgmma.fence lies between the thread's own accesses and it.
 inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
-    const auto start = reinterpret_cast<uintptr_t>(mma.sums);
-    const uintptr_t end = start + bytes_of_sums(mma);
+    const auto start = reinterpret_cast<uintptr_t>(mma.accumulators);
+    const uintptr_t end = start + bytes_of_accumulators(mma);
     const Epoch epoch = fiber.mma_commits + 1;
     bool is_touched = !fiber.has_mma_fence;
     uintptr_t touched_at = fiber.site;

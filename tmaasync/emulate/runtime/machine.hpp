@@ -207,7 +207,7 @@ constexpr uint32_t kMaxMmaColumns = 256;
 struct MmaBuffers {
     alignas(64) uint32_t a[kMmaRows * kMaxMmaDepth];
     alignas(64) uint32_t b[kMaxMmaDepth * kMaxMmaColumns];
-    alignas(64) uint32_t sums[kMmaRows * kMaxMmaColumns];
+    alignas(64) uint32_t accumulators[kMmaRows * kMaxMmaColumns];
 };
 
 struct Warpgroup {

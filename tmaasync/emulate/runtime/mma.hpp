@@ -13,8 +13,8 @@ namespace tmaasync_emulate {
 
 // --- execution -----------------------------------------------------------------------------------
 
-inline bool same_sums(const Mma& a, const Mma& b) {
-    return a.sums == b.sums && a.columns == b.columns && a.sum == b.sum;
+inline bool same_accumulators(const Mma& a, const Mma& b) {
+    return a.accumulators == b.accumulators && a.columns == b.columns && a.sum == b.sum;
 }
 
 // What all 128 threads must agree on.
@@ -94,15 +94,15 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
         track_operands(threads, first);
         // A wgmma that continues the accumulators of the one before finds them in the buffer.
         if (!first.accumulates) {
-            std::memset(at.sums, 0, sizeof(*at.sums) * kMmaRows * first.columns);
-        } else if (group.held != first.sums) {
-            gather_sums(threads, first, at);
+            std::memset(at.accumulators, 0, sizeof(*at.accumulators) * kMmaRows * first.columns);
+        } else if (group.held != first.accumulators) {
+            gather_accumulators(threads, first, at);
         }
         execute_mma(threads, first, window, at);
         const auto& mmas = threads[0].mmas;
-        const bool goes_on = group.done + 1 < target && same_sums(mmas[1], first);
-        group.held = goes_on ? first.sums : nullptr;
-        if (!goes_on) scatter_sums(threads, first, at);
+        const bool goes_on = group.done + 1 < target && same_accumulators(mmas[1], first);
+        group.held = goes_on ? first.accumulators : nullptr;
+        if (!goes_on) scatter_accumulators(threads, first, at);
         for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
             threads[thread].mmas.pop_front();
         }
@@ -184,7 +184,7 @@ inline void check_mmas_are_done(Fiber& fiber) {
                    " wgmma instructions that it has not " +
                    (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
                                   : "committed. Call wgmma_commit_group() after them, and "
-                                    "wgmma_wait_group<0>() before the sums are read")
+                                    "wgmma_wait_group<0>() before the accumulators are read")
     );
 }
 

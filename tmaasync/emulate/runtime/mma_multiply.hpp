@@ -8,9 +8,9 @@
 
 namespace tmaasync_emulate {
 
-// --- sums ----------------------------------------------------------------------------------------
+// --- accumulators --------------------------------------------------------------------------------
 
-// The type of the sums: as a thread holds them, and as they are added up.
+// The type of the accumulators: as a thread holds them, and as the terms are added up.
 struct FloatSum {
     using Held = float;
     using Value = float;
@@ -43,11 +43,11 @@ void with_sum(MmaSum sum, Act act) {
 }
 
 // PTX ISA: accumulator i of a thread is at this row and column of m64nN.
-struct FragmentPlace {
+struct FragmentElement {
     uint32_t row;
     uint32_t column;
 
-    FragmentPlace(uint32_t thread, uint32_t i)
+    FragmentElement(uint32_t thread, uint32_t i)
         : row(thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8),
           column(i / 4 * 8 + thread % 4 * 2 + i % 2) {}
 };
@@ -55,24 +55,24 @@ struct FragmentPlace {
 // act(what a thread holds, what the buffer does) for all of them.
 template <typename Sum, typename Act>
 void for_each_sum(Fiber* threads, const Mma& first, MmaBuffers& at, Act act) {
-    auto* sums = reinterpret_cast<typename Sum::Value*>(at.sums);
+    auto* accumulators = reinterpret_cast<typename Sum::Value*>(at.accumulators);
     for (uint32_t thread = 0; thread < kGroupThreads; ++thread) {
-        auto* held = static_cast<typename Sum::Held*>(threads[thread].mmas.front().sums);
+        auto* held = static_cast<typename Sum::Held*>(threads[thread].mmas.front().accumulators);
         for (uint32_t i = 0; i < first.columns / 2; ++i) {
-            const FragmentPlace place(thread, i);
-            act(held[i], sums[place.row * first.columns + place.column]);
+            const FragmentElement element(thread, i);
+            act(held[i], accumulators[element.row * first.columns + element.column]);
         }
     }
 }
 
-inline void gather_sums(Fiber* threads, const Mma& first, MmaBuffers& at) {
+inline void gather_accumulators(Fiber* threads, const Mma& first, MmaBuffers& at) {
     with_sum(first.sum, [&](auto type) {
         using Sum = decltype(type);
         for_each_sum<Sum>(threads, first, at, [](auto& held, auto& sum) { sum = Sum::load(held); });
     });
 }
 
-inline void scatter_sums(Fiber* threads, const Mma& first, MmaBuffers& at) {
+inline void scatter_accumulators(Fiber* threads, const Mma& first, MmaBuffers& at) {
     with_sum(first.sum, [&](auto type) {
         using Sum = decltype(type);
         for_each_sum<Sum>(threads, first, at, [](auto& held, auto& sum) {
@@ -86,15 +86,15 @@ inline void scatter_sums(Fiber* threads, const Mma& first, MmaBuffers& at) {
 template <typename Element>
 constexpr uint32_t kElementDepth = kMmaDepthBytes / sizeof(typename Element::Bits);
 
-// One row of sums of `columns`, in the order of K.
+// Add up one row of `columns` accumulators, in the order of K.
 template <typename Value, uint32_t kDepth>
 __attribute__((always_inline)) inline void add_row(
-    Value* sums, const Value* a, const Value* b, uint32_t columns
+    Value* accumulators, const Value* a, const Value* b, uint32_t columns
 ) {
     for (uint32_t column = 0; column < columns; ++column) {
-        Value sum = sums[column];
+        Value sum = accumulators[column];
         for (uint32_t k = 0; k < kDepth; ++k) sum += a[k] * b[k * columns + column];
-        sums[column] = sum;
+        accumulators[column] = sum;
     }
 }
 
@@ -106,14 +106,14 @@ constexpr uint32_t kFloat8Bits = 13;
 
 template <uint32_t kDepth>
 __attribute__((always_inline)) inline void add_row_of_float8(
-    float* sums, const float* a, const float* b, uint32_t columns
+    float* accumulators, const float* a, const float* b, uint32_t columns
 ) {
     const auto magnitude = [](float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; };
     const auto power_of_2 = [](uint32_t biased) { return std::bit_cast<float>(biased << 23); };
     uint32_t greatest[kMaxMmaColumns];
     uint32_t greatest_of_all = 0;
     for (uint32_t column = 0; column < columns; ++column) {
-        greatest[column] = magnitude(sums[column]);
+        greatest[column] = magnitude(accumulators[column]);
     }
     for (uint32_t k = 0; k < kDepth; ++k) {
         for (uint32_t column = 0; column < columns; ++column) {
@@ -125,7 +125,7 @@ __attribute__((always_inline)) inline void add_row_of_float8(
         greatest_of_all = std::max(greatest_of_all, greatest[column]);
     }
     constexpr uint32_t kInfinity = 0x7f800000;
-    if (greatest_of_all >= kInfinity) return add_row<float, kDepth>(sums, a, b, columns);
+    if (greatest_of_all >= kInfinity) return add_row<float, kDepth>(accumulators, a, b, columns);
 
     // In units of the least bit that is kept.
     uint32_t exponents[kMaxMmaColumns];
@@ -134,7 +134,7 @@ __attribute__((always_inline)) inline void add_row_of_float8(
     for (uint32_t column = 0; column < columns; ++column) {
         exponents[column] = std::max(greatest[column] >> 23, kFloat8Bits + 1);
         units[column] = power_of_2(2 * 127 + kFloat8Bits - exponents[column]);
-        kept[column] = static_cast<int32_t>(sums[column] * units[column]);
+        kept[column] = static_cast<int32_t>(accumulators[column] * units[column]);
     }
     for (uint32_t k = 0; k < kDepth; ++k) {
         for (uint32_t column = 0; column < columns; ++column) {
@@ -143,7 +143,7 @@ __attribute__((always_inline)) inline void add_row_of_float8(
         }
     }
     for (uint32_t column = 0; column < columns; ++column) {
-        sums[column] =
+        accumulators[column] =
             static_cast<float>(kept[column]) * power_of_2(exponents[column] - kFloat8Bits);
     }
 }
@@ -155,11 +155,11 @@ __attribute__((always_inline)) inline void multiply_body(MmaBuffers& at, uint32_
     const auto* b = reinterpret_cast<const Value*>(at.b);
     for (uint32_t row = 0; row < kMmaRows; ++row) {
         const Value* a = reinterpret_cast<const Value*>(at.a) + row * kDepth;
-        Value* sums = reinterpret_cast<Value*>(at.sums) + row * columns;
+        Value* accumulators = reinterpret_cast<Value*>(at.accumulators) + row * columns;
         if constexpr (std::is_same_v<Value, float> && sizeof(typename Element::Bits) == 1) {
-            add_row_of_float8<kDepth>(sums, a, b, columns);
+            add_row_of_float8<kDepth>(accumulators, a, b, columns);
         } else {
-            add_row<Value, kDepth>(sums, a, b, columns);
+            add_row<Value, kDepth>(accumulators, a, b, columns);
         }
     }
 }
@@ -211,8 +211,9 @@ inline void load_b(const Mma& mma, const uint8_t* window, MmaBuffers& at) {
 
 // Accumulators of fp16 are rounded once, when all terms of the instruction are added.
 inline void round_to_half(MmaBuffers& at, uint32_t columns) {
-    auto* sums = reinterpret_cast<float*>(at.sums);
-    for (uint32_t i = 0; i < kMmaRows * columns; ++i) sums[i] = from_half(to_half(sums[i]));
+    auto* accumulators = reinterpret_cast<float*>(at.accumulators);
+    for (uint32_t i = 0; i < kMmaRows * columns; ++i)
+        accumulators[i] = from_half(to_half(accumulators[i]));
 }
 
 inline void execute_mma(Fiber* threads, const Mma& mma, const uint8_t* window, MmaBuffers& at) {

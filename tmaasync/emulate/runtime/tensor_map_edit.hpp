@@ -37,7 +37,7 @@ inline void check_granule(const char* field, uint64_t value) {
     if (value % kUnitBytes == 0) return;
     fault(
         "tensormap.replace sets ", field, " to ", Hex{value},
-        "; it must be a multiple of 16. Round the tensor's place or pitch to 16 bytes"
+        "; it must be a multiple of 16. Round the tensor's address or pitch to 16 bytes"
     );
 }
 

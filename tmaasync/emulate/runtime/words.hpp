@@ -48,8 +48,8 @@ inline std::string hexadecimal(uintptr_t number) {
     return (Words() << Hex{number}).text();
 }
 
-// Places in shared memory, as a fault's reason holds them: emulate/reports.py replaces the braces
-// by what the kernel's source calls the place.
+// Addresses in shared memory, as a fault's reason holds them: emulate/reports.py replaces the
+// braces by the name of the variable in the kernel's source.
 
 inline std::string barrier_at(uint32_t offset) {
     return "{barrier " + std::to_string(offset) + "}";

@@ -103,6 +103,7 @@ class ScaledCoefficients:
 @dataclass(frozen=True)
 class Conv2dCoefficients:
     throughput: Mapping[tuple[int, int, int], float]
+    spilling: Mapping[tuple[str, int, int, int], bool]
     box_cost: Mapping[int, float]
 
 
@@ -685,15 +686,19 @@ def choose_scaled_config(
     return _of_least_time(throughput, m, n, occupancy)
 
 
-def choose_conv2d_config(m: int, k: int, occupancy: Occupancy) -> TileConfig:
+def choose_conv2d_config(
+    m: int, k: int, occupancy: Occupancy, activation: str = "none"
+) -> TileConfig:
     """Return the tile config of least time for ``m`` output pixels and ``k`` filters.
 
     Tiles that reach beyond the last filter or pixel cost as much as whole ones, so 320, 640 or
     1280 filters take tiles of 160 columns.
     """
+    numbers = coefficients().conv2d
     throughput = {
         TileConfig(consumers, block_n, rows=rows): share
-        for (consumers, rows, block_n), share in coefficients().conv2d.throughput.items()
+        for (consumers, rows, block_n), share in numbers.throughput.items()
+        if (activation, consumers, rows, block_n) not in numbers.spilling
     }
     return _of_least_time(throughput, m, k, occupancy)
 

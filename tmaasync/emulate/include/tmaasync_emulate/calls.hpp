@@ -196,12 +196,12 @@ TMAASYNC_EMULATE_CALL void fence_map_acquire(const void* map);
 // In the order of tmaasync::ptx::MmaType.
 enum class MmaElement : uint8_t { kF16, kBF16, kTF32, kE4M3, kE5M2, kS8, kU8 };
 
-// What a thread holds its sums in.
+// The type in which a thread holds its accumulators.
 enum class MmaSum : uint8_t { kFloat, kHalf, kInt };
 
 // One wgmma.mma_async as one thread issues it.
 struct Mma {
-    void* sums;
+    void* accumulators;
     uint32_t columns;
     uint64_t a;
     uint64_t b;

@@ -22,7 +22,7 @@ struct EmulatedMma {
             MmaAccumulators<Register>::has_columns(kColumns), "no instruction has this N"
         );
         tmaasync_emulate::Mma mma{};
-        mma.sums = d;
+        mma.accumulators = d;
         mma.columns = kColumns;
         mma.b = b;
         mma.a_element = static_cast<tmaasync_emulate::MmaElement>(kA);

@@ -12,7 +12,7 @@ _PRODUCTS = 32  # of an instruction
 _BITS = 13  # below the leading bit of the largest
 
 
-def cut_sums(a: Array, b: Array) -> Array:
+def truncated_matmul(a: Array, b: Array) -> Array:
     """[M, N] of a [M, K] and b [N, K].
 
     An instruction's partial products, and the accumulator, are truncated towards zero at 2^-13 of
