@@ -19,6 +19,7 @@ from tmaasync import (
     Swizzle,
     create_tma_tile,
     emulate,
+    trace,
 )
 
 # One build for all defects: each is a value of `defect`.
@@ -61,6 +62,7 @@ __device__ void load(
 __device__ void produce(SharedMemory& shared, const Tile& tile, int tiles, Defect defect) {
     auto producer = shared.ring.producer();
     {
+        if (!producer.can_acquire()) __trap();  // all stages are empty
         const auto stage = producer.acquire(Tile::kBytes + (defect == kMoreBytes ? 512 : 0));
         load(stage, shared, tile, 0, true, defect);
     }
@@ -99,7 +101,9 @@ __device__ void consume(SharedMemory& shared, float* out, int tiles, int warp, D
             kept.take(stage);
         }
     }
+    while (defect == kNone && !consumer.can_acquire()) {}
     auto last = consumer.acquire();
+    if (defect == kNone && last.index() != (tiles - 1) % kStages) __trap();
     keep(last->tile, out + (tiles - 1) * Tile::kElements, warp);
     if (defect == kNone) last.release();
 }
@@ -144,6 +148,17 @@ def test_tiles_copied_through_a_ring(backend: Any, rows: int, debug: bool) -> No
     got, wanted = copied(backend, rows, debug=debug)
 
     assert np.array_equal(got, wanted)
+
+
+def test_the_timeline_names_the_stages_of_the_ring() -> None:
+    with trace.record() as kept:
+        copied(Emulate(), 9 * ROWS)
+
+    (launch,) = kept.launches
+    landed = [event.barrier_name for event in launch.of(kind="load_landed")]
+    assert landed == 3 * ["ring.full[0]", "ring.full[1]", "ring.full[2]"]
+    waits = {(role.name, share.on) for role in launch.summary().roles for share in role.shares}
+    assert {("warps 0-1", "ring.full"), ("warp 2", "ring.empty")} <= waits
 
 
 def test_the_copy_is_right_in_any_order() -> None:

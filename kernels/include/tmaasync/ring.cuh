@@ -187,6 +187,9 @@ public:
     // The barrier that the copies into this stage complete on.
     __device__ __forceinline__ SharedMemBarrier& full() const { return ring_.full[index_]; }
 
+    // Which stage of the ring this is: for data that lies next to the ring.
+    __device__ __forceinline__ u32 index() const { return index_; }
+
     // Which stage of the loop this is, from 0.
     __device__ __forceinline__ int iteration() const { return iteration_; }
 
@@ -233,6 +236,9 @@ public:
         return ring_.stages[index_];
     }
     __device__ __forceinline__ Stage* operator->() const { return &**this; }
+
+    // Which stage of the ring this is: for data that lies next to the ring.
+    __device__ __forceinline__ u32 index() const { return index_; }
 
     // Which stage of the loop this is, from 0.
     __device__ __forceinline__ int iteration() const { return iteration_; }
@@ -325,6 +331,12 @@ public:
         return acquire_bytes(0, bytes, location);
     }
 
+    // True if acquire() would return at once (CUTLASS's producer_try_acquire). May suspend the
+    // thread for a bounded time.
+    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
+        return ring_.empty[state_.index].try_wait(state_.phase, location);
+    }
+
     // Wait until every stage is released: after the last stage, where CTAs multicast.
     __device__ __forceinline__ void drain(WaitLocation location = {}) {
         ring_.producer_tail(state_, location);
@@ -370,6 +382,12 @@ public:
     // The next stage.
     __device__ __forceinline__ Stage acquire(WaitLocation location = {}) {
         return acquire_next(0, location);
+    }
+
+    // True if acquire() would return at once (CUTLASS's consumer_try_wait). May suspend the thread
+    // for a bounded time.
+    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
+        return ring_.full[state_.index].try_wait(state_.phase, location);
     }
 
     // A handle without a stage, for a deferred release: see ConsumerStage::take.
