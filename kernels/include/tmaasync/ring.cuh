@@ -62,6 +62,9 @@ struct StageBytes<Stage, decltype(static_cast<void>(Stage::kBytes))> {
     static_assert(kBytes <= sizeof(Stage), "Stage::kBytes exceeds the size of the stage");
 };
 
+// Nothing next to the tiles of a stage.
+struct NoSide {};
+
 // Dynamic shared memory that a CTA of sm_90 can have.
 constexpr int kMaxSharedBytes = 227 * 1024;
 
@@ -74,8 +77,14 @@ class RingConsumer;
 // CTA's shared memory. One thread calls init(); then the CTA, or with multicast the cluster,
 // synchronises. The producer thread and the consumer warps go through the stages with the objects
 // of producer() and consumer(), or with a PipelineState of their own and the functions named as in
-// PipelineTmaAsync.
-template <typename StageType, int kStageCount, typename Consumers, typename Group = Multicast<1>>
+// PipelineTmaAsync. side[i] belongs to stage i: data of a smaller alignment, such as scales, which
+// would pad the stages. Its bytes are not in kStageBytes.
+template <
+    typename StageType,
+    int kStageCount,
+    typename Consumers,
+    typename Group = Multicast<1>,
+    typename Side = NoSide>
 struct Ring {
     using Stage = StageType;
     using State = PipelineState<kStageCount>;
@@ -91,6 +100,7 @@ struct Ring {
     Stage stages[kStages];
     SharedMemBarrier full[kStages];
     SharedMemBarrier empty[kStages];
+    Side side[kStages];
 
     // Initialise the barriers, by one thread.
     __device__ __forceinline__ void init() {
