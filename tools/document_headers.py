@@ -32,7 +32,7 @@ _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 # Specifiers that do not matter to a caller, or that Sphinx does not parse.
 _IGNORED = re.compile(
     r"\b(?:__device__|__forceinline__|__host__|__noinline__|inline)\b ?"
-    r"|\balignas\((?:[^()]|\([^()]*\))*\) ?|\[\[noreturn\]\] ?"
+    r"|\balignas\((?:[^()]|\([^()]*\))*\) ?|\[\[(?:noreturn|nodiscard)\]\] ?"
 )
 _SCOPE = re.compile(r"(?P<kind>namespace|struct|class|enum class|enum) (?P<rest>.*)")
 _FUNCTION_HEAD = re.compile(r"\)(?: const)?(?: noexcept)?(?P<members> : .*)?$")

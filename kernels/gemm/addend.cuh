@@ -12,7 +12,7 @@ using Chunk = typename CTile::Shared;
 
 constexpr int kConsumerChunks = kRowBlocks * kChunks;
 // A stage holds as many chunks of each consumer as fit for all of them.
-constexpr int kChunksPerStage = sizeof(SharedMemory::Stage) / (CONSUMERS * sizeof(Chunk));
+constexpr int kChunksPerStage = sizeof(Stage) / (CONSUMERS * sizeof(Chunk));
 
 static_assert(
     !HAS_ADDEND || !PING_PONG, "ping-pong consumers skip each other's stages, operands alone"
@@ -20,25 +20,22 @@ static_assert(
 static_assert(!HAS_ADDEND || SPLIT_K == 1, "with split-K the stages hold partial accumulators");
 static_assert(!HAS_ADDEND || kChunksPerStage > 0, "a stage holds a chunk for every consumer");
 
-__device__ Chunk& addend_chunk(SharedMemory& shared, u32 stage, int consumer, int index) {
-    auto* chunks = reinterpret_cast<Chunk*>(&shared.stages[stage]);
-    return chunks[index * CONSUMERS + consumer];
+__device__ Chunk& addend_chunk(Stage& stage, int consumer, int index) {
+    return reinterpret_cast<Chunk*>(&stage)[index * CONSUMERS + consumer];
 }
 
 __device__ void load_addend(
-    SharedMemory& shared, StageState& state, const CTile& addend, const OutputTile& tile
+    OperandProducer& producer, const CTile& addend, const OutputTile& tile
 ) {
-    for (int first = 0; first < kConsumerChunks; first += kChunksPerStage, state.step()) {
-        auto& full = shared.full[state.index];
+    for (int first = 0; first < kConsumerChunks; first += kChunksPerStage) {
         const int chunks = min(kChunksPerStage, kConsumerChunks - first);
-        shared.empty[state.index].wait(state.phase);
-        full.expect_bytes(chunks * CONSUMERS * CTile::kBytes);
+        const auto stage = producer.acquire(chunks * CONSUMERS * CTile::kBytes);
         for (int i = 0; i < chunks * CONSUMERS; ++i) {
             const int index = i / CONSUMERS, consumer = i % CONSUMERS;
             const int row_block = (first + index) / kChunks, column = (first + index) % kChunks;
             const int row = consumer * ROWS + row_block * kMmaRows;
-            auto& chunk = addend_chunk(shared, state.index, consumer, index);
-            tile.load(addend, chunk, full, row, column * kChunkColumns);
+            auto& chunk = addend_chunk(*stage, consumer, index);
+            tile.load(addend, chunk, stage.full(), row, column * kChunkColumns);
         }
     }
 }
@@ -117,30 +114,20 @@ __device__ void add_chunk(const Chunk& chunk, float* accumulators, float factor)
     }
 }
 
-// Releases a stage that the warp has read. Unlike wgmma's reads, ordinary reads have to be ordered
-// by the arrival, also for the CTAs whose multicast writes there next.
-__device__ void release_read_stage(SharedMemory& shared, u32 stage) {
-    __syncwarp();
-    if constexpr (CLUSTER == 1) {
-        if (lane_index() == 0) shared.empty[stage].arrive();
-    } else {
-        if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster(lane_index());
-    }
-}
-
 // Adds the addend times `factor`, chunk by chunk in the order of load_addend.
 __device__ void add_addend(
     SharedMemory& shared, StageState& state, OutputSlice& accumulators, int consumer, float factor
 ) {
 #pragma unroll
     for (int first = 0; first < kConsumerChunks; first += kChunksPerStage) {
-        shared.full[state.index].wait(state.phase);
+        shared.ring.consumer_wait(state);
+        Stage& stage = shared.ring.stages[state.index];
 #pragma unroll
         for (int i = first; i < min(first + kChunksPerStage, kConsumerChunks); ++i) {
-            const Chunk& chunk = addend_chunk(shared, state.index, consumer, i - first);
+            const Chunk& chunk = addend_chunk(stage, consumer, i - first);
             add_chunk(chunk, accumulators[i / kChunks] + i % kChunks * (kChunkColumns / 2), factor);
         }
-        release_read_stage(shared, state.index);
+        shared.ring.consumer_release<Proxy::kGeneric>(state.index);
         state.step();
     }
 }

@@ -59,20 +59,15 @@ __device__ void load_filters(
 __device__ void load_tiles(
     SharedMemory& shared, const ATile& images, const BTile& filters, TileScheduler scheduler
 ) {
-    auto state = StageState::for_producer();
+    auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
         auto column = images.column({0, tile.m});
-        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
-            auto& stage = shared.stages[state.index];
-            auto& full = shared.full[state.index];
-            // Wait until every consumer, in every CTA of the cluster, has released this stage.
-            shared.empty[state.index].wait(state.phase);
-            full.expect_bytes(kStageBytes);
+        for (const auto stage : producer.produce(scheduler.k_blocks)) {
 #pragma unroll
             for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {
-                images.async_copy_column(stage.a, full, column, chunk);
-                load_filters(stage.b, full, filters, column, tile.n, chunk);
+                images.async_copy_column(stage->a, stage.full(), column, chunk);
+                load_filters(stage->b, stage.full(), filters, column, tile.n, chunk);
             }
         }
     }

@@ -64,9 +64,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
     const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
     run_warp_specialized(
         [&](SharedMemory& shared) {
-            load_tiles(shared, a, b, scheduler, [&](StageState& state, const OutputTile& tile) {
-                if constexpr (HAS_ADDEND) load_addend(shared, state, addend, tile);
-            });
+            load_tiles(
+                shared, a, b, scheduler, [&](OperandProducer& producer, const OutputTile& tile) {
+                    if constexpr (HAS_ADDEND) load_addend(producer, addend, tile);
+                }
+            );
         },
         [&](SharedMemory& shared, int consumer) {
             wait_for_previous_grids();

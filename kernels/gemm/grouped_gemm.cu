@@ -127,22 +127,18 @@ __device__ Coordinates<kRank> operand_at(const GroupTile& tile, int first, int k
 __device__ void load_tiles(
     SharedMemory& shared, const ATile& a, const BTile& b, GroupedScheduler scheduler
 ) {
-    auto state = StageState::for_producer();
+    auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
-        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
-            const int k = block * kBlockK;
-            auto& stage = shared.stages[state.index];
-            auto& full = shared.full[state.index];
-            // Wait until every consumer, in every CTA of the cluster, has released this stage.
-            shared.empty[state.index].wait(state.phase);
-            full.expect_bytes(kStageBytes);
-            a.async_copy(stage.a, full, operand_at<ATile::kRank, A_IS_K_MAJOR>(tile, tile.m, k));
+        for (const auto stage : producer.produce(scheduler.k_blocks)) {
+            const int k = stage.iteration() * kBlockK;
+            const auto a_at = operand_at<ATile::kRank, A_IS_K_MAJOR>(tile, tile.m, k);
             const auto b_at = operand_at<BTile::kRank, B_IS_K_MAJOR>(tile, tile.n, k);
+            a.async_copy(stage->a, stage.full(), a_at);
             if (tile.shares_b) {
-                load_operand<kClusterM>(stage.b, full, b, b_at);
+                load_operand<kClusterM>(stage, stage->b, b, b_at);
             } else {
-                b.async_copy(stage.b, full, b_at);
+                b.async_copy(stage->b, stage.full(), b_at);
             }
         }
     }

@@ -37,7 +37,7 @@ __device__ void multiply_tile(
 ) {
     u32 previous = 0;
     for (int block = 0; block < k_blocks; ++block, state.step()) {
-        auto& stage = shared.stages[state.index];
+        auto& stage = shared.ring.stages[state.index];
         u64 a[kRowBlocks];
 #pragma unroll
         for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
@@ -45,8 +45,7 @@ __device__ void multiply_tile(
             a[row_block] = Operands::A::descriptor(stage.a, row);
         }
         const u64 b = Operands::B::descriptor(stage.b, 0);
-        // Wait until the operands of this stage have landed.
-        shared.full[state.index].wait(state.phase);
+        shared.ring.consumer_wait(state);
         fence_accumulators(accumulators);
         wgmma_fence();
 #pragma unroll
@@ -59,13 +58,13 @@ __device__ void multiply_tile(
         // One group stays in flight, so the tensor cores never drain; the one before has finished.
         wgmma_wait_group<1>();
         fence_accumulators(accumulators);
-        if (block > 0) release_stage(shared, previous);
+        if (block > 0) shared.ring.consumer_release<Proxy::kAsync>(previous);
         previous = state.index;
     }
     on_issued();
     wgmma_wait_group<0>();
     fence_accumulators(accumulators);
-    release_stage(shared, previous);
+    shared.ring.consumer_release<Proxy::kAsync>(previous);
 }
 
 // Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each has every second tile, and
@@ -157,7 +156,7 @@ __device__ __forceinline__ void run_warp_specialized(
     launch_dependent_grids();
     if (threadIdx.x == 0) {
         (tiles.prefetch_descriptor(), ...);
-        init_barriers(shared);
+        shared.ring.init();
     }
     if constexpr (CLUSTER == 1) {
         __syncthreads();

@@ -20,7 +20,7 @@ __device__ Coordinates<BTile::kRank> b_at(const OutputTile& tile, int k) {
     return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, tile.batch);
 }
 
-// Loads the operands of every tile. After each tile, load_more(state, tile) may fill further
+// Loads the operands of every tile. After each tile, load_more(producer, tile) may fill further
 // stages.
 template <typename LoadMore>
 __device__ void load_tiles(
@@ -31,20 +31,15 @@ __device__ void load_tiles(
     LoadMore load_more
 ) {
     const KRange blocks(scheduler.k_blocks);
-    auto state = StageState::for_producer();
+    auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
-        for (int block = 0; block < blocks.count; ++block, state.step()) {
-            auto& stage = shared.stages[state.index];
-            auto& full = shared.full[state.index];
-            // Wait until every consumer, in every CTA of the cluster, has released this stage.
-            shared.empty[state.index].wait(state.phase);
-            full.expect_bytes(kStageBytes);
-            const int k = (blocks.first + block) * kBlockK;
-            load_operand<kClusterN>(stage.a, full, a, a_at(tile, k));
-            load_operand<kClusterM>(stage.b, full, b, b_at(tile, k));
+        for (const auto stage : producer.produce(blocks.count)) {
+            const int k = (blocks.first + stage.iteration()) * kBlockK;
+            load_operand<kClusterN>(stage, stage->a, a, a_at(tile, k));
+            load_operand<kClusterM>(stage, stage->b, b, b_at(tile, k));
         }
-        load_more(state, tile);
+        load_more(producer, tile);
     }
 }
 

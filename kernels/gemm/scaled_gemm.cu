@@ -46,7 +46,7 @@ static_assert(AScaleTile::side(1) == kBlockM, "a scale for every row");
 
 extern "C" __device__ const int scaled_gemm_shared_bytes = sizeof(ScaledSharedMemory);
 
-constexpr u32 kScaledStageBytes = kStageBytes + AScaleTile::kBytes + BScaleTile::kBytes;
+constexpr u32 kScaledStageBytes = Stage::kBytes + AScaleTile::kBytes + BScaleTile::kBytes;
 
 // --- producer ------------------------------------------------------------------------------------
 
@@ -70,18 +70,15 @@ __device__ void load_tiles(
     const BScaleTile& b_scales,
     TileScheduler scheduler
 ) {
-    auto state = StageState::for_producer();
+    auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
-        for (int block = 0; block < scheduler.k_blocks; ++block, state.step()) {
-            auto& stage = shared.stages[state.index];
-            auto& scales = shared.scales[state.index];
-            auto& full = shared.full[state.index];
-            // Wait until every consumer, in every CTA of the cluster, has released this stage.
-            shared.empty[state.index].wait(state.phase);
-            full.expect_bytes(kScaledStageBytes);
-            a.async_copy(stage.a, full, {block * kBlockK, tile.m});
-            load_operand<kClusterM>(stage.b, full, b, {block * kBlockK, tile.n});
+        for (int block = 0; block < scheduler.k_blocks; ++block) {
+            const auto stage = producer.acquire(kScaledStageBytes);
+            auto& scales = shared.ring.side[stage.index()];
+            auto& full = stage.full();
+            a.async_copy(stage->a, full, {block * kBlockK, tile.m});
+            load_operand<kClusterM>(stage, stage->b, b, {block * kBlockK, tile.n});
             a_scales.async_copy(scales.a, full, {tile.m, block});
             b_scales.async_copy(scales.b, full, b_scales_at(tile.n, block));
         }
@@ -159,8 +156,8 @@ __device__ void release_scaled_stage(ScaledSharedMemory& shared, u32 stage) {
     __syncwarp();
     const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
     const u32 lane = lane_index();
-    if (lane == rank) shared.empty[stage].arrive();
-    if (lane != rank && lane < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane);
+    if (lane == rank) shared.ring.empty[stage].arrive();
+    if (lane != rank && lane < CLUSTER) shared.ring.empty[stage].arrive_cluster_relaxed(lane);
 }
 
 __device__ void multiply_scaled_tile(
@@ -172,11 +169,11 @@ __device__ void multiply_scaled_tile(
     int n
 ) {
     for (int block = 0; block < k_blocks; ++block, state.step()) {
-        auto& stage = shared.stages[state.index];
-        auto& scales = shared.scales[state.index];
+        auto& stage = shared.ring.stages[state.index];
+        auto& scales = shared.ring.side[state.index];
         const u64 a = Operands::A::descriptor(stage.a, consumer * ROWS);
         // Wait until the operands and scales of this stage have landed.
-        shared.full[state.index].wait(state.phase);
+        shared.ring.consumer_wait(state);
 #pragma unroll
         for (int mma = 0; mma < kMmas; ++mma) {
             const int column = mma * kMmaColumns;

@@ -23,12 +23,12 @@ struct RasterizedTile {
 
     // The first row and column of this CTA, whose cluster has the tile.
     __device__ int m() const {
-        const int rank = kClusterM == 1 ? 0 : multicast_rank();
+        const int rank = kClusterM == 1 ? 0 : Sharing::rank();
         return (m_tile * kClusterM + rank) * kBlockM;
     }
 
     __device__ int n() const {
-        const int rank = kClusterN == 1 ? 0 : multicast_rank();
+        const int rank = kClusterN == 1 ? 0 : Sharing::rank();
         return (n_tile * kClusterN + rank) * BLOCK_N;
     }
 };

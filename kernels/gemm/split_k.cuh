@@ -44,20 +44,20 @@ struct PartialSlice {
     Quad quads[kRowBlocks][kSliceQuads][CONSUMERS * kWarpgroupThreads];
 };
 static_assert(
-    (SPLIT_K - 1) * sizeof(PartialSlice) <= sizeof(SharedMemory::stages),
+    (SPLIT_K - 1) * sizeof(PartialSlice) <= sizeof(OperandRing<NoSide>::stages),
     "the stages hold the partial sums of all peers"
 );
 
 // The partial sums from a peer. A CTA numbers its peers in the order of their ranks.
 __device__ PartialSlice& received_slice(SharedMemory& shared, int peer) {
-    return reinterpret_cast<PartialSlice*>(shared.stages)[peer];
+    return reinterpret_cast<PartialSlice*>(shared.ring.stages)[peer];
 }
 
 // Where this CTA's partial sums go, in the shared memory of the owner of a slice.
 __device__ PartialSlice& remote_slice(SharedMemory& shared, int owner) {
     const int rank = split_rank();
     auto& slice = received_slice(shared, rank < owner ? rank : rank - 1);
-    return *map_shared_rank(&slice, owner * CLUSTER + multicast_rank());
+    return *map_shared_rank(&slice, owner * CLUSTER + Sharing::rank());
 }
 
 __device__ int consumer_thread() {

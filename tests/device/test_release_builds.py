@@ -22,7 +22,11 @@ _ASKS = re.compile(
     r"|^ +if \(instrument::(?:is_draining|has_waited(?:_cluster)?)\(.*\n",
     re.MULTILINE,
 )
-_LOCATION = re.compile(r",\s+(?:const )?WaitLocation&? location(?: = \{\})?|, location(?=[,)])")
+_LOCATION = re.compile(
+    r"(?:,\s+|(?<=\())(?:const )?WaitLocation&? location(?: = \{\})?"
+    r"|^ +WaitLocation location_;\n|, location_\(location\)|, location_?(?=[,)}])",
+    re.MULTILINE,
+)
 _LEFT = re.compile(r"is_draining|has_waited|gives_up|kWatchesHangs|WaitLocation&? location")
 
 TILE = "tmaasync::TMATensorTile<float, tmaasync::Shape<8, 32>, tmaasync::Box<8, 32>>"

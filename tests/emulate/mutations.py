@@ -1,7 +1,7 @@
 """Defects to plant in the shipped kernels, and what the emulator has to say of each.
 
 A `Mutation` replaces one piece of a kernel's text. Its ``report`` is a pattern for the message, in
-which barriers bear the names of the source: ``full[0]``, ``empty[2]``.
+which barriers bear the names of the source: ``ring.full[0]``, ``ring.empty[2]``.
 """
 
 from __future__ import annotations
@@ -37,25 +37,33 @@ class Mutation:
         return files.get(self.job, "gemm.cu")
 
 
-_EXPECT = "full.expect_bytes(kStageBytes);"
+_EXPECT = "full[state.index].expect_bytes(bytes);"
 _ARM = "full.expect_bytes(source.bytes_at(at));"
-_PRODUCER_WAIT = "shared.empty[state.index].wait(state.phase);"
-_CONSUMER_WAIT = "shared.full[state.index].wait(state.phase);"
+_PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
+_CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
 _COPY_WAIT = "shared.full[state.index].wait(state.phase);"
-_LANE_ARRIVES = "if (lane_index() == 0) shared.empty[stage].arrive();"
+_LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
 _LANES_ARRIVE = (
-    "if (lane_index() < CLUSTER) {\n"
-    "            shared.empty[stage]"
-    ".arrive_cluster_relaxed(first_multicast_rank() + lane_index());\n"
-    "        }"
+    "if (lane < Group::kCtas) {\n"
+    "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);\n"
+    "            }"
 )
-_PRODUCER_LOOP = "for (int block = 0; block < blocks.count; ++block, state.step()) {"
+_PRODUCER_LOOP = "producer.produce(blocks.count)"
+_PRODUCER_STATE = "typename Ring::State state_ = Ring::State::for_producer();"
+_PRODUCER_STEP = (
+    "ring_.producer_acquire(state_, bytes, location);\n"
+    "        const u32 index = state_.index;\n"
+    "        state_.step();"
+)
 _CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, state.step()) {"
-_RELEASE = "if (block > 0) release_stage(shared, previous);"
-_LAST_RELEASE = "fence_accumulators(accumulators);\n    release_stage(shared, previous);"
-_EMPTY_COUNT = "kConsumersPerTile * kWarps * CLUSTER"
-_EVERY_CTA = "(1 << kCtas) - 1"
-_LOAD_B = "load_operand<kClusterM>(stage.b, full, b, b_at(tile, k));"
+_RELEASE = "if (block > 0) shared.ring.consumer_release<Proxy::kAsync>(previous);"
+_LAST_RELEASE = (
+    "fence_accumulators(accumulators);\n    shared.ring.consumer_release<Proxy::kAsync>(previous);"
+)
+_EMPTY_COUNT = "Consumers::kWarps * Group::kCtas"
+_EVERY_CTA = "((1u << kCtas) - 1) << first_rank()"
+_SHARE = "Group::cta_mask(), Group::rank(), policy"
+_LOAD_B = "load_operand<kClusterM>(stage, stage->b, b, b_at(tile, k));"
 _GROUP = "const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};"
 _FIRST_SYNC = "warpgroup.sync();\n        epilogue.apply_chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
@@ -75,7 +83,7 @@ _ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
 _LAST_WAIT = "if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "multiply(shared, warpgroup - 1);"
-_INIT_LOOP = "for (int stage = 0; stage < STAGES; ++stage) {"
+_INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
 _CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (warpgroup == kProducer)"
 _CLUSTER_CLOSE = "if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();"
 _SHARED = "auto& shared = dynamic_shared<Storage>();"
@@ -87,7 +95,7 @@ _ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
 _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
-_UNREAD = r"no thread has waited for phase \d of full\[\d\], in which a TMA load landed"
+_UNREAD = r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load landed"
 
 
 def _any(*reports: str) -> str:
@@ -105,7 +113,7 @@ MUTATIONS = (
         "too many bytes expected",
         "gemm",
         _EXPECT,
-        "full.expect_bytes(kStageBytes + 1024);",
+        "full[state.index].expect_bytes(bytes + 1024);",
         "deadlock",
         r"full\[0\], phase 0: 0 arrivals and 1024 bytes are missing",
     ),
@@ -113,7 +121,7 @@ MUTATIONS = (
         "too few bytes expected",
         "gemm",
         _EXPECT,
-        "full.expect_bytes(kStageBytes - 1024);",
+        "full[state.index].expect_bytes(bytes - 1024);",
         "deadlock",
         r"full\[0\], phase 0: 0 arrivals and -1024 bytes are missing",
     ),
@@ -121,7 +129,7 @@ MUTATIONS = (
         "only the bytes of A expected",
         "gemm",
         _EXPECT,
-        "full.expect_bytes(ATile::kBytes);",
+        "full[state.index].expect_bytes(ATile::kBytes);",
         "deadlock",
         r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing",
     ),
@@ -129,7 +137,7 @@ MUTATIONS = (
         "no bytes expected",
         "gemm",
         _EXPECT,
-        "full.arrive();",
+        "full[state.index].arrive();",
         "either",
         r"full\[0\], phase 1: 0 arrivals and -49152 bytes|"
         r"ends while a TMA load to shared offset 0 .* is still",
@@ -138,7 +146,7 @@ MUTATIONS = (
         "bytes expected without arriving",
         "gemm",
         _EXPECT,
-        "full.expect_tx(kStageBytes);",
+        "full[state.index].expect_tx(bytes);",
         "deadlock",
         r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
     ),
@@ -170,8 +178,8 @@ MUTATIONS = (
     Mutation(
         "full waits for two arrivals",
         "gemm",
-        "shared.full[stage].init(1);",
-        "shared.full[stage].init(2);",
+        "full[stage].init(1);",
+        "full[stage].init(2);",
         "deadlock",
         r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
     ),
@@ -195,7 +203,7 @@ MUTATIONS = (
         "a warp arrives twice",
         "gemm",
         _LANE_ARRIVES,
-        "if (lane_index() < 2) shared.empty[stage].arrive();",
+        "if (lane < 2) empty[stage].arrive();",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED, "wgmma.wait_group"),
     ),
@@ -203,7 +211,7 @@ MUTATIONS = (
         "a warp arrives with two at once",
         "gemm",
         _LANE_ARRIVES,
-        "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, 3);",
+        "if (lane == 0) empty[stage].arrive_cluster(0, 3);",
         "fault",
         r"empty\[0\] gets 3 arrivals in phase 0 and waits for 2 of 8",
     ),
@@ -211,7 +219,7 @@ MUTATIONS = (
         "one warp never arrives",
         "gemm",
         _LANE_ARRIVES,
-        "if (lane_index() == 0 && threadIdx.x / 32 != 5) shared.empty[stage].arrive();",
+        "if (lane == 0 && threadIdx.x / 32 != 5) empty[stage].arrive();",
         "deadlock",
         r"empty\[0\], phase 0: 1 arrivals and 0 bytes are missing",
     ),
@@ -219,7 +227,7 @@ MUTATIONS = (
         "a stage is released one block late",
         "gemm",
         _RELEASE,
-        "if (block > 1) release_stage(shared, previous);",
+        _RELEASE.replace("block > 0", "block > 1"),
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
@@ -235,7 +243,7 @@ MUTATIONS = (
         "another stage is released",
         "gemm",
         _RELEASE,
-        "if (block > 0) release_stage(shared, state.index);",
+        _RELEASE.replace("previous", "state.index"),
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
@@ -243,8 +251,8 @@ MUTATIONS = (
     Mutation(
         "the producer starts with parity 0",
         "gemm",
-        "StageState::for_producer()",
-        "StageState::for_consumer()",
+        _PRODUCER_STATE,
+        _PRODUCER_STATE.replace("for_producer", "for_consumer"),
         "deadlock",
         r"threads 0 at .*empty\[0\], phase 0: 8 arrivals",
     ),
@@ -252,7 +260,7 @@ MUTATIONS = (
         "the producer does not wait",
         "gemm",
         _PRODUCER_WAIT,
-        "",
+        _EXPECT,
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
@@ -260,7 +268,7 @@ MUTATIONS = (
         "the consumer waits on empty",
         "gemm",
         _CONSUMER_WAIT,
-        _PRODUCER_WAIT,
+        "empty[state.index].wait(state.phase, location);",
         "deadlock",
         r"threads 0, 128-383 at .*empty\[0\], phase 0: 8 arrivals",
     ),
@@ -268,7 +276,7 @@ MUTATIONS = (
         "the consumer waits on the stage before",
         "gemm",
         _CONSUMER_WAIT,
-        "shared.full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
+        "full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
         "deadlock",
         r"threads 128-383 at .*full\[2\], phase 1: 1 arrivals",
     ),
@@ -276,15 +284,15 @@ MUTATIONS = (
         "the consumer waits for parity 0 always",
         "gemm",
         _CONSUMER_WAIT,
-        "shared.full[state.index].wait(0);",
+        "full[state.index].wait(0);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_FREED, _MISSED),
     ),
     Mutation(
         "the producer does not step",
         "gemm",
-        _PRODUCER_LOOP,
-        "for (int block = 0; block < scheduler.k_blocks; ++block) {",
+        _PRODUCER_STEP,
+        _PRODUCER_STEP.removesuffix("state_.step();"),
         "fault",
         _any(_ARMED_AGAIN, _MISSED),
     ),
@@ -299,24 +307,16 @@ MUTATIONS = (
     Mutation(
         "the producer's pipeline has one stage fewer",
         "gemm",
-        "StageState::for_producer()",
-        "PipelineState<STAGES - 1>::for_producer()",
+        _PRODUCER_STEP,
+        f"{_PRODUCER_STEP} if (state_.index == Ring::kStages - 1) state_.step();",
         "deadlock",
         r"full\[2\], phase 0: 1 arrivals and 0 bytes",
-    ),
-    Mutation(
-        "the producer's pipeline has one stage more",
-        "gemm",
-        "StageState::for_producer()",
-        "PipelineState<STAGES + 1>::for_producer()",
-        "fault",
-        r"scales\[0\] is used before mbarrier.init",
     ),
     Mutation(
         "the producer leaves a block early",
         "gemm",
         _PRODUCER_LOOP,
-        "for (int block = 0; block + 1 < scheduler.k_blocks; ++block, state.step()) {",
+        "producer.produce(blocks.count - 1)",
         "deadlock",
         r"full\[0\], phase 2: 1 arrivals and 0 bytes",
     ),
@@ -424,16 +424,16 @@ MUTATIONS = (
         "the first barriers are not initialised",
         "gemm",
         _INIT_LOOP,
-        "for (int stage = 1; stage < STAGES; ++stage) {",
+        "for (int stage = 1; stage < kStages; ++stage) {",
         "fault",
         r"(full|empty)\[0\] is used before mbarrier.init",
     ),
     Mutation(
         "the barriers are initialised for every tile",
         "gemm",
-        "const auto tile = scheduler.tile();\n        for (int block",
-        "const auto tile = scheduler.tile();\n        init_barriers(shared);\n"
-        "        for (int block",
+        "const auto tile = scheduler.tile();\n        for (const auto stage",
+        "const auto tile = scheduler.tile();\n        shared.ring.init();\n"
+        "        for (const auto stage",
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
     ),
@@ -446,12 +446,12 @@ MUTATIONS = (
         r"(full|empty)\[0\] is used before mbarrier.init",
     ),
     Mutation(
-        "shared memory ends before the barriers",
+        "shared memory ends before the epilogue's last buffer",
         "gemm",
         "gemm_shared_bytes = sizeof(SharedMemory)",
         "gemm_shared_bytes = sizeof(SharedMemory) - 1024",
         "fault",
-        r"an mbarrier reaches shared bytes 106496 .* to 106504; the CTA has 106496",
+        r"a TMA store reaches shared bytes 99328 .* to 107520; the CTA has 106496",
     ),
     Mutation(
         "shared memory starts at 16",
@@ -467,14 +467,14 @@ MUTATIONS = (
         "chunks % kEpilogueBuffers",
         "chunks % (kEpilogueBuffers + 1)",
         "fault",
-        r"(full|empty)\[\d\] was overwritten|a TMA store reaches shared bytes 106496 .* to 114688",
+        r"a TMA store reaches shared bytes 107520 .* to 115712",
     ),
     # --- GEMM: coordinates and stores -------------------------------------------------------------
     Mutation(
         "blocks instead of elements",
         "gemm",
-        "load_operand<kClusterN>(stage.a, full, a, a_at(tile, k));",
-        "load_operand<kClusterN>(stage.a, full, a, a_at(tile, block));",
+        "load_operand<kClusterN>(stage, stage->a, a, a_at(tile, k));",
+        "load_operand<kClusterN>(stage, stage->a, a, a_at(tile, stage.iteration()));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
@@ -555,8 +555,8 @@ MUTATIONS = (
     Mutation(
         "multicast to itself alone",
         "pair",
-        "kEveryCta << first_multicast_rank(), multicast",
-        "1 << block_rank_in_cluster(), multicast",
+        _SHARE,
+        "1 << block_rank_in_cluster(), Group::rank(), policy",
         "deadlock",
         r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
@@ -564,7 +564,7 @@ MUTATIONS = (
         "multicast to a CTA too many",
         "pair",
         _EVERY_CTA,
-        "(2 << kCtas) - 1",
+        "((2u << kCtas) - 1) << first_rank()",
         "fault",
         r"mask 7; the cluster has 2",
     ),
@@ -579,16 +579,16 @@ MUTATIONS = (
     Mutation(
         "both load the first share",
         "pair",
-        "kEveryCta << first_multicast_rank(), multicast_rank()",
-        "kEveryCta << first_multicast_rank(), 0",
+        _SHARE,
+        "Group::cta_mask(), 0, policy",
         "race",
-        r"race on stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
+        r"race on ring\.stages\[\d\]\.b .*\n.*TMA load\n.*TMA load\ntwo loads write",
     ),
     Mutation(
         "a CTA expects its own share only",
         "pair",
         _EXPECT,
-        "full.expect_bytes(ATile::kBytes + BTile::kBytes / CLUSTER);",
+        "full[state.index].expect_bytes(ATile::kBytes + BTile::kBytes / CLUSTER);",
         "deadlock",
         r"full\[\d\], phase \d: . arrivals and -\d+ bytes are missing",
     ),
@@ -596,7 +596,7 @@ MUTATIONS = (
         "all expect on CTA 0",
         "pair",
         _EXPECT,
-        "full.arrive_and_expect_bytes(kStageBytes, 0);",
+        "full[state.index].arrive_and_expect_bytes(bytes, 0);",
         "fault",
         r"full\[0\] gets 1 arrivals in phase \d and waits for 0 of 1",
     ),
@@ -604,7 +604,7 @@ MUTATIONS = (
         "all arrive at CTA 0",
         "pair",
         _LANES_ARRIVE,
-        "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(0);",
+        "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(0);",
         "either",
         _any(r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals", _MISSED),
     ),
@@ -612,7 +612,7 @@ MUTATIONS = (
         "they arrive at themselves alone",
         "pair",
         _LANES_ARRIVE,
-        "if (lane_index() == 0) shared.empty[stage].arrive();",
+        "if (lane < 1) empty[stage].arrive();",
         "deadlock",
         r"block \(0, 0, 0\), threads 0 at .*empty\[0\], phase 0: 8 arrivals",
     ),
@@ -620,7 +620,7 @@ MUTATIONS = (
         "they arrive at a CTA that is not there",
         "pair",
         _LANES_ARRIVE,
-        "if (lane_index() < CLUSTER) shared.empty[stage].arrive_cluster_relaxed(lane_index() + 1);",
+        "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(lane + 1);",
         "fault",
         r"mapa names a CTA that the cluster does not have",
     ),
@@ -628,7 +628,7 @@ MUTATIONS = (
         "empty counts one CTA",
         "pair",
         _EMPTY_COUNT,
-        "kConsumersPerTile * kWarps",
+        "Consumers::kWarps",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
@@ -638,7 +638,7 @@ MUTATIONS = (
         _CLUSTER_OPEN,
         "__syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
         "race",
-        r"race on (full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
+        r"race on ring\.(full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
     ),
     Mutation(
         "a CTA leaves before its peer",
@@ -803,15 +803,15 @@ MUTATIONS = (
         _FIRST_STATE,
         _FIRST_STATE.replace("for_consumer", "for_producer"),
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
     Mutation(
         "the producer waits on full",
         "gemm",
         _PRODUCER_WAIT,
-        _CONSUMER_WAIT,
+        f"{_CONSUMER_WAIT}\n        {_EXPECT}",
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load",
     ),
     Mutation(
         "a stage is released while wgmma reads it",
@@ -819,7 +819,7 @@ MUTATIONS = (
         "wgmma_wait_group<1>();",
         "wgmma_wait_group<2>();",
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load\n.*before the stage is released",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*wgmma\n.*TMA load\n.*before the stage is released",
     ),
     Mutation(
         "wgmma is not committed",
@@ -859,7 +859,7 @@ MUTATIONS = (
         "fence_barrier_init();",
         "",
         "race",
-        r"race on full\[\d\] .*\n.*init\n.*TMA load\n.*fence_barrier_init\(\)",
+        r"race on ring\.full\[\d\] .*\n.*init\n.*TMA load\n.*fence_barrier_init\(\)",
     ),
     Mutation(
         "an epilogue buffer is not waited for",
@@ -908,7 +908,7 @@ MUTATIONS = (
         "if (threadIdx.x == 0) {",
         "if (threadIdx.x < 2) {",
         "race",
-        r"race on full\[\d\] .*\n.*init\n",
+        r"race on ring\.full\[\d\] .*\n.*init\n",
     ),
     Mutation(
         "a copy is not waited for",
@@ -949,7 +949,7 @@ MUTATIONS = (
         f"cluster_sync();\n    {_SEND}",
         f"{_SEND}\n    cluster_sync();",
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
     ),
     Mutation(
         "partial sums are added before they have arrived",
@@ -957,7 +957,7 @@ MUTATIONS = (
         f"cluster_sync();\n    {_ADD_PEERS}",
         f"{_ADD_PEERS}\n    cluster_sync();",
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
     ),
     Mutation(
         "two CTAs send to one address",
@@ -965,7 +965,7 @@ MUTATIONS = (
         "rank < owner ? rank : rank - 1",
         "0",
         "race",
-        r"race on stages\[\d\]\.[ab] .*\n.*ordinary write\n.*ordinary write\n",
+        r"race on ring\.stages\[\d\]\.[ab] .*\n.*ordinary write\n.*ordinary write\n",
     ),
     Mutation(
         "blocks of K that peers load are waited for",
@@ -1002,7 +1002,7 @@ MUTATIONS = (
         "try_wait's answer is taken for granted",
         "gemm",
         _PRODUCER_WAIT,
-        "shared.empty[state.index].try_wait(state.phase);",
+        f"empty[state.index].try_wait(state.phase);\n        {_EXPECT}",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
         some_orders=True,
@@ -1010,8 +1010,8 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised twice",
         "gemm",
-        "init_barriers(shared);\n    }",
-        "init_barriers(shared);\n        init_barriers(shared);\n    }",
+        "shared.ring.init();\n    }",
+        "shared.ring.init();\n        shared.ring.init();\n    }",
         "fault",
         r"full\[0\] is initialised again without mbarrier.inval",
     ),
@@ -1019,7 +1019,7 @@ MUTATIONS = (
         "a warp arrives no times",
         "gemm",
         _LANE_ARRIVES,
-        "if (lane_index() == 0) shared.empty[stage].arrive_cluster(0, block_rank_in_cluster());",
+        "if (lane == 0) empty[stage].arrive_cluster(0, block_rank_in_cluster());",
         "fault",
         r"empty\[0\] gets 0 arrivals in phase 0; one instruction arrives 1 to 1048575 times",
     ),
@@ -1027,7 +1027,8 @@ MUTATIONS = (
         "the empty barriers are invalidated early",
         "gemm",
         _TILE_LOOP,
-        "if (threadIdx.x == kWarpgroupThreads) shared.empty[0].invalidate();\n    " + _TILE_LOOP,
+        "if (threadIdx.x == kWarpgroupThreads) shared.ring.empty[0].invalidate();\n    "
+        + _TILE_LOOP,
         "fault",
         r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait",
     ),

@@ -5,19 +5,29 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tmaasync._sources import find_kernel
+from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(r'#include "([\w./]+\.cuh)"\n')
+_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/ring\.cuh)>)\n')
+_NAMES = re.compile(
+    r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
+)
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, its family's headers inlined where each is first included."""
-    return _inlined(find_kernel(name), set())
+    """Return the kernel's text, its family's headers and the ring inlined where first included."""
+    return _renamed_ring() + _inlined(find_kernel(name), set())
+
+
+def _renamed_ring() -> str:
+    # The host's preamble has included the ring itself.
+    names = dict.fromkeys(_NAMES.findall((include_dir() / "tmaasync" / "ring.cuh").read_text()))
+    return "".join(f"#define {name} Inlined{name}\n" for name in names)
 
 
 def _inlined(path: Path, seen: set[Path]) -> str:
     def text_of(include: re.Match[str]) -> str:
-        header = (path.parent / include[1]).resolve()
+        own, library = include.groups()
+        header = (path.parent / own).resolve() if own else include_dir() / library
         if header in seen:
             return ""
         seen.add(header)

@@ -128,14 +128,17 @@ def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
 
     assert (trace.kernel_name, pipeline.name, len(pipeline.stages)) == (
         "gemm",
-        "full",
+        "ring.full",
         CONFIG.stages,
     )
     for index, stage in enumerate(pipeline.stages):
-        assert (name(stage.full), name(stage.empty)) == (f"full[{index}]", f"empty[{index}]")
+        assert (name(stage.full), name(stage.empty)) == (
+            f"ring.full[{index}]",
+            f"ring.empty[{index}]",
+        )
         assert [name(buffer) for buffer in stage.buffers] == [
-            f"stages[{index}].a",
-            f"stages[{index}].b",
+            f"ring.stages[{index}].a",
+            f"ring.stages[{index}].b",
         ]
         assert [span.phase for span in stage.spans if span.state is StageState.READING] == [0, 1]
 

@@ -33,7 +33,7 @@ enum Defect {
 };
 
 constexpr int kStages = 2, kThreads = 64;
-using Ring = PipelineState<kStages>;
+using State = PipelineState<kStages>;
 
 struct SharedMemory {
     __align__(16) u32 inbox[kStages][kThreads];
@@ -83,8 +83,8 @@ extern "C" __global__ void ring(u32* values, int turns, Defect defect) {
     const u32 right = (rank + 1) % ctas, left = (rank + ctas - 1) % ctas;
     u32 value = values[rank * kThreads + threadIdx.x];
     open(shared, defect);
-    auto out = Ring::for_producer();
-    auto in = Ring::for_consumer();
+    auto out = State::for_producer();
+    auto in = State::for_consumer();
     for (int turn = 0; turn < turns; ++turn, out.step(), in.step()) {
         if (defect != kNoAcknowledgement) {
             shared.taken[out.index].wait_acquire<Scope::kCluster>(out.phase);
@@ -192,7 +192,7 @@ using namespace tmaasync;
 enum Defect { kNone, kNoWaitForReaders, kTellsItselfOnly, kRelaxedArrival, kExpectsItsShare };
 
 constexpr int kStages = 3, kLine = 2048;
-using Ring = PipelineState<kStages>;
+using State = PipelineState<kStages>;
 
 struct SharedMemory {
     __align__(16) unsigned char lines[kStages][kLine];
@@ -206,7 +206,7 @@ __device__ void produce(
     SharedMemory& shared, const unsigned char* source, int lines, u32 ctas, Defect defect
 ) {
     const u32 share = kLine / ctas, start = block_rank_in_cluster() * share;
-    auto place = Ring::for_producer();
+    auto place = State::for_producer();
     for (int line = 0; line < lines; ++line, place.step()) {
         auto& full = shared.full[place.index];
         // All readers in all CTAs, since all are written to.
@@ -236,7 +236,7 @@ __device__ void tell_producers(SharedMemBarrier& empty, u32 ctas, Defect defect)
 __device__ void consume(
     SharedMemory& shared, unsigned char* seen, int lines, u32 ctas, Defect defect
 ) {
-    auto place = Ring::for_consumer();
+    auto place = State::for_consumer();
     for (int line = 0; line < lines; ++line, place.step()) {
         shared.full[place.index].wait(place.phase);
         for (int i = lane_index(); i < kLine; i += 32) {

@@ -158,7 +158,7 @@ RELAY = """
 using namespace tmaasync;
 
 constexpr int kStages = 3, kRow = 96;
-using Ring = PipelineState<kStages>;
+using State = PipelineState<kStages>;
 
 struct SharedMemory {
     int rows[kStages][kRow];
@@ -169,7 +169,7 @@ extern "C" __device__ const int relay_shared_bytes = sizeof(SharedMemory);
 
 // Rows that start anywhere, so that TMA cannot load them.
 __device__ void produce(SharedMemory& shared, const int* source, const int* starts, int rows) {
-    auto place = Ring::for_producer();
+    auto place = State::for_producer();
     for (int row = 0; row < rows; ++row, place.step()) {
         shared.empty[place.index].wait(place.phase);
         for (int i = lane_index(); i < kRow; i += 32) {
@@ -186,7 +186,7 @@ __device__ void produce(SharedMemory& shared, const int* source, const int* star
 }
 
 __device__ void consume(SharedMemory& shared, int rows, int* out) {
-    auto place = Ring::for_consumer();
+    auto place = State::for_consumer();
     for (int row = 0; row < rows; ++row, place.step()) {
         shared.full[place.index].wait(place.phase);
         for (int i = lane_index(); i < kRow; i += 32) {

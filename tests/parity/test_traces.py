@@ -143,7 +143,10 @@ def deeds(emulated: Trace, *kinds: str) -> list[tuple[Any, ...]]:
 
 
 CASES: dict[str, tuple[Callable[[], None], dict[str, int]]] = {
-    "a matmul in clusters of two": (matmul, {"full": 1, "empty": 4 * CONSUMERS * CLUSTER}),
+    "a matmul in clusters of two": (
+        matmul,
+        {"ring.full": 1, "ring.empty": 4 * CONSUMERS * CLUSTER},
+    ),
     "a copy": (copy, {"full": 1}),
 }
 

@@ -10,6 +10,7 @@
 #include <tmaasync/im2col.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
+#include <tmaasync/ring.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
 #include <tmaasync/strided.cuh>

@@ -187,20 +187,40 @@ inline void fence_registers(Fiber& fiber) {
 
 // --- the end of a CTA ----------------------------------------------------------------------------
 
-// By its last thread: whatever peers did to the CTA's memory happened before.
-inline void check_peers_are_done(Fiber& fiber) {
-    Detector& detector = *fiber.cluster->detector();
+// Whether a thread of the CTA knows that what the peer did is over.
+template <typename Knows>
+bool is_seen_by_cta(const Fiber& fiber, const Access& remote, const Knows& knows) {
     const uint32_t threads = fiber.cluster->launch().threads();
     const uint32_t first = fiber.cta->rank * threads;
+    for (uint32_t thread = first; thread < first + threads; ++thread) {
+        if (knows(thread, remote.agent, remote.epoch)) return true;
+    }
+    return false;
+}
+
+// Of accesses of peers to the CTA's memory, those that nothing ends before the CTA.
+inline std::vector<Access> unfinished_accesses(const Fiber& fiber) {
+    const Detector& detector = *fiber.cluster->detector();
+    std::vector<Access> found;
     for (const Access& remote : fiber.cta->remote) {
-        bool is_seen = false;
-        for (uint32_t thread = first; thread < first + threads; ++thread) {
-            is_seen |= detector.knows(thread, remote.agent, remote.epoch);
-        }
-        if (is_seen) continue;
+        const auto knows = [&](auto... what) { return detector.knows(what...); };
+        if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
+    }
+    // A relaxed arrival orders no access, but is itself over when its phase has been waited for.
+    for (const Access& remote : fiber.cta->remote_arrivals) {
+        const auto knows = [&](auto... what) { return detector.knows_arrival(what...); };
+        if (!is_seen_by_cta(fiber, remote, knows)) found.push_back(remote);
+    }
+    return found;
+}
+
+// By its last thread: whatever peers did to the CTA's memory happened before.
+inline void check_peers_are_done(Fiber& fiber) {
+    const uint32_t threads = fiber.cluster->launch().threads();
+    for (const Access& remote : unfinished_accesses(fiber)) {
         const std::string peer = remote.operation == Operation::kTmaPush
                                      ? "TMA had copied its shared memory to another CTA"
-                                     : "CTA " + std::to_string(remote.agent / threads) +
+                                     : "CTA " + std::to_string(remote.thread / threads) +
                                            " had reached into its shared memory";
         fiber.cluster->fail(
             fiber, "CTA " + std::to_string(fiber.cta->rank) +

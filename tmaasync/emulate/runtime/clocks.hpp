@@ -191,6 +191,7 @@ struct View {
     Clock published[2];       // of ordinary writes: to the async proxy, by space
     Clock maps_released;      // of ordinary writes, among them edits of tensor maps: by a fence
     MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
+    Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
 
     void join(const View& other) {
         seen.join(other.seen);
@@ -203,6 +204,7 @@ struct View {
         for (int space = 0; space < 2; ++space) published[space].join(other.published[space]);
         maps_released.join(other.maps_released);
         maps_acquired.join(other.maps_acquired);
+        arrivals.join(other.arrivals);
     }
 
     // What an arrival without release hands on: only what finished outside of the thread.

@@ -171,10 +171,20 @@ inline void record_load(
     fiber.cluster->record(fiber, event);
 }
 
+// What a load that the barrier counts will have done when the present phase completes.
+inline Access landing_of(const Fiber& fiber, const Mbarrier& barrier) {
+    return {
+        .agent = barrier.agent,
+        .epoch = static_cast<Epoch>(barrier.phase) + 1,
+        .thread = fiber.number,
+        .site = fiber.site
+    };
+}
+
 // A load into this CTA, or into another by a mapa address; the barrier lies in the same one.
 inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t barrier) {
-    const Place place = resolve(fiber, shared);
-    const Place credited = resolve(fiber, barrier);
+    const Place place = locate(fiber, shared);
+    const Place credited = locate(fiber, barrier);
     if (place.cta != credited.cta) {
         fiber.cluster->fail(
             fiber,
@@ -191,6 +201,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     if (!counted) fiber.cluster->fail(fiber, reason);
     if (Detector* detector = fiber.cluster->detector()) {
         check_init_is_fenced(fiber, *credited.cta, *counted);
+        if (place.cta != fiber.cta) note_remote(place.cta->remote, landing_of(fiber, *counted));
         flight.issued = detector->issue(fiber.number, fiber.site);
     }
     check_inside_shared(fiber, flight.shared, flight.bytes, "a TMA load");

@@ -282,6 +282,7 @@ struct Cta {
     std::deque<Mbarrier> barriers;
     // What threads of other CTAs did to its memory, for the race detector.
     std::vector<Access> remote;
+    std::vector<Access> remote_arrivals;  // the relaxed ones
 };
 
 // What a thread left unwritten when it ended.
@@ -653,6 +654,7 @@ private:
         for (const Mbarrier& barrier : cta.barriers) cta.barrier_at[barrier.offset / 8] = -1;
         cta.barriers.clear();
         cta.remote.clear();
+        cta.remote_arrivals.clear();
         cta.named = {};
         cta.block = launch_.block_of(index, rank);
         cta.rank = rank;
@@ -737,22 +739,28 @@ struct Place {
 };
 
 // So that the CTA does not end before.
-inline void note_remote(const Fiber& fiber, Cta& cta) {
-    const Detector& detector = *fiber.cluster->detector();
-    const Epoch epoch = detector.epoch_of(fiber.number);
-    for (Access& access : cta.remote) {
-        if (access.agent != fiber.number) continue;
-        access.epoch = epoch;
-        access.site = fiber.site;
+inline void note_remote(std::vector<Access>& noted, const Access& remote) {
+    for (Access& access : noted) {
+        if (access.agent != remote.agent) continue;
+        access.epoch = std::max(access.epoch, remote.epoch);
+        access.site = remote.site;
         return;
     }
-    cta.remote.push_back(
-        {.agent = fiber.number, .epoch = epoch, .thread = fiber.number, .site = fiber.site}
-    );
+    noted.push_back(remote);
+}
+
+// What the thread itself does to the memory of a CTA now.
+inline Access remote_access(const Fiber& fiber) {
+    return {
+        .agent = fiber.number,
+        .epoch = fiber.cluster->detector()->epoch_of(fiber.number),
+        .thread = fiber.number,
+        .site = fiber.site
+    };
 }
 
 // What a shared address of this thread means.
-inline Place resolve(Fiber& fiber, uint32_t address) {
+inline Place locate(Fiber& fiber, uint32_t address) {
     const uint32_t rank = address >> kRankShift;
     auto& ctas = fiber.cluster->ctas();
     if (rank == 0) return {fiber.cta, address};
@@ -763,7 +771,6 @@ inline Place resolve(Fiber& fiber, uint32_t address) {
         );
     }
     Cta& cta = ctas[rank - 1];
-    if (&cta != fiber.cta && fiber.cluster->detector()) note_remote(fiber, cta);
     if (cta.live == 0) {
         fiber.cluster->fail(
             fiber, "CTA " + std::to_string(cta.rank) +
@@ -773,6 +780,15 @@ inline Place resolve(Fiber& fiber, uint32_t address) {
         );
     }
     return {&cta, address & kOffsetMask};
+}
+
+// The same, of an address that the thread itself accesses.
+inline Place resolve(Fiber& fiber, uint32_t address) {
+    const Place place = locate(fiber, address);
+    if (place.cta != fiber.cta && fiber.cluster->detector()) {
+        note_remote(place.cta->remote, remote_access(fiber));
+    }
+    return place;
 }
 
 inline uint32_t shared_end(const Fiber& fiber) {

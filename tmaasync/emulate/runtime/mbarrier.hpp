@@ -180,10 +180,14 @@ inline uint64_t arrive(
     Fiber& fiber, uint32_t address, uint32_t count, uint32_t bytes, bool releases
 ) {
     fiber.cluster->maybe_yield(fiber);
-    const Place place = resolve(fiber, address);
+    const Place place = locate(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (Detector* detector = fiber.cluster->detector()) {
         check_init_is_seen(fiber, *place.cta, barrier);
+        if (place.cta != fiber.cta) {
+            auto& noted = releases ? place.cta->remote : place.cta->remote_arrivals;
+            note_remote(noted, remote_access(fiber));
+        }
         if (releases) {
             detector->release(fiber.number, barrier.gathered);
         } else {

@@ -140,6 +140,8 @@ public:
     }
     void release_relaxed(uint32_t thread, View& target) {
         target.join_async_agents(views_[thread], threads_);
+        target.arrivals.raise(thread, epochs_[thread]);
+        ++epochs_[thread];
     }
     void acquire(uint32_t thread, const View& source) { views_[thread].join(source); }
     void acquire_relaxed(uint32_t thread, const View& source) {
@@ -190,6 +192,9 @@ public:
 
     bool knows(uint32_t thread, Agent agent, Epoch epoch) const {
         return agent == thread || views_[thread].seen.at(agent) >= epoch;
+    }
+    bool knows_arrival(uint32_t thread, Agent agent, Epoch epoch) const {
+        return knows(thread, agent, epoch) || views_[thread].arrivals.at(agent) >= epoch;
     }
     Epoch epoch_of(uint32_t thread) const { return epochs_[thread]; }
     bool is_published(uint32_t thread, Agent agent, Epoch epoch) const {

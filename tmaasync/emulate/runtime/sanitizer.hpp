@@ -21,7 +21,9 @@ inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
 inline void touch_window(Fiber& fiber, uintptr_t offset, uint32_t bytes, bool writes) {
     const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
     const auto place = static_cast<uint32_t>(offset % kWindowBytes);
-    if (rank != fiber.cta->rank) note_remote(fiber, fiber.cluster->ctas()[rank]);
+    if (rank != fiber.cta->rank) {
+        note_remote(fiber.cluster->ctas()[rank].remote, remote_access(fiber));
+    }
     if (!writes) check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }

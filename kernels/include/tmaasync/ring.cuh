@@ -1,0 +1,428 @@
+#pragma once
+
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/check.cuh>
+#include <tmaasync/cluster.cuh>
+#include <tmaasync/pipeline.cuh>
+#include <tmaasync/tile.cuh>
+#include <tmaasync/warp.cuh>
+
+// A producer-consumer pipeline that owns its stages (CUTLASS's PipelineTmaAsync, with the buffers).
+namespace tmaasync {
+
+// The warps of a CTA that consume a ring: every one of them releases every stage.
+template <int kConsumerWarps>
+struct ConsumerWarps {
+    static_assert(kConsumerWarps >= 1 && kConsumerWarps <= 32, "a CTA has 1 to 32 warps");
+    static constexpr int kWarps = kConsumerWarps;
+};
+
+// CTAs that multicast into each other's rings: kSharingCtas neighbours of the cluster, which has
+// kGroupsPerCluster groups of them. Multicast<1> is a ring that only its own CTA fills.
+template <int kSharingCtas, int kGroupsPerCluster = 1>
+struct Multicast {
+    static constexpr int kCtas = kSharingCtas;
+    static constexpr int kGroups = kGroupsPerCluster;
+    static_assert(
+        kCtas >= 1 && kGroups >= 1 && kCtas * kGroups <= 16, "a cluster has 1 to 16 CTAs"
+    );
+
+    // The cluster rank of the first CTA of this CTA's group, and this CTA's number in the group.
+    __device__ __forceinline__ static u32 first_rank() {
+        if constexpr (kGroups == 1) return 0;
+        return block_rank_in_cluster() / kCtas * kCtas;
+    }
+    __device__ __forceinline__ static u32 rank() {
+        if constexpr (kCtas == 1) return 0;
+        if constexpr (kGroups == 1) return block_rank_in_cluster();
+        return block_rank_in_cluster() % kCtas;
+    }
+    __device__ __forceinline__ static u16 cta_mask() {
+        return static_cast<u16>(((1u << kCtas) - 1) << first_rank());
+    }
+};
+
+// What reads a stage: the generic proxy (ordinary loads, ldmatrix), or the async proxy alone (wgmma
+// and TMA stores, whose completion the warp has waited for).
+enum class Proxy { kGeneric, kAsync };
+
+// The bytes that copies bring into a stage: Stage::kBytes, or the size of a stage without padding.
+template <typename Stage, typename = void>
+struct StageBytes {
+    static_assert(
+        __has_unique_object_representations(Stage),
+        "the stage has padding, which no copy fills: declare `static constexpr int kBytes` in it, "
+        "the sum of kBytes of its tiles"
+    );
+    static constexpr u32 kBytes = sizeof(Stage);
+};
+template <typename Stage>
+struct StageBytes<Stage, decltype(static_cast<void>(Stage::kBytes))> {
+    static constexpr u32 kBytes = Stage::kBytes;
+    static_assert(kBytes <= sizeof(Stage), "Stage::kBytes exceeds the size of the stage");
+};
+
+// Nothing next to the tiles of a stage.
+struct NoSide {};
+
+// Dynamic shared memory that a CTA of sm_90 can have.
+constexpr int kMaxSharedBytes = 227 * 1024;
+
+template <typename Ring>
+class RingProducer;
+template <typename Ring, Proxy kReader>
+class RingConsumer;
+
+// A ring buffer of kStages stages with a full and an empty barrier each. Make it a member of the
+// CTA's shared memory. One thread calls init(); then the CTA, or with multicast the cluster,
+// synchronises. The producer thread and the consumer warps go through the stages with the objects
+// of producer() and consumer(), or with a PipelineState of their own and the functions named as in
+// PipelineTmaAsync. side[i] belongs to stage i: data of a smaller alignment, such as scales, which
+// would pad the stages. Its bytes are not in kStageBytes.
+template <
+    typename StageType,
+    int kStageCount,
+    typename Consumers,
+    typename Group = Multicast<1>,
+    typename Side = NoSide>
+struct Ring {
+    using Stage = StageType;
+    using State = PipelineState<kStageCount>;
+    using MulticastGroup = Group;
+    static constexpr int kStages = kStageCount;
+    static constexpr u32 kStageBytes = StageBytes<Stage>::kBytes;
+    static_assert(kStages >= 1, "a ring has at least one stage");
+    static_assert(kStageBytes <= SharedMemBarrier::kMaxCount, "a phase expects less than 1 MiB");
+    static_assert(
+        sizeof(Stage) * kStages <= kMaxSharedBytes, "the stages exceed the shared memory of a CTA"
+    );
+
+    Stage stages[kStages];
+    SharedMemBarrier full[kStages];
+    SharedMemBarrier empty[kStages];
+    Side side[kStages];
+
+    // Initialise the barriers, by one thread.
+    __device__ __forceinline__ void init() {
+        if constexpr (kIsDebug) check_cluster();
+        for (int stage = 0; stage < kStages; ++stage) {
+            full[stage].init(1);
+            // One lane of every warp that reads a stage, in every CTA that this CTA multicasts to.
+            empty[stage].init(Consumers::kWarps * Group::kCtas);
+        }
+        fence_barrier_init();
+    }
+
+    // The stages as one producer thread sees them. A CTA has one, for the lifetime of the ring.
+    [[nodiscard]] __device__ __forceinline__ RingProducer<Ring> producer() {
+        return RingProducer<Ring>(*this);
+    }
+
+    // The stages as a consumer warp sees them; one object per thread, for the lifetime of the ring.
+    template <Proxy kReader = Proxy::kGeneric>
+    [[nodiscard]] __device__ __forceinline__ RingConsumer<Ring, kReader> consumer() {
+        return RingConsumer<Ring, kReader>(*this);
+    }
+
+    // Wait until all consumers have released the stage, then expect the bytes of its copies.
+    __device__ __forceinline__ void producer_acquire(
+        const State& state, u32 bytes = kStageBytes, WaitLocation location = {}
+    ) {
+        empty[state.index].wait(state.phase, location);
+        full[state.index].expect_bytes(bytes);
+    }
+
+    // Wait until the copies into the stage have landed.
+    __device__ __forceinline__ void consumer_wait(
+        const State& state, WaitLocation location = {}
+    ) const {
+        full[state.index].wait(state.phase, location);
+    }
+
+    // Release a stage that the warp has read, to the producer of every CTA that writes into it.
+    // Called by the whole warp. Ordinary reads have to be ordered by the arrival; reads by the
+    // async proxy are complete, and release.cluster would wait for all of the thread's memory
+    // traffic.
+    template <Proxy kReader = Proxy::kGeneric>
+    __device__ __forceinline__ void consumer_release(u32 stage) {
+        if constexpr (kReader == Proxy::kGeneric) __syncwarp();
+        const u32 lane = lane_index();
+        if constexpr (Group::kCtas == 1) {
+            if (lane == 0) empty[stage].arrive();
+        } else if constexpr (kReader == Proxy::kGeneric) {
+            if (lane < Group::kCtas) empty[stage].arrive_cluster(Group::first_rank() + lane);
+        } else {
+            if (lane < Group::kCtas) {
+                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);
+            }
+        }
+    }
+
+    // Wait until all consumers, in all CTAs of the group, have released all stages. A CTA may exit
+    // after it: no peer writes into its stages or arrives on its barriers any more.
+    __device__ __forceinline__ void producer_tail(State state, WaitLocation location = {}) {
+        for (int stage = 0; stage < kStages; ++stage, state.step()) {
+            empty[state.index].wait(state.phase, location);
+        }
+    }
+
+private:
+    __device__ __forceinline__ static void check_cluster() {
+        if constexpr (Group::kCtas > 1) {
+            constexpr int kCtas = Group::kCtas * Group::kGroups;
+            check_range(
+                "CTAs of the cluster, with a multicast ring,", blocks_in_cluster(), kCtas, kCtas
+            );
+        }
+    }
+};
+
+// --- scopes --------------------------------------------------------------------------------------
+
+// A stage that the producer fills: consumers wait until the expected bytes have landed.
+template <typename Ring>
+class [[nodiscard]] ProducerStage {
+public:
+    using Stage = typename Ring::Stage;
+    using Group = typename Ring::MulticastGroup;
+
+    __device__ __forceinline__ ProducerStage(Ring& ring, u32 index, int iteration)
+        : ring_(ring), index_(index), iteration_(iteration) {}
+    ProducerStage(const ProducerStage&) = delete;
+    ProducerStage& operator=(const ProducerStage&) = delete;
+
+    __device__ __forceinline__ Stage& operator*() const { return ring_.stages[index_]; }
+    __device__ __forceinline__ Stage* operator->() const { return &ring_.stages[index_]; }
+
+    // The barrier that the copies into this stage complete on.
+    __device__ __forceinline__ SharedMemBarrier& full() const { return ring_.full[index_]; }
+
+    // Which stage of the ring this is: for data that lies next to the ring.
+    __device__ __forceinline__ u32 index() const { return index_; }
+
+    // Which stage of the loop this is, from 0.
+    __device__ __forceinline__ int iteration() const { return iteration_; }
+
+    // Load a tile that all CTAs of the group need: each loads its share of the boxes, and
+    // multicasts it to all. Every CTA of the group calls it with the same coordinates.
+    template <typename Tile>
+    __device__ __forceinline__ void async_multicast_load(
+        const Tile& tile,
+        typename Tile::Shared& shared,
+        Coordinates<Tile::kRank> at,
+        CachePolicy policy = CachePolicy::kEvictNormal
+    ) const {
+        if constexpr (Group::kCtas == 1) {
+            tile.async_copy(shared, full(), at, policy);
+        } else {
+            tile.template async_multicast_load_partitioned<Group::kCtas>(
+                shared, full(), at, Group::cta_mask(), Group::rank(), policy
+            );
+        }
+    }
+
+private:
+    Ring& ring_;
+    u32 index_;
+    int iteration_;
+};
+
+// A full stage that a consumer warp reads. The end of the scope releases it.
+template <typename Ring, Proxy kReader>
+class [[nodiscard]] ConsumerStage {
+public:
+    using Stage = typename Ring::Stage;
+
+    // A handle that holds no stage, or one that the warp has waited for.
+    __device__ __forceinline__ explicit ConsumerStage(Ring& ring) : ring_(ring) {}
+    __device__ __forceinline__ ConsumerStage(Ring& ring, u32 index, int iteration)
+        : ring_(ring), index_(index), iteration_(iteration), is_held_(true) {}
+    __device__ __forceinline__ ~ConsumerStage() { release_if_held(); }
+    ConsumerStage(const ConsumerStage&) = delete;
+    ConsumerStage& operator=(const ConsumerStage&) = delete;
+
+    __device__ __forceinline__ Stage& operator*() const {
+        check_held();
+        return ring_.stages[index_];
+    }
+    __device__ __forceinline__ Stage* operator->() const { return &**this; }
+
+    // Which stage of the ring this is: for data that lies next to the ring.
+    __device__ __forceinline__ u32 index() const { return index_; }
+
+    // Which stage of the loop this is, from 0.
+    __device__ __forceinline__ int iteration() const { return iteration_; }
+
+    // Release the stage before the end of the scope.
+    __device__ __forceinline__ void release() {
+        check_held();
+        release_if_held();
+    }
+
+    // Release the stage held, if any, and hold the other's. With one wgmma group in flight, call it
+    // after wgmma_wait_group<1>(): the group before has read the stage that is released.
+    __device__ __forceinline__ void take(ConsumerStage& other) {
+        other.check_held();
+        release_if_held();
+        index_ = other.index_;
+        iteration_ = other.iteration_;
+        is_held_ = other.is_held_;
+        other.is_held_ = false;
+    }
+
+private:
+    __device__ __forceinline__ void release_if_held() {
+        if (is_held_) ring_.template consumer_release<kReader>(index_);
+        is_held_ = false;
+    }
+
+    __device__ __forceinline__ void check_held() const {
+        check(is_held_, "stages held", 0, "the stage was released or taken; it must be", 1);
+    }
+
+    Ring& ring_;
+    u32 index_ = 0;
+    int iteration_ = 0;
+    bool is_held_ = false;
+};
+
+// The range of a loop over the next stages of a producer or consumer.
+template <typename Owner>
+class [[nodiscard]] StageRange {
+public:
+    struct End {};
+
+    class Iterator {
+    public:
+        __device__ __forceinline__ Iterator(Owner& owner, int count, const WaitLocation& location)
+            : owner_(owner), count_(count), location_(location) {}
+        __device__ __forceinline__ bool operator!=(End) const { return iteration_ < count_; }
+        __device__ __forceinline__ void operator++() { ++iteration_; }
+        __device__ __forceinline__ auto operator*() const {
+            return owner_.acquire_next(iteration_, location_);
+        }
+
+    private:
+        Owner& owner_;
+        int count_;
+        int iteration_ = 0;
+        WaitLocation location_;
+    };
+
+    __device__ __forceinline__ StageRange(Owner& owner, int count, const WaitLocation& location)
+        : first_(owner, count, location) {}
+    __device__ __forceinline__ Iterator begin() const { return first_; }
+    __device__ __forceinline__ End end() const { return {}; }
+
+private:
+    Iterator first_;
+};
+
+// The producer's way through a ring, by one thread of the CTA.
+template <typename Ring>
+class RingProducer {
+public:
+    using Stage = ProducerStage<Ring>;
+
+    __device__ __forceinline__ explicit RingProducer(Ring& ring) : ring_(ring) {}
+    RingProducer(const RingProducer&) = delete;
+    RingProducer& operator=(const RingProducer&) = delete;
+
+    // The next stages, in a range-based for loop: each is waited for, and expects its bytes.
+    __device__ __forceinline__ StageRange<RingProducer> produce(
+        int count, WaitLocation location = {}
+    ) {
+        return {*this, count, location};
+    }
+
+    // The next stage, which expects this many bytes.
+    __device__ __forceinline__ Stage
+    acquire(u32 bytes = Ring::kStageBytes, WaitLocation location = {}) {
+        return acquire_bytes(0, bytes, location);
+    }
+
+    // True if acquire() would return at once (CUTLASS's producer_try_acquire). May suspend the
+    // thread for a bounded time.
+    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
+        return ring_.empty[state_.index].try_wait(state_.phase, location);
+    }
+
+    // Wait until every stage is released: after the last stage, where CTAs multicast.
+    __device__ __forceinline__ void drain(WaitLocation location = {}) {
+        ring_.producer_tail(state_, location);
+    }
+
+private:
+    friend class StageRange<RingProducer>;
+
+    __device__ __forceinline__ Stage acquire_next(int iteration, const WaitLocation& location) {
+        return acquire_bytes(iteration, Ring::kStageBytes, location);
+    }
+
+    __device__ __forceinline__ Stage
+    acquire_bytes(int iteration, u32 bytes, const WaitLocation& location) {
+        ring_.producer_acquire(state_, bytes, location);
+        const u32 index = state_.index;
+        state_.step();
+        return {ring_, index, iteration};
+    }
+
+    Ring& ring_;
+    typename Ring::State state_ = Ring::State::for_producer();
+};
+
+// A consumer's way through a ring, by all threads of a warp together.
+template <typename Ring, Proxy kReader>
+class RingConsumer {
+public:
+    using Stage = ConsumerStage<Ring, kReader>;
+
+    __device__ __forceinline__ explicit RingConsumer(Ring& ring) : ring_(ring) {}
+    RingConsumer(const RingConsumer&) = delete;
+    RingConsumer& operator=(const RingConsumer&) = delete;
+
+    // The next stages, in a range-based for loop: each is waited for, and released at the end of
+    // the loop's body unless another handle has taken it.
+    __device__ __forceinline__ StageRange<RingConsumer> consume(
+        int count, WaitLocation location = {}
+    ) {
+        return {*this, count, location};
+    }
+
+    // The next stage.
+    __device__ __forceinline__ Stage acquire(WaitLocation location = {}) {
+        return acquire_next(0, location);
+    }
+
+    // True if acquire() would return at once (CUTLASS's consumer_try_wait). May suspend the thread
+    // for a bounded time.
+    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
+        return ring_.full[state_.index].try_wait(state_.phase, location);
+    }
+
+    // A handle without a stage, for a deferred release: see ConsumerStage::take.
+    __device__ __forceinline__ Stage none() {
+        static_assert(
+            Ring::kStages >= 2, "a stage whose release is deferred needs another one after it"
+        );
+        return Stage(ring_);
+    }
+
+    // Leave out stages that other consumers release (ping-pong).
+    __device__ __forceinline__ void skip(u32 stages) { state_.advance(stages); }
+
+private:
+    friend class StageRange<RingConsumer>;
+
+    __device__ __forceinline__ Stage acquire_next(int iteration, const WaitLocation& location) {
+        ring_.consumer_wait(state_, location);
+        const u32 index = state_.index;
+        state_.step();
+        return {ring_, index, iteration};
+    }
+
+    Ring& ring_;
+    typename Ring::State state_ = Ring::State::for_consumer();
+};
+
+}  // namespace tmaasync
