@@ -59,7 +59,7 @@ def zeros(dtype: Any = np.float32, shape: Any = (64, 64)) -> Any:
 
 TILE = create_tma_tile(zeros(), (8, 32))
 IMAGES = zeros(np.float16, (2, 8, 8, 64))
-OTHER_TILES = {
+OTHER_TILES: dict[str, Any] = {
     "swizzle": create_tma_tile(zeros(), (8, 32), swizzle="128B"),
     "smaller": create_tma_tile(zeros(), (4, 32)),
     "larger": create_tma_tile(zeros(), (16, 32)),
@@ -342,7 +342,7 @@ def test_a_pointer_is_no_struct_and_a_tile_no_pointer() -> None:
 # --- on a GPU, and in arrays of tiles -----------------------------------------------------------
 
 
-class Loaded:
+class OnDevice:
     """The kernel on a device."""
 
     watch, function = None, 1
@@ -359,9 +359,8 @@ def test_a_launch_on_a_gpu_is_checked_too(
     driver = Driver(argument_sizes=(8,))
     use_driver(driver)
     text = 'extern "C" __global__ void k(const int* cu_seqlens) {}'
-    build = CudaBuild(
-        Recipe(source_of(text), "k", None, None, lambda: None), 0, lambda *_: Loaded()
-    )
+    loaded: Any = OnDevice()
+    build = CudaBuild(Recipe(source_of(text), "k", None, None, lambda: None), 0, lambda *_: loaded)
 
     def prepare(array: Any) -> Any:
         args = (CupyArray(array),)
