@@ -108,6 +108,14 @@ def test_a_header_is_read_declaration_by_declaration() -> None:
     ]
 
 
+def test_a_class_that_is_only_announced_is_not_shown() -> None:
+    text = "template <typename Ring> class Producer;\nclass Producer { public: int ready(); };"
+
+    (declared,) = TOOL["declarations"](text)
+
+    assert [member.text for member in declared.members] == ["int ready()"]
+
+
 def test_comments_become_text_without_markup() -> None:
     text = TOOL["header_text"](TOOL["INCLUDE"] / "tmaasync" / "barrier.cuh")
 

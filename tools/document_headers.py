@@ -198,8 +198,8 @@ def _first_branches(tokens: Iterable[_Token]) -> Iterator[_Token]:
 
 def _kind(head: str) -> str:
     """Return what kind of thing a head declares; empty if a reference does not show it."""
-    if head.startswith(("static_assert", "friend", "extern")):
-        return ""
+    if head.startswith(("static_assert", "friend", "extern", "class ")):
+        return ""  # Of classes only the definition, which is a scope, is shown.
     if head.startswith("using"):
         return "type" if " = " in head else ""
     if head.startswith(("struct ", "enum ")):
