@@ -34,7 +34,6 @@ ORDERS: tuple[tuple[Policy, int], ...] = (
 RACE_ORDERS = (*((policy, 0) for policy in POLICIES), ("random", 1), ("random", 2))
 STAGES, LOADS_AHEAD = 3, 2
 BARRIER_BYTES = 8
-EPILOGUE_BYTES = 2 * 64 * 128
 
 # --- the main jobs, small -----------------------------------------------------------------------
 
@@ -99,7 +98,7 @@ def split(text: str) -> Prepared:
         tile_config.cluster_size,
         c,
         wanted,
-        named(operands + 2 * 64 * tile_config.store_bytes, "full", "empty"),
+        named(operands, "ring.full", "ring.empty"),
     )
 
 
@@ -137,7 +136,7 @@ def one_gemm(text: str, cluster: int = 1, layout: str = "nt", ping_pong: bool = 
         cluster if cluster > 1 else None,
         c,
         a.astype(np.float32) @ b.astype(np.float32),
-        named(operands + tile_config.consumers * EPILOGUE_BYTES, "full", "empty"),
+        named(operands, "ring.full", "ring.empty"),
     )
 
 
@@ -171,7 +170,7 @@ def grouped(text: str) -> Prepared:
         2,
         c,
         np.concatenate(parts),
-        named(operands + EPILOGUE_BYTES, "full", "empty"),
+        named(operands, "ring.full", "ring.empty"),
     )
 
 
