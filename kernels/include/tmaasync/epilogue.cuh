@@ -13,39 +13,102 @@ namespace tmaasync {
 
 // --- visitors ------------------------------------------------------------------------------------
 
-// A visitor changes or reads accumulators before they are rounded. Its `tile` is the tile of the
-// schedule, with m and n moved to the first row and column of what it is given.
-
-// Base of a visitor of all accumulators of a warpgroup at once:
+// A visitor changes or reads accumulators before they are rounded. It is a struct with one or both
+// of these functions, or a function (value, row, column) -> value of one element:
+//
 //   template <typename Accumulators, typename Tile>
 //   __device__ void apply(Accumulators& accumulators, const Tile& tile) const;
-// Accumulators is Register[row blocks][columns / 2].
-struct TileVisitor {
-    static constexpr bool kVisitsChunks = false;
-
-    template <typename Chunk, typename Tile>
-    __device__ __forceinline__ void apply_chunk(Chunk&, const Tile&) const {}
-};
-
-// Base of a visitor of one chunk after the other, shortly before it is stored, which takes fewer
-// registers. Chunk is Register[columns of a chunk / 2], of 64 rows:
 //   template <typename Chunk, typename Tile>
 //   __device__ void apply_chunk(Chunk& chunk, const Tile& tile) const;
-struct ChunkVisitor {
-    static constexpr bool kVisitsChunks = true;
-
-    template <typename Accumulators, typename Tile>
-    __device__ __forceinline__ void apply(Accumulators&, const Tile&) const {}
+//
+// apply() has all accumulators of the warpgroup, Register[row blocks][columns / 2]. apply_chunk()
+// has the Register[columns of a chunk / 2] of 64 rows, shortly before they are stored: what it
+// computes with needs registers for one chunk alone. `tile` is the tile of the schedule, with m and
+// n moved to the first row and column of these accumulators. Which row and column a thread's i-th
+// accumulator has: accumulator_row and accumulator_column.
+template <typename Visitor, typename Accumulators, typename Tile, typename = void>
+struct VisitsTiles {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Accumulators, typename Tile>
+struct VisitsTiles<
+    Visitor,
+    Accumulators,
+    Tile,
+    decltype(static_cast<const Visitor*>(nullptr)->apply(
+        *static_cast<Accumulators*>(nullptr), *static_cast<const Tile*>(nullptr)
+    ))> {
+    static constexpr bool kValue = true;
 };
 
-// True if no visitor of tiles comes after a visitor of chunks: they are applied in this order.
-template <typename... Visitors>
-__device__ constexpr bool visitors_are_ordered() {
-    bool saw_chunks = false, ordered = true;
-    ((ordered = ordered && (Visitors::kVisitsChunks || !saw_chunks),
-      saw_chunks = saw_chunks || Visitors::kVisitsChunks),
+template <typename Visitor, typename Chunk, typename Tile, typename = void>
+struct VisitsChunks {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Chunk, typename Tile>
+struct VisitsChunks<
+    Visitor,
+    Chunk,
+    Tile,
+    decltype(static_cast<const Visitor*>(nullptr)->apply_chunk(
+        *static_cast<Chunk*>(nullptr), *static_cast<const Tile*>(nullptr)
+    ))> {
+    static constexpr bool kValue = true;
+};
+
+template <typename Visitor, typename Register, typename = void>
+struct VisitsElements {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Register>
+struct VisitsElements<
+    Visitor,
+    Register,
+    decltype(static_cast<void>((*static_cast<const Visitor*>(nullptr))(Register(), 0, 0)))> {
+    static constexpr bool kValue = true;
+};
+
+// What one visitor visits, of accumulators whose chunks have kCount a thread.
+template <typename Visitor, typename Accumulators, typename Register, int kCount, typename Tile>
+struct Visits {
+    static constexpr bool kTiles = VisitsTiles<Visitor, Accumulators, Tile>::kValue;
+    static constexpr bool kChunks = VisitsChunks<Visitor, Register[kCount], Tile>::kValue ||
+                                    VisitsElements<Visitor, Register>::kValue;
+    static_assert(
+        kTiles || kChunks,
+        "a visitor has apply(accumulators, tile) const or apply_chunk(chunk, tile) const, or it is "
+        "a function (value, row, column) -> value"
+    );
+};
+
+// Reports visitors that would be applied in another order than listed.
+template <typename Accumulators, typename Register, int kCount, typename Tile, typename... Visitors>
+__device__ constexpr bool are_ordered() {
+    bool seen_chunks = false, ordered = true;
+    ((ordered = ordered &&
+                !(seen_chunks && Visits<Visitors, Accumulators, Register, kCount, Tile>::kTiles),
+      seen_chunks = seen_chunks || Visits<Visitors, Accumulators, Register, kCount, Tile>::kChunks),
      ...);
     return ordered;
+}
+
+// Apply what a visitor has for chunks of 64 rows and 2 * kCount columns.
+template <typename Visitor, typename Register, int kCount, typename Tile>
+__device__ __forceinline__ void visit_chunk(
+    const Visitor& visitor, Register (&chunk)[kCount], const Tile& tile
+) {
+    if constexpr (VisitsChunks<Visitor, Register[kCount], Tile>::kValue) {
+        visitor.apply_chunk(chunk, tile);
+    } else if constexpr (VisitsElements<Visitor, Register>::kValue) {
+        const int thread = thread_in_warpgroup();
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+            chunk[i] = visitor(
+                chunk[i], tile.m + accumulator_row(thread, i),
+                tile.n + accumulator_column(thread, i)
+            );
+        }
+    }
 }
 
 // --- chunks --------------------------------------------------------------------------------------
@@ -56,10 +119,11 @@ enum class OutputMajor { kN, kM };
 // A chunk of the output as TMA stores it: 64 rows, and as many columns as the tile CTile has. Its
 // lines lie in the order of the output's memory: they are rows, or columns where M is contiguous.
 // In a batch, a tile has a side of 1 before the two of its matrix.
-template <typename CTile, OutputMajor kMajor>
+template <typename CTile, OutputMajor kOutputMajor>
 struct OutputChunk {
     using Element = typename CTile::Element;
     using Shared = typename CTile::Shared;
+    static constexpr OutputMajor kMajor = kOutputMajor;
     static constexpr bool kIsNMajor = kMajor == OutputMajor::kN;
     static constexpr int kOuterDim = CTile::kRank - 2;
     static constexpr int kInnerDim = CTile::kRank - 1;
@@ -78,7 +142,7 @@ struct OutputChunk {
         kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32,
         "a line of a box has the width of the swizzle: 128, 64 or 32 bytes"
     );
-    static_assert(kColumns % 16 == 0 || !kIs16Bit, "stmatrix writes 16 columns of 16-bit elements");
+    static_assert(kColumns % 8 == 0, "columns come in eights");
 
     __device__ __forceinline__ static u32 offset(int line, int byte) {
         return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);
@@ -287,11 +351,7 @@ __device__ __forceinline__ void issue_at(
 // The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
 // has named barrier 1 + consumer. Chunks alternate between kBuffers staging buffers, across tiles
 // too, so that the store of one overlaps the conversion of the next.
-template <
-    typename CTile,
-    int kColumns,
-    OutputMajor kMajor = OutputMajor::kN,
-    int kBuffers = 2>
+template <typename CTile, int kColumns, OutputMajor kMajor = OutputMajor::kN, int kBuffers = 2>
 class Epilogue {
 public:
     using Chunk = OutputChunk<CTile, kMajor>;
@@ -352,12 +412,7 @@ public:
     // The general form: one thread calls send(chunk, row, column) for every chunk, whose first row
     // and column count from the start of the CTA's tile. It issues bulk copies out of shared
     // memory, which are committed after it: to several outputs, to remote memory.
-    template <
-        typename Register,
-        int kRowBlocks,
-        typename Tile,
-        typename Send,
-        typename... Visitors>
+    template <typename Register, int kRowBlocks, typename Tile, typename Send, typename... Visitors>
     __device__ __forceinline__ void write(
         Register (&accumulators)[kRowBlocks][kColumns / 2],
         const Tile& tile,
@@ -365,10 +420,13 @@ public:
         const Visitors&... visitors
     ) {
         static_assert(
-            visitors_are_ordered<Visitors...>(),
-            "visitors of tiles are applied before visitors of chunks: list them in this order"
+            are_ordered<
+                Register[kRowBlocks][kColumns / 2], Register, kChunkColumns / 2, Tile,
+                Visitors...>(),
+            "apply() of all visitors comes before apply_chunk() of the first: list them in this "
+            "order"
         );
-        (visitors.apply(accumulators, moved(tile, row_, 0)), ...);
+        (visit_tile(visitors, accumulators, tile), ...);
 #pragma unroll
         for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
             const int row = row_ + row_block * Chunk::kRows;
@@ -391,6 +449,15 @@ private:
         return tile;
     }
 
+    template <typename Visitor, typename Accumulators, typename Tile>
+    __device__ __forceinline__ void visit_tile(
+        const Visitor& visitor, Accumulators& accumulators, const Tile& tile
+    ) const {
+        if constexpr (VisitsTiles<Visitor, Accumulators, Tile>::kValue) {
+            visitor.apply(accumulators, moved(tile, row_, 0));
+        }
+    }
+
     template <typename Register, typename Tile, typename Send, typename... Visitors>
     __device__ __forceinline__ void write_row_block(
         Register (&accumulators)[kColumns / 2],
@@ -409,7 +476,7 @@ private:
             // The store that read this buffer before has finished reading.
             if (leads()) wait_group_read<kBuffers - 1>();
             barrier_.sync();
-            (visitors.apply_chunk(chunk, moved(tile, row, column)), ...);
+            (visit_chunk(visitors, chunk, moved(tile, row, column)), ...);
             Chunk::write(staged, chunk);
             fence_async_view_proxy();
             barrier_.sync();

@@ -9,21 +9,27 @@ namespace tmaasync {
 
 // --- any MMAs ------------------------------------------------------------------------------------
 
-// Issue the MMAs of the next k_blocks stages, one group of wgmma for each: issue(stage, accumulate)
-// issues the instructions of a stage and neither fences nor commits. `accumulate` is false for the
-// first. One group stays in flight, so that the tensor cores never drain; the stage before it is
-// released. Return the index of the last stage, which finish_stages() releases. At least one stage.
-template <typename Consumer, typename Issue, typename... Accumulators>
+// Issue the MMAs of the next k_blocks stages, at least one, as one group of wgmma each.
+// prepare(stage) is called before the tiles of a stage have landed, and makes what issue(prepared,
+// accumulate) needs, its descriptors for instance. issue() issues the instructions, and neither
+// fences nor commits; `accumulate` is false for the first stage. One group stays in flight, so that
+// the tensor cores never drain; the stage before it is released. Return the index of the last
+// stage, which finish_stages() releases.
+template <typename Consumer, typename Prepare, typename Issue, typename... Accumulators>
 [[nodiscard]] __device__ __forceinline__ u32 issue_stages(
-    Consumer& consumer, int k_blocks, const Issue& issue, Accumulators&... accumulators
+    Consumer& consumer,
+    int k_blocks,
+    const Prepare& prepare,
+    const Issue& issue,
+    Accumulators&... accumulators
 ) {
     u32 previous = 0;
     for (int block = 0; block < k_blocks; ++block, consumer.step()) {
-        auto& stage = consumer.peek();
+        const auto prepared = prepare(consumer.peek());
         consumer.wait();
         (wgmma_fence_operands(accumulators), ...);
         wgmma_fence();
-        issue(stage, block > 0);
+        issue(prepared, block > 0);
         wgmma_commit_group();
         wgmma_wait_group<1>();
         (wgmma_fence_operands(accumulators), ...);
@@ -43,14 +49,17 @@ __device__ __forceinline__ void finish_stages(
     consumer.release(last);
 }
 
-// Both together: the accumulators are complete on return. For several B operands, and for A in
-// registers (wgmma_tile_rs): there issue() waits with wgmma_wait_group<0>() before it overwrites
-// the registers of A, which the group in flight reads.
+// Both together: the accumulators are complete on return. issue(stage, accumulate) issues the MMAs
+// of a stage. For several B operands, and for A in registers (wgmma_tile_rs): there issue() calls
+// wgmma_wait_group<0>() before it overwrites the registers of A, which the group in flight reads.
 template <typename Consumer, typename Issue, typename... Accumulators>
 __device__ __forceinline__ void multiply_stages(
     Consumer& consumer, int k_blocks, const Issue& issue, Accumulators&... accumulators
 ) {
-    const u32 last = issue_stages(consumer, k_blocks, issue, accumulators...);
+    const u32 last = issue_stages(
+        consumer, k_blocks, [](auto& stage) { return &stage; },
+        [&](const auto* stage, bool accumulate) { issue(*stage, accumulate); }, accumulators...
+    );
     finish_stages(consumer, last, accumulators...);
 }
 
@@ -87,19 +96,133 @@ struct MainLoop {
         int row = 0,
         const OnIssued& on_issued = {}
     ) {
-        const auto issue = [&](const auto& stage, bool accumulate) {
-            const u64 b = OperandB::descriptor(stage.b, 0);
+        const auto issue = [&](const Descriptors& descriptors, bool accumulate) {
 #pragma unroll
             for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
                 wgmma_tile<OperandA, OperandB>(
-                    accumulators[row_block], OperandA::descriptor(stage.a, row + row_block * 64), b,
-                    accumulate
+                    accumulators[row_block], descriptors.a[row_block], descriptors.b, accumulate
                 );
             }
         };
-        const u32 last = issue_stages(consumer, k_blocks, issue, accumulators);
+        const auto describe = [&](const auto& stage) { return Descriptors(stage, row); };
+        const u32 last = issue_stages(consumer, k_blocks, describe, issue, accumulators);
         on_issued();
         finish_stages(consumer, last, accumulators);
+    }
+
+private:
+    struct Descriptors {
+        u64 a[kRowBlocks];
+        u64 b;
+
+        template <typename Stage>
+        __device__ __forceinline__ Descriptors(const Stage& stage, int row) {
+#pragma unroll
+            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+                a[row_block] = OperandA::descriptor(stage.a, row + row_block * 64);
+            }
+            b = OperandB::descriptor(stage.b, 0);
+        }
+    };
+};
+
+// --- block-scaled operands -----------------------------------------------------------------------
+
+// The scales of the two rows of A that a thread has accumulators of: accumulator_row(thread, 0),
+// and eight rows further down.
+struct RowScales {
+    float upper;
+    float lower;
+};
+
+// The main loop of 64 rows of operands with a scale for every stage of K, 128 elements of FP8. The
+// tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them into fp32
+// accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). Scales lie next to the stages, in the
+// ring's side: the consumer is of Proxy::kMixed, or kGeneric. `scales` has two functions, called
+// once the stage has landed:
+//
+//   RowScales rows(side)                     for the rows of this warpgroup
+//   float columns(side, column, block)       one scale for kMmaColumns columns from `column` on, or
+//   const float* columns(side, column, block)    the scales of these columns, in shared memory
+template <typename OperandA, typename OperandB, int kColumns>
+struct ScaledMainLoop {
+    // Columns of one MMA: partial sums of all columns of the widest CTA tile would not fit the
+    // registers in addition to the accumulators.
+    static constexpr int kMmaColumns = kColumns < 128 ? kColumns : 128;
+    static_assert(kColumns % kMmaColumns == 0, "a tile has at most 128 columns, or a multiple");
+
+    using Accumulators = float[1][kColumns / 2];
+
+    // Multiply the next k_blocks stages, A's from this row on.
+    template <typename Consumer, typename Scales>
+    __device__ __forceinline__ static void multiply(
+        Consumer& consumer, Accumulators& accumulators, int k_blocks, int row, const Scales& scales
+    ) {
+        for (float& accumulator : accumulators[0]) accumulator = 0;
+        for (int block = 0; block < k_blocks; ++block, consumer.step()) {
+            auto& stage = consumer.peek();
+            auto& side = consumer.peek_side();
+            const u64 a = OperandA::descriptor(stage.a, row);
+            consumer.wait();
+#pragma unroll
+            for (int column = 0; column < kColumns; column += kMmaColumns) {
+                const bool is_last = column + kMmaColumns == kColumns;
+                const auto release = [&] {
+                    if (is_last) consumer.release(consumer.index());
+                };
+                Partial partial;
+                issue(partial, a, OperandB::descriptor(stage.b, column));
+                // Read the scales while the tensor cores work.
+                const RowScales rows = scales.rows(side);
+                const auto columns = scales.columns(side, column, block);
+                wgmma_wait_group<0>();
+                wgmma_fence_operands(partial);
+                // Release the stage early: it is loaded again during the promotion.
+                constexpr bool kIsInRegisters = kSameType<decltype(columns), const float>;
+                if constexpr (kIsInRegisters) release();
+                promote(accumulators[0] + column / 2, partial, rows, columns);
+                if constexpr (!kIsInRegisters) release();
+            }
+        }
+    }
+
+private:
+    using Partial = float[kMmaColumns / 2];
+
+    __device__ __forceinline__ static void issue(Partial& partial, u64 a, u64 b) {
+        wgmma_fence_operands(partial);
+        wgmma_fence();
+        wgmma_tile<OperandA, OperandB>(partial, a, b, false);
+        wgmma_commit_group();
+    }
+
+    // accumulators += rows * column * partial sums
+    __device__ __forceinline__ static void promote(
+        float* accumulators, const Partial& partial, RowScales rows, float column
+    ) {
+        const float upper = rows.upper * column, lower = rows.lower * column;
+#pragma unroll
+        for (int i = 0; i < kMmaColumns / 2; i += 4) {
+            accumulators[i] += upper * partial[i];
+            accumulators[i + 1] += upper * partial[i + 1];
+            accumulators[i + 2] += lower * partial[i + 2];
+            accumulators[i + 3] += lower * partial[i + 3];
+        }
+    }
+
+    // The same where every column has a scale.
+    __device__ __forceinline__ static void promote(
+        float* accumulators, const Partial& partial, RowScales rows, const float* columns
+    ) {
+#pragma unroll
+        for (int i = 0; i < kMmaColumns / 2; i += 4) {
+            const int column = accumulator_column(thread_in_warpgroup(), i);
+            const float2 scale = *reinterpret_cast<const float2*>(columns + column);
+            accumulators[i] += rows.upper * scale.x * partial[i];
+            accumulators[i + 1] += rows.upper * scale.y * partial[i + 1];
+            accumulators[i + 2] += rows.lower * scale.x * partial[i + 2];
+            accumulators[i + 3] += rows.lower * scale.y * partial[i + 3];
+        }
     }
 };
 
