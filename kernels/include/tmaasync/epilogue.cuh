@@ -467,6 +467,7 @@ private:
         const Visitors&... visitors
     ) {
         using Accumulators = Register[kChunkColumns / 2];
+        const bool is_leader = leads();
 #pragma unroll
         for (int index = 0; index < kChunks; ++index, ++chunks_) {
             auto& staged = shared_.chunks[chunks_ % kBuffers];
@@ -474,13 +475,13 @@ private:
             auto& chunk = *reinterpret_cast<Accumulators*>(first);
             const int column = index * kChunkColumns;
             // The store that read this buffer before has finished reading.
-            if (leads()) wait_group_read<kBuffers - 1>();
+            if (is_leader) wait_group_read<kBuffers - 1>();
             barrier_.sync();
             (visit_chunk(visitors, chunk, moved(tile, row, column)), ...);
             Chunk::write(staged, chunk);
             fence_async_view_proxy();
             barrier_.sync();
-            if (leads()) {
+            if (is_leader) {
                 send(staged, row, column);
                 commit_group();
             }
