@@ -73,7 +73,7 @@ __device__ void load_tiles(
     }
 }
 
-struct FusedEpilogue : FusedActivation {
+struct FilterBias {
     const Bias* bias;
     int k;
 
@@ -101,8 +101,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
         [&](SharedMemory& shared, int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            const FusedEpilogue epilogue{{}, bias, k};
-            multiply_tiles<Operands>(shared, stages, out, scheduler, consumer, epilogue);
+            multiply_tiles<Operands>(
+                shared, stages, out, scheduler, consumer, FilterBias{bias, k}, FusedActivation{}
+            );
         },
         images, filters, out
     );

@@ -26,18 +26,13 @@ static_assert(
 );
 static_assert(!HAS_ADDEND || SPLIT_K == 1, "with split-K the stages hold partial accumulators");
 
-// A template, since not every tile config has stages that hold a chunk of the addend.
-template <typename Epilogue>
-using Addends = AddendChunks<Epilogue, Stage, CONSUMERS, ROWS>;
+using Addends = AddendChunks<TileEpilogue, Stage, CONSUMERS, ROWS>;
 
-struct FusedEpilogue : FusedActivation {
-    OperandConsumer& stages;
+struct ScaleAndBias {
     const Bias* bias;
     float scale;
-    float beta;
     int m;
     int n;
-    int consumer;
 
     template <typename Tile>
     __device__ void apply(OutputSlice& accumulators, const Tile& tile) const {
@@ -47,10 +42,6 @@ struct FusedEpilogue : FusedActivation {
         }
         if constexpr (kBiasSide == BiasSide::kRows) {
             RowBias<Bias>{bias, m}.apply(accumulators, tile);
-        }
-        if constexpr (HAS_ADDEND) {
-            using Chunks = Addends<TileEpilogue>;
-            Addend<Chunks, OperandConsumer>{stages, consumer, beta}.apply(accumulators, tile);
         }
     }
 };
@@ -75,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
         [&](SharedMemory& shared) {
             load_tiles(
                 shared, a, b, scheduler, [&](OperandProducer& producer, const OutputTile& tile) {
-                    if constexpr (HAS_ADDEND) Addends<TileEpilogue>::load(producer, addend, tile);
+                    if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
                 }
             );
         },
@@ -83,8 +74,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            const FusedEpilogue epilogue{{}, stages, bias, scale, beta, m, n, consumer};
-            multiply_tiles_or_split_k<Operands>(shared, stages, c, scheduler, consumer, epilogue);
+            const auto multiply = [&](const auto&... visitors) {
+                multiply_tiles_or_split_k<Operands>(
+                    shared, stages, c, scheduler, consumer, visitors...
+                );
+            };
+            const ScaleAndBias scale_and_bias{bias, scale, m, n};
+            if constexpr (HAS_ADDEND) {
+                const Addend<Addends, OperandConsumer> add{stages, consumer, beta};
+                multiply(scale_and_bias, add, FusedActivation{});
+            } else {
+                multiply(scale_and_bias, FusedActivation{});
+            }
         },
         a, b, c
     );

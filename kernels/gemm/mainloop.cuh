@@ -37,16 +37,15 @@ __device__ void multiply_tiles(
     const Visitors&... visitors
 ) {
     using Loop = TileLoop<Operands>;
-    const int row = consumer_row(consumer), k_blocks = scheduler.k_blocks;
-    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
     const auto store = [&](Accumulators& accumulators, const auto& tile) {
         epilogue.store(accumulators, c, tile, visitors...);
     };
     if constexpr (PING_PONG) {
         using Order = MmaOrder<CONSUMERS>;
-        multiply_tiles_pingpong<Loop, Order>(stages, scheduler, k_blocks, consumer, store);
+        multiply_tiles_pingpong<Loop, Order>(stages, scheduler, scheduler.k_blocks, consumer, store);
     } else {
-        multiply_tiles_cooperative<Loop>(stages, scheduler, k_blocks, row, store);
+        multiply_tiles_cooperative<Loop>(stages, scheduler, scheduler.k_blocks, consumer_row(consumer), store);
     }
     epilogue.drain();
 }

@@ -201,7 +201,6 @@ struct AddendChunks {
     using Shared = typename Chunk::Shared;
     static constexpr int kConsumerChunks = kRows / Chunk::kRows * Epilogue::kChunks;
     static constexpr int kChunksPerStage = sizeof(Stage) / (kConsumers * sizeof(Shared));
-    static_assert(kChunksPerStage > 0, "a stage holds a chunk for every consumer");
 
     __device__ __forceinline__ static Shared& chunk(Stage& stage, int consumer, int index) {
         return reinterpret_cast<Shared*>(&stage)[index * kConsumers + consumer];
@@ -212,6 +211,7 @@ struct AddendChunks {
     __device__ __forceinline__ static void load(
         Producer& producer, const CTile& addend, const Tile& tile
     ) {
+        static_assert(kChunksPerStage > 0, "a stage holds a chunk for every consumer");
         for (int first = 0; first < kConsumerChunks; first += kChunksPerStage) {
             const int chunks = min(kChunksPerStage, kConsumerChunks - first);
             const auto stage = producer.acquire(chunks * kConsumers * CTile::kBytes);
