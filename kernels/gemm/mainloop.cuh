@@ -32,7 +32,7 @@ __device__ void multiply_tiles(
     SharedMemory& shared,
     OperandConsumer& stages,
     const CTile& c,
-    const Scheduler& scheduler,
+    Scheduler scheduler,
     int consumer,
     const Visitors&... visitors
 ) {
