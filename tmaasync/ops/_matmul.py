@@ -20,7 +20,7 @@ from tmaasync.ops._allocation import (
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, default_config
+from tmaasync.ops._gemm.cost_model import default_config
 from tmaasync.ops._gemm.epilogue import (
     NO_EPILOGUE,
     BiasSide,
@@ -29,6 +29,7 @@ from tmaasync.ops._gemm.epilogue import (
     epilogue_numbers,
     layouts_of,
 )
+from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
     GemmEpilogueArguments,
