@@ -1,4 +1,4 @@
-"""The kernels of two checkouts in one process, interleaved: does a change cost speed?.
+"""The kernels of two checkouts in one process, interleaved: does a change cost speed?
 
     python benchmarks/compare_kernels.py OTHER_CHECKOUT [--only attention ...] [--rounds 6]
 
