@@ -247,6 +247,15 @@ def test_names_that_the_source_defines_are_left_to_the_compiler() -> None:
     accepts("half* a, real* b, float16* c", zeros(), zeros(), zeros(), before=before)
 
 
+def test_a_use_of_a_type_is_no_definition_of_it() -> None:
+    parameters, other = "const __grid_constant__ Tile tile", OTHER_TILES["swizzle"]
+    uses = "struct SharedMemory { typename Tile::Shared tile; };"
+    shadows = "template <typename Tile> struct Loader; template <typename Tile, int kN> struct X;"
+
+    refuses("built with Tile = ", parameters, other, types={"Tile": TILE}, before=uses)
+    accepts(parameters, other, types={"Tile": TILE}, before=shadows)
+
+
 def test_declarations_that_differ_are_left_to_the_compiler() -> None:
     one, other = (f'extern "C" __global__ void k({kind}* x);' for kind in ("int", "float"))
 

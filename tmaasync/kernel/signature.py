@@ -208,8 +208,8 @@ _ATTRIBUTE = re.compile(
 )
 _USING = re.compile(r"^using (\w+) = (.*);$", re.MULTILINE)
 _DEFINED = re.compile(
-    r"\b(?:using\s+(\w+)\s*=|(?:struct|enum\s+class|class|union|enum|typename|namespace)\s+(\w+)"
-    r"|typedef\b[^;]*?(\w+)\s*;)|^\s*#\s*define\s+(\w+)",
+    r"\b(?:using\s+(\w+)\s*=|(?:struct|enum\s+class|class|union|enum|namespace)\s+(\w+)"
+    r"|typename\s+(\w+)\s*[,>=]|typedef\b[^;]*?(\w+)\s*;)|^\s*#\s*define\s+(\w+)",
     re.MULTILINE,
 )
 _NAME_AT_END = re.compile(r"^(.*[\s*&>])(\w+)\s*((?:\[\s*\w*\s*\])?)$", re.DOTALL)
