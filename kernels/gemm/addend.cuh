@@ -35,7 +35,9 @@ __device__ void load_addend(
             const int row_block = (first + index) / kChunks, column = (first + index) % kChunks;
             const int row = consumer * ROWS + row_block * kMmaRows;
             auto& chunk = addend_chunk(*stage, consumer, index);
-            tile.load(addend, chunk, stage.full(), row, column * kChunkColumns);
+            tile.template load<C_IS_N_MAJOR>(
+                addend, chunk, stage.full(), row, column * kChunkColumns
+            );
         }
     }
 }

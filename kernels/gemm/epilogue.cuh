@@ -150,7 +150,7 @@ __device__ void store_row_block(
         warpgroup.sync();
         if (leads) {
             const int row = consumer_row(consumer) + row_block * kMmaRows;
-            tile.store(c, chunk, row, index * kChunkColumns);
+            tile.template store<C_IS_N_MAJOR>(c, chunk, row, index * kChunkColumns);
             commit_group();
         }
     }
