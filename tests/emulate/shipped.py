@@ -7,14 +7,15 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/ring\.cuh)>)\n')
+_STRUCTURED = "ring|roles|scheduler|mainloop|epilogue|split_k"
+_OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, its family's headers and the ring inlined where first included."""
+    """Return the kernel's text, with its family's and the structured headers inlined."""
     return _renamed_ring() + _inlined(find_kernel(name), set())
 
 

@@ -84,12 +84,6 @@ struct Schedule {
     }
 };
 
-// As roles.cuh has it.
-struct Order {
-    __device__ static void wait(int number) { NamedBarrier<256>{3u + number}.sync(); }
-    __device__ static void release(int number) { NamedBarrier<256>{3u + number}.arrive(); }
-};
-
 __device__ Coordinates<2> at(int major, int mn, int k) {
     return major == 0 ? Coordinates<2>{k, mn} : Coordinates<2>{mn, k};
 }
@@ -165,7 +159,7 @@ __device__ void multiply(SharedMemory& shared, const Problem& problem, int consu
     };
     const Schedule schedule(problem);
     if constexpr (PING_PONG) {
-        multiply_tiles_pingpong<Loop, Order>(stages, schedule, k_blocks, consumer, finish);
+        multiply_tiles_pingpong<Loop>(stages, schedule, k_blocks, consumer, finish);
     } else {
         multiply_tiles_cooperative<Loop>(stages, schedule, k_blocks, row, finish);
     }
