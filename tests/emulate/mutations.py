@@ -55,32 +55,28 @@ _PRODUCER_STEP = (
     "        const u32 index = state_.index;\n"
     "        state_.step();"
 )
-_CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, state.step()) {"
-_RELEASE = "if (block > 0) shared.ring.consumer_release<Proxy::kAsync>(previous);"
-_LAST_RELEASE = (
-    "fence_accumulators(accumulators);\n    shared.ring.consumer_release<Proxy::kAsync>(previous);"
+_CONSUMER_LOOP = (
+    "for (int block = 0; block < k_blocks; ++block, consumer.step()) {\n        const auto prepared"
 )
+_RELEASE = "if (block > 0) consumer.release(previous);"
+_LAST_RELEASE = "consumer.release(last);"
 _EMPTY_COUNT = "Consumers::kWarps * Group::kCtas"
 _EVERY_CTA = "((1u << kCtas) - 1) << first_rank()"
 _SHARE = "Group::cta_mask(), Group::rank(), policy"
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
-_GROUP = "const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};"
-_FIRST_SYNC = "warpgroup.sync();\n        epilogue.apply_chunk"
-_STORE_BEGINS = "if (leads) {\n            const int row"
-_SECOND_SYNC = f"warpgroup.sync();\n        {_STORE_BEGINS}"
-_FIRST_STATE = "auto state = StageState::for_consumer();\n    u32 chunks = 0;\n    for ("
+_BARRIER = "NamedBarrier<128> barrier_;"
+_BARRIER_NUMBER = "barrier_{1u + consumer}"
+_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk"
+_STORE_BEGINS = "if (is_leader) {\n                send"
+_SECOND_SYNC = f"barrier_.sync();\n            {_STORE_BEGINS}"
+_CONSUMER_STATE = "typename Ring::State state_ = Ring::State::for_consumer();"
 _TILE_IS_DONE = (
-    "[] {});\n        epilogue.apply(accumulators, state, tile);\n"
-    "        store_tile(shared, chunks, accumulators, epilogue, c, consumer, tile);"
+    "Loop::multiply(consumer, accumulators, k_blocks, row);\n        store(accumulators, tile);"
 )
-_TILE_LOOP = (
-    "for (; !scheduler.done(); scheduler.step()) {\n"
-    "        const auto tile = scheduler.tile();\n"
-    "        Accumulators accumulators"
-)
+_TILES = "const auto store = [&](Accumulators& accumulators"
 _SEND = "send_slices(shared, accumulators);"
 _ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
-_LAST_WAIT = "if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();"
+_LAST_WAIT = "if (leads()) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
@@ -235,7 +231,7 @@ MUTATIONS = (
         "the last stage is not released",
         "gemm",
         _LAST_RELEASE,
-        "fence_accumulators(accumulators);",
+        "",
         "deadlock",
         r"empty\[0\], phase 1: 8 arrivals and 0 bytes are missing",
     ),
@@ -243,7 +239,7 @@ MUTATIONS = (
         "another stage is released",
         "gemm",
         _RELEASE,
-        _RELEASE.replace("previous", "state.index"),
+        _RELEASE.replace("previous", "consumer.index()"),
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
@@ -300,7 +296,7 @@ MUTATIONS = (
         "the consumer does not step",
         "gemm",
         _CONSUMER_LOOP,
-        "for (int block = 0; block < k_blocks; ++block) {",
+        _CONSUMER_LOOP.replace(", consumer.step()", ""),
         "either",
         _any(_NEVER_FREED, _MISSED),
     ),
@@ -324,7 +320,7 @@ MUTATIONS = (
         "the consumer leaves a block early",
         "gemm",
         _CONSUMER_LOOP,
-        "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
+        _CONSUMER_LOOP.replace("block < k_blocks", "block + 1 < k_blocks"),
         "fault",
         _any("ends while a TMA load to shared offset 0 .* is still on its way", _UNREAD),
     ),
@@ -364,32 +360,32 @@ MUTATIONS = (
     Mutation(
         "lanes give wgmma other rows",
         "gemm",
-        "Operands::A::descriptor(stage.a, row)",
-        "Operands::A::descriptor(stage.a, row + lane_index() % 2 * 8)",
+        "OperandA::descriptor(stage.a, row + row_block * 64)",
+        "OperandA::descriptor(stage.a, row + row_block * 64 + lane_index() % 2 * 8)",
         "fault",
         r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
     ),
     Mutation(
         "the named barrier counts two groups",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<2 * kWarpgroupThreads> warpgroup{1u + consumer};",
+        _BARRIER,
+        _BARRIER.replace("128", "256"),
         "deadlock",
         r"threads 128-255 at .*: barrier 1: 128 arrivals are missing",
     ),
     Mutation(
         "the named barrier counts half a group",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads / 2> warpgroup{1u + consumer};",
+        _BARRIER,
+        _BARRIER.replace("128", "64"),
         "race",
-        r"race on epilogue\[\d\]\[\d\]",
+        r"race on epilogue\[\d\]\.chunks\[\d\]",
     ),
     Mutation(
         "there is no named barrier of this number",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads> warpgroup{15u + consumer};",
+        _BARRIER_NUMBER,
+        "barrier_{15u + consumer}",
         "fault",
         r"barrier 16 of 128 threads; barriers are 0 to 15",
     ),
@@ -397,7 +393,7 @@ MUTATIONS = (
         "two sizes of one named barrier",
         "gemm",
         _SECOND_SYNC,
-        f"NamedBarrier<2 * kWarpgroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
+        f"NamedBarrier<256>{{1}}.sync();\n            {_STORE_BEGINS}",
         "fault",
         r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
         some_orders=True,
@@ -406,16 +402,15 @@ MUTATIONS = (
         "a warp skips the named barrier",
         "gemm",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) warpgroup.sync();\n        epilogue.apply_chunk",
+        f"if (warp_index() % 4 != 3) {_FIRST_SYNC}",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
         "gemm",
-        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);",
-        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);\n"
-        "        if (lane_index() == 3) elect(); else __syncwarp();",
+        "Chunk::write(staged, chunk);",
+        "Chunk::write(staged, chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
     ),
@@ -464,8 +459,8 @@ MUTATIONS = (
     Mutation(
         "a third epilogue buffer that is not there",
         "gemm",
-        "chunks % kEpilogueBuffers",
-        "chunks % (kEpilogueBuffers + 1)",
+        "chunks_ % kBuffers",
+        "chunks_ % (kBuffers + 1)",
         "fault",
         r"a TMA store reaches shared bytes 107520 .* to 115712",
     ),
@@ -481,8 +476,8 @@ MUTATIONS = (
     Mutation(
         "the output starts left of the matrix",
         "gemm",
-        "row, index * kChunkColumns);",
-        "row, (index - 1) * kChunkColumns);",
+        "send(staged, row, column);",
+        "send(staged, row, column - kChunkColumns);",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
@@ -497,8 +492,8 @@ MUTATIONS = (
     Mutation(
         "stores are not committed",
         "gemm",
-        "commit_group();\n        }\n    }",
-        "}\n    }",
+        "commit_group();\n            }\n        }",
+        "}\n        }",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
     ),
@@ -513,8 +508,8 @@ MUTATIONS = (
     Mutation(
         "every warp stores",
         "gemm",
-        "const bool leads = threadIdx.x % kWarpgroupThreads == 0;",
-        "const bool leads = lane_index() == 0;",
+        "return threadIdx.x % 128 == 0;",
+        "return lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
     ),
@@ -538,8 +533,8 @@ MUTATIONS = (
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "shared, c, GroupSchedule(groups, n, k),",
-        "shared, c, GroupSchedule({ends, count - 1, total_rows}, n, k),",
+        "const GroupSchedule scheduler(groups, n, k);",
+        "const GroupSchedule scheduler({ends, count - 1, total_rows}, n, k);",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
     ),
@@ -800,8 +795,8 @@ MUTATIONS = (
     Mutation(
         "the consumer starts with parity 1",
         "gemm",
-        _FIRST_STATE,
-        _FIRST_STATE.replace("for_consumer", "for_producer"),
+        _CONSUMER_STATE,
+        _CONSUMER_STATE.replace("for_consumer", "for_producer"),
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
@@ -824,24 +819,24 @@ MUTATIONS = (
     Mutation(
         "wgmma is not committed",
         "gemm",
-        "wgmma_commit_group();",
-        "",
+        "issue(prepared, block > 0);\n        wgmma_commit_group();",
+        "issue(prepared, block > 0);",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "accumulators are read before wgmma is done",
         "gemm",
-        "wgmma_wait_group<0>();",
-        "",
+        "wgmma_wait_group<0>();\n    (wgmma",
+        "(wgmma",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "no wgmma fence",
         "gemm",
-        "wgmma_fence();",
-        "",
+        "wgmma_fence();\n        issue(prepared",
+        "issue(prepared",
         "race",
         r"race on the accumulators .*\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",
     ),
@@ -851,7 +846,7 @@ MUTATIONS = (
         "fence_async_view_proxy();",
         "",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
+        r"race on epilogue\[\d\]\.chunks.* .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
     ),
     Mutation(
         "no fence after init",
@@ -864,26 +859,26 @@ MUTATIONS = (
     Mutation(
         "an epilogue buffer is not waited for",
         "gemm",
-        "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
+        "if (is_leader) wait_group_read<kBuffers - 1>();",
         "",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
         "one epilogue buffer in place of two",
         "gemm",
-        "chunks % kEpilogueBuffers",
+        "chunks_ % kBuffers",
         "0",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
         "no barrier before the epilogue's writes",
         "gemm",
         _FIRST_SYNC,
-        "epilogue.apply_chunk",
+        "(visit_chunk",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n",
     ),
     Mutation(
         "no barrier before the store",
@@ -891,15 +886,15 @@ MUTATIONS = (
         _SECOND_SYNC,
         _STORE_BEGINS,
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
     ),
     Mutation(
         "both groups meet at one named barrier",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads> warpgroup{1u};",
+        _BARRIER_NUMBER,
+        "barrier_{1u}",
         "race",
-        r"race on epilogue\[\d\]\[\d\]",
+        r"race on epilogue\[\d\]\.chunks\[\d\]",
         some_orders=True,
     ),
     Mutation(
@@ -979,22 +974,22 @@ MUTATIONS = (
     Mutation(
         "no consumer waits for its turn",
         "ping_pong",
-        "if (!has_turn) Order::wait(consumer);",
+        "if (!has_turn) Order::wait(number);",
         "",
         "race",
     ),
     Mutation(
         "the turn is not passed",
         "ping_pong",
-        "if (!is_last) Order::release(1 - consumer);",
+        "if (!is_last) Order::release(1 - number);",
         "",
         "deadlock",
     ),
     Mutation(
         "the other consumer's stages are not skipped",
         "ping_pong",
-        "        scheduler.step();\n        state.advance(scheduler.k_blocks);\n    }\n    while",
-        "        scheduler.step();\n    }\n    while",
+        "        schedule.step();\n        consumer.skip(k_blocks);\n    }\n    while",
+        "        schedule.step();\n    }\n    while",
         "either",
     ),
     # --- reports at the end of a launch, or by an adversarial policy ----------------------------
@@ -1026,9 +1021,8 @@ MUTATIONS = (
     Mutation(
         "the empty barriers are invalidated early",
         "gemm",
-        _TILE_LOOP,
-        "if (threadIdx.x == kWarpgroupThreads) shared.ring.empty[0].invalidate();\n    "
-        + _TILE_LOOP,
+        _TILES,
+        f"if (threadIdx.x == 128) shared.ring.empty[0].invalidate();\n    {_TILES}",
         "fault",
         r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait",
     ),
