@@ -1,6 +1,6 @@
-"""The kernels of two checkouts in one process, interleaved: whether a change of kernels/ costs speed.
+"""The kernels of two checkouts in one process, interleaved: does a change cost speed?
 
-    python benchmarks/compare_kernels.py OTHER_CHECKOUT [--only attention ...] [--rounds 5]
+    python benchmarks/compare_kernels.py OTHER_CHECKOUT [--only attention ...] [--rounds 6]
 
 Python code, tile configs and arrays are this checkout's for both; calls run as CUDA graphs, so that
 the host does not count. Both have to write the same bits. Writes section "compared_kernels" of the
@@ -212,7 +212,7 @@ def measure(group: Callable[[], Iterator[Work]], other: Path, rounds: int) -> It
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", type=Path)
-    parser.add_argument("--rounds", type=int, default=5, help="0: compile and compare bits alone")
+    parser.add_argument("--rounds", type=int, default=6, help="0: compile and compare bits alone")
     parser.add_argument("--only", nargs="*", choices=[group.__name__ for group in GROUPS])
     options = parser.parse_args()
     torch.manual_seed(0)
