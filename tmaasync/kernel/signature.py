@@ -301,7 +301,7 @@ def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]
 
 
 def _storing_functions(text: str) -> dict[str, frozenset[int]]:
-    """Return the device functions that store to a tile, with the positions of those parameters."""
+    """Return the device functions that store to a tile, with the positions of these tiles."""
     functions: dict[str, frozenset[int]] = {}
     for found in _FUNCTION.finditer(text):
         body = _body(text, found.end())

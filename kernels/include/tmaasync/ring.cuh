@@ -563,8 +563,7 @@ public:
     // Leave out stages that other consumers release (ping-pong).
     __device__ __forceinline__ void skip(u32 stages) { state_.advance(stages); }
 
-    // --- without scopes: main loops that compute descriptors before the wait, and release by index
-    // -
+    // --- without scopes: main loops compute descriptors before they wait, and release by index ---
 
     // The next stage: its index, its tiles and what lies next to them. They may not have landed
     // yet.
