@@ -4,9 +4,9 @@
 // After FlashAttention-3 (Shah et al. 2024): consumers alternate at the tensor cores (ping-pong),
 // and within a consumer the MMAs of a block overlap the softmax of its neighbour (intra-warpgroup
 // pipelining).
+#include <tmaasync/roles.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "../pingpong.cuh"
 #include "pipeline.cuh"
 #include "softmax.cuh"
 

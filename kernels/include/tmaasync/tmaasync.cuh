@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
+// Everything above the PTX wrappers but wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>), and the
+// parts of structured kernels above the ring: <tmaasync/roles.cuh>, <tmaasync/scheduler.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
