@@ -81,8 +81,9 @@ struct ProducerThreads : Multicast<1> {
 enum class Writes { kCpAsync, kStores };
 
 // What reads a stage: the generic proxy (ordinary loads, ldmatrix), or the async proxy alone (wgmma
-// and TMA stores, whose completion the warp has waited for).
-enum class Proxy { kGeneric, kAsync };
+// and TMA stores, whose completion the warp has waited for). kMixed: the async proxy reads what
+// peers multicast, and the generic proxy only what this CTA's own producer loads, such as scales.
+enum class Proxy { kGeneric, kAsync, kMixed };
 
 // Nothing next to the tiles of a stage.
 struct NoSide {};
@@ -194,10 +195,16 @@ struct Ring {
     // traffic.
     template <Proxy kReader = Proxy::kGeneric>
     __device__ __forceinline__ void consumer_release(u32 stage) {
-        if constexpr (kReader == Proxy::kGeneric) __syncwarp();
+        if constexpr (kReader != Proxy::kAsync) __syncwarp();
         const u32 lane = lane_index();
         if constexpr (Group::kCtas == 1) {
             if (lane == 0) empty[stage].arrive();
+        } else if constexpr (kReader == Proxy::kMixed) {
+            const u32 rank = Group::rank();
+            if (lane == rank) empty[stage].arrive();
+            if (lane != rank && lane < Group::kCtas) {
+                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);
+            }
         } else if constexpr (kReader == Proxy::kGeneric) {
             if (lane < Group::kCtas) empty[stage].arrive_cluster(Group::first_rank() + lane);
         } else {
@@ -555,6 +562,28 @@ public:
 
     // Leave out stages that other consumers release (ping-pong).
     __device__ __forceinline__ void skip(u32 stages) { state_.advance(stages); }
+
+    // --- without scopes: main loops compute descriptors before they wait, and release by index ---
+
+    // The next stage: its index, its tiles and what lies next to them. They may not have landed
+    // yet.
+    __device__ __forceinline__ u32 index() const { return state_.index; }
+    __device__ __forceinline__ typename Ring::Stage& peek() const {
+        return ring_.stages[state_.index];
+    }
+    __device__ __forceinline__ auto& peek_side() const { return ring_.side[state_.index]; }
+
+    // Wait until the next stage has landed.
+    __device__ __forceinline__ void wait(WaitLocation location = {}) const {
+        ring_.consumer_wait(state_, location);
+    }
+
+    // Make the stage after it the next one. The stage stays held until release(its index).
+    __device__ __forceinline__ void step() { state_.step(); }
+    template <Proxy kStageReader = kReader>
+    __device__ __forceinline__ void release(u32 index) {
+        ring_.template consumer_release<kStageReader>(index);
+    }
 
 private:
     friend class StageRange<RingConsumer>;
