@@ -25,7 +25,7 @@ using TileLoop = MainLoop<typename Operands::A, typename Operands::B, ROWS, BLOC
 // The consumer of the stages of operands: wgmma alone reads them.
 using OperandConsumer = RingConsumer<OperandRing<NoSide>, Proxy::kAsync>;
 
-// Multiplies and stores the tiles of a consumer; the visitors are those of the epilogue.
+// Multiplies and stores the tiles of a consumer; the epilogue applies the visitors.
 template <typename Operands, typename Scheduler, typename... Visitors>
 __device__ void multiply_tiles(
     SharedMemory& shared,
