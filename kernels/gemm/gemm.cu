@@ -50,7 +50,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
             load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {});
         },
         [&](SharedMemory& shared, int consumer) {
-            multiply_tiles_or_split_k<Operands>(shared, c, scheduler, consumer, IdentityEpilogue{});
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            multiply_tiles_or_split_k<Operands>(shared, stages, c, scheduler, consumer);
         },
         a, b, c
     );

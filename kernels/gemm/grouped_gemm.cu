@@ -51,15 +51,6 @@ struct GroupTile {
     int group;
     RaggedSequence rows;
     bool shares_b;
-
-    // As OutputTile::store; the map stops at the group's end.
-    __device__ void store(
-        const CTile& c, const typename CTile::Shared& chunk, int row, int column
-    ) const {
-        const int inner = kSwapsAB ? m + row : n + column;
-        const int outer = kSwapsAB ? n + column : m + row;
-        c.async_store(chunk, rows, {inner, outer});
-    }
 };
 
 // The tile scheduler of a grouped GEMM: a cluster's tiles group by group, in each in rasterisation
@@ -160,9 +151,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
         [&](SharedMemory& shared, int consumer) {
             // A grid before this one may have written the ends.
             wait_for_previous_grids();
-            multiply_tiles<Operands>(
-                shared, c, GroupedScheduler(groups, n, k), consumer, IdentityEpilogue{}
-            );
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            const GroupedScheduler scheduler(groups, n, k);
+            multiply_tiles<Operands>(shared, stages, c, scheduler, consumer);
         },
         a, b, c
     );

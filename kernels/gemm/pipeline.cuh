@@ -4,7 +4,7 @@
 // an operand that CTAs share is loaded.
 #include <tmaasync/ring.cuh>
 
-#include "config.cuh"
+#include "epilogue.cuh"
 
 namespace tmaasync {
 
@@ -29,7 +29,7 @@ using OperandRing = Ring<Stage, STAGES, ConsumerWarps<kConsumersPerTile * kWarps
 template <typename Side>
 struct SharedStorage {
     OperandRing<Side> ring;
-    typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
+    TileEpilogue::Shared epilogue[CONSUMERS];
 };
 
 using SharedMemory = SharedStorage<NoSide>;

@@ -48,29 +48,6 @@ struct OutputTile {
     int m;
     int n;
     int batch;
-
-    // Stores a chunk that starts `row` rows and `column` columns further on.
-    template <typename Tile>
-    __device__ void store(
-        const Tile& c, const typename Tile::Shared& chunk, int row, int column
-    ) const {
-        c.async_store(chunk, at<Tile::kRank>(row, column));
-    }
-
-    // Loads the same chunk of a matrix with the shape of the output.
-    template <typename Tile>
-    __device__ void load(
-        const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column
-    ) const {
-        c.async_copy(chunk, full, at<Tile::kRank>(row, column));
-    }
-
-    template <int kRank>
-    __device__ Coordinates<kRank> at(int row, int column) const {
-        const int inner = C_IS_N_MAJOR ? n + column : m + row;
-        const int outer = C_IS_N_MAJOR ? m + row : n + column;
-        return in_batch<kRank>(inner, outer, batch);
-    }
 };
 
 // A cluster's tiles: matrix by matrix of a batch, in each in rasterisation order.

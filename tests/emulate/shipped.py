@@ -7,20 +7,21 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/ring\.cuh)>)\n')
+_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:store_)?ring\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, its family's headers and the ring inlined where first included."""
-    return _renamed_ring() + _inlined(find_kernel(name), set())
+    """Return the kernel's text, its family's headers and the rings inlined where first included."""
+    return _renamed_rings() + _inlined(find_kernel(name), set())
 
 
-def _renamed_ring() -> str:
-    # The host's preamble has included the ring itself.
-    names = dict.fromkeys(_NAMES.findall((include_dir() / "tmaasync" / "ring.cuh").read_text()))
+def _renamed_rings() -> str:
+    # The host's preamble has included the rings themselves.
+    headers = (include_dir() / "tmaasync" / f"{name}.cuh" for name in ("ring", "store_ring"))
+    names = dict.fromkeys(name for path in headers for name in _NAMES.findall(path.read_text()))
     return "".join(f"#define {name} Inlined{name}\n" for name in names)
 
 
