@@ -49,7 +49,9 @@ _LANES_ARRIVE = (
     "            }"
 )
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
-_PRODUCER_STATE = "typename Ring::State state_ = Ring::State::for_producer();"
+_PRODUCER_STATE = (
+    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
+)
 _PRODUCER_STEP = (
     "ring_.producer_acquire(state_, bytes, location);\n"
     "        const u32 index = state_.index;\n"
@@ -174,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "full waits for two arrivals",
         "gemm",
-        "full[stage].init(1);",
+        "full[stage].init(Group::kProducerThreads);",
         "full[stage].init(2);",
         "deadlock",
         r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
@@ -484,8 +486,8 @@ MUTATIONS = (
     Mutation(
         "the output starts above the matrix",
         "gemm",
-        "? m + row : n + column",
-        "? m - row : n + column",
+        "? tile.m + row : tile.n + column",
+        "? tile.m - row : tile.n + column",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),
@@ -508,8 +510,8 @@ MUTATIONS = (
     Mutation(
         "every warp stores",
         "gemm",
-        "return threadIdx.x % 128 == 0;",
-        "return lane_index() == 0;",
+        "const bool is_leader = leads();",
+        "const bool is_leader = lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
     ),
@@ -844,8 +846,8 @@ MUTATIONS = (
     Mutation(
         "no proxy fence",
         "gemm",
-        "fence_async_view_proxy();",
-        "",
+        "Chunk::write(staged, chunk);\n            fence_async_view_proxy();",
+        "Chunk::write(staged, chunk);",
         "race",
         r"race on epilogue\[\d\]\.chunks.* .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
     ),
