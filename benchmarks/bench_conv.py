@@ -25,8 +25,9 @@ from tmaasync._tile.window import window_of
 from tmaasync.kernel import backend_of
 from tmaasync.ops._call_cache import forget
 from tmaasync.ops._gemm import tiles as gemm_tiles
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import choose_conv2d_config, coefficients
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config
 from tmaasync.ops._gemm.epilogue import Epilogue
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 from tmaasync.ops._operation import tile_configs

@@ -21,8 +21,9 @@ from race import captured, geometric_mean, race, record, relative_error, speed_t
 
 from tmaasync import _arrays, ops
 from tmaasync.kernel import backend_of
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy, ScaledTileConfig
-from tmaasync.ops._gemm.cost_model import choose_scaled_config, coefficients
+from tmaasync.ops._gemm.cost_model import choose_scaled_config
 from tmaasync.ops._gemm.tiles import scaled_gemm_kernel, scaled_gemm_tiles
 
 CUBES = (2048, 4096, 8192, 16384)

@@ -26,7 +26,7 @@ from tmaasync import _arrays
 from tmaasync.errors import TMAError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._gemm.config import SKINNY_LIMIT, TileConfig
-from tmaasync.ops._gemm.cost_model import SKINNY_WIDTHS
+from tmaasync.ops._gemm.legal_tiles import SKINNY_WIDTHS
 from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 from tmaasync.ops._operation import tile_configs
 

@@ -24,7 +24,8 @@ from race import captured, record
 
 from tmaasync._timing import calls_per_slice, device_microseconds
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, paired_along_m, paired_along_n, ranked_configs
+from tmaasync.ops._gemm.cost_model import ranked_configs
+from tmaasync.ops._gemm.legal_tiles import Problem, paired_along_m, paired_along_n
 
 CUBES = (2048, 2304, 3072, 4096, 5120, 6144, 8192, 12288, 3000, 5000, 7000)
 OTHERS = (

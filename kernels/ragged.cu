@@ -9,11 +9,11 @@
 //   LOADS_AHEAD    loads in flight; the other stages are being stored
 //   TILES          tiles of a block, along the rows
 //   PADDING_TILES  tiles of a block that writes padding, along the rows
+#include <tmaasync/store_ring.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
-static_assert(0 < LOADS_AHEAD && LOADS_AHEAD <= STAGES, "loads fill all stages at most");
 static_assert(Padded::kBytes == Packed::kBytes, "loads and stores move the same tile");
 
 constexpr int kRank = Packed::kRank;
@@ -21,11 +21,8 @@ constexpr i32 kBlockRows = TILES * Packed::kRows;
 constexpr i32 kPaddingRows = PADDING_TILES * Packed::kRows;
 
 struct SharedMemory {
-    typename Packed::Shared tiles[STAGES];
-    SharedMemBarrier full[STAGES];
+    StoreRing<typename Packed::Shared, STAGES, LOADS_AHEAD> ring;
 };
-
-using StageState = PipelineState<STAGES>;
 
 extern "C" __device__ const int ragged_store_shared_bytes = sizeof(SharedMemory);
 extern "C" __device__ const int ragged_load_shared_bytes = sizeof(SharedMemory);
@@ -35,8 +32,6 @@ struct Columns {
     u32 tiles[3];
 };
 static_assert(sizeof(Columns) == 12);
-
-// --- which rows, which columns -----------------------------------------------------------------
 
 // Where the block's tiles start in row 0. Neighbouring blocks have neighbouring columns. The rest
 // of the index is left in `index`: it counts blocks of rows.
@@ -51,15 +46,31 @@ __device__ Coordinates<kRank> take_columns(u32& index, const Columns& columns) {
     return at;
 }
 
-// A batch of sequences in the packed array.
+__device__ Coordinates<kRank> in_packed(Coordinates<kRank> at, i32 row) {
+    at.values[kRank - 1] = row;
+    return at;
+}
+
+__device__ Coordinates<kRank + 1> in_padded(const Coordinates<kRank>& at, i32 sequence, i32 row) {
+    Coordinates<kRank + 1> padded;
+#pragma unroll
+    for (int dim = 0; dim < kRank - 1; ++dim) padded.values[dim] = at.values[dim];
+    padded.values[kRank - 1] = row;
+    padded.values[kRank] = sequence;
+    return padded;
+}
+
+// A batch of sequences in the packed array, and in the padded one.
 struct Batch {
+    const Packed& packed;
+    const Padded& padded;
     const i32* cu_seqlens;
     i32 size;
     i32 total_rows;
 
     // A sequence longer than the padded array's rows is cut there. One that ends beyond the packed
     // array gets no rows.
-    __device__ RaggedSequence sequence(const Packed& packed, i32 index) const {
+    __device__ RaggedSequence sequence(i32 index) const {
         auto sequence = RaggedSequence::of(cu_seqlens, index);
         check_range("sequence.length", sequence.length, 0, packed.max_length);
         sequence.length = min(sequence.length, packed.max_length);
@@ -87,104 +98,59 @@ struct Batch {
         }
         return low;
     }
-};
 
-// The rows of one sequence that a block moves; none if the block has a number too many.
-struct BlockRows {
-    i32 index;
-    RaggedSequence sequence;
-    i32 first;
-    i32 end;
-
-    __device__ static BlockRows of(const Packed& packed, const Batch& batch, i32 block) {
-        const i32 index = batch.sequence_of_block(block);
-        const auto sequence = batch.sequence(packed, index);
-        const i32 first = (block - batch.first_block(index)) * kBlockRows;
-        return {index, sequence, first, min(first + kBlockRows, sequence.length)};
+    // Copy a block of rows of one sequence: to the packed array or from it. A block whose number
+    // lies beyond its sequence has no rows.
+    template <bool kPacks>
+    __device__ void copy_rows(const Coordinates<kRank>& at, i32 block) const {
+        const i32 index = sequence_of_block(block);
+        const auto rows = sequence(index);
+        const i32 first = (block - first_block(index)) * kBlockRows;
+        const i32 end = min(first + kBlockRows, rows.length);
+        if (first >= end || !elect()) return;
+        auto& ring = dynamic_shared<SharedMemory>().ring;
+        ring.init();
+        const auto load = [&](const auto& stage, i32 row) {
+            if constexpr (kPacks) {
+                padded.async_copy(*stage, stage.full(), in_padded(at, index, row));
+            } else {
+                packed.async_copy(*stage, stage.full(), rows, in_packed(at, row));
+            }
+        };
+        const auto store = [&](const auto& tile, i32 row) {
+            if constexpr (kPacks) {
+                packed.async_store(tile, rows, in_packed(at, row));
+            } else {
+                padded.async_store(tile, in_padded(at, index, row));
+            }
+        };
+        ring.transfer<Packed::kRows>(first, end, load, store);
     }
-};
 
-// --- rows --------------------------------------------------------------------------------------
+    // Store zeros after a sequence: the part of a padding block, by its number.
+    __device__ void store_padding(const Coordinates<kRank>& at, u32 block) const {
+        const u32 blocks_each = (packed.max_length + kPaddingRows - 1) / kPaddingRows;
+        const i32 index = block / blocks_each;
+        const i32 first = block % blocks_each * kPaddingRows;
+        const i32 end = min(first + kPaddingRows, packed.max_length);
+        const i32 length = sequence(index).length;
+        i32 row = max(first, (length + Packed::kRows - 1) / Packed::kRows * Packed::kRows);
+        if (row >= end) return;
 
-__device__ Coordinates<kRank> in_packed(Coordinates<kRank> at, i32 row) {
-    at.values[kRank - 1] = row;
-    return at;
-}
-
-__device__ Coordinates<kRank + 1> in_padded(const Coordinates<kRank>& at, i32 sequence, i32 row) {
-    Coordinates<kRank + 1> padded;
-#pragma unroll
-    for (int dim = 0; dim < kRank - 1; ++dim) padded.values[dim] = at.values[dim];
-    padded.values[kRank - 1] = row;
-    padded.values[kRank] = sequence;
-    return padded;
-}
-
-// Copies rows [row, end) of one sequence: load(tile, full, row) and store(tile, row) move a tile.
-// TMA both fills and drains the stages, so no proxy fence is needed and the bulk groups stand in
-// for empty barriers.
-template <typename Load, typename Store>
-__device__ void copy_rows(SharedMemory& shared, i32 row, i32 end, Load load, Store store) {
-    auto loaded = StageState::for_consumer();
-    auto stored = StageState::for_consumer();
-    i32 next = row;
-    const auto load_next = [&] {
-        auto& full = shared.full[loaded.index];
-        full.expect_bytes(Packed::kBytes);
-        load(shared.tiles[loaded.index], full, next);
-        loaded.step();
-        next += Packed::kRows;
-    };
-
-    for (int ahead = 0; ahead < LOADS_AHEAD && next < end; ++ahead) load_next();
-    for (; row < end; row += Packed::kRows, stored.step()) {
-        shared.full[stored.index].wait(stored.phase);
-        store(shared.tiles[stored.index], row);
-        commit_group();
-        if (next < end) {
-            // The stage about to be loaded was stored STAGES - LOADS_AHEAD stores ago.
-            wait_group_read<STAGES - LOADS_AHEAD>();
-            load_next();
+        auto& zeros = dynamic_shared<SharedMemory>().ring.stages[0];
+        for (u32 byte = lane_index() * 16; byte < Packed::kBytes; byte += 32 * 16) {
+            *reinterpret_cast<uint4*>(zeros.bytes + byte) = uint4{0, 0, 0, 0};
         }
+        fence_async_view_proxy();
+        __syncwarp();
+        if (!elect()) return;
+        for (; row < end; row += Packed::kRows) {
+            padded.async_store(zeros, in_padded(at, index, row));
+        }
+        commit_group();
+        wait_group_read<0>();
     }
-    wait_group_read<0>();
-}
-
-__device__ void init_barriers(SharedMemory& shared) {
-    for (auto& full : shared.full) full.init(1);
-    fence_barrier_init();
-}
-
-// Stores zeros after a sequence: the part of a padding block, by its number.
-__device__ void store_padding(
-    SharedMemory& shared,
-    const Packed& packed,
-    const Padded& padded,
-    const Batch& batch,
-    const Coordinates<kRank>& at,
-    u32 block
-) {
-    const u32 blocks_each = (packed.max_length + kPaddingRows - 1) / kPaddingRows;
-    const i32 index = block / blocks_each;
-    const i32 first = block % blocks_each * kPaddingRows;
-    const i32 end = min(first + kPaddingRows, packed.max_length);
-    const i32 length = batch.sequence(packed, index).length;
-    i32 row = max(first, (length + Packed::kRows - 1) / Packed::kRows * Packed::kRows);
-    if (row >= end) return;
-
-    auto& zeros = shared.tiles[0];
-    for (u32 byte = lane_index() * 16; byte < Packed::kBytes; byte += 32 * 16) {
-        *reinterpret_cast<uint4*>(zeros.bytes + byte) = uint4{0, 0, 0, 0};
-    }
-    fence_async_view_proxy();
-    __syncwarp();
-    if (!elect()) return;
-    for (; row < end; row += Packed::kRows) padded.async_store(zeros, in_padded(at, index, row));
-    commit_group();
-    wait_group_read<0>();
-}
-
-// --- entries -----------------------------------------------------------------------------------
+};
 
 // Packs. The grid has Batch::blocks() for each of the columns.
 extern "C" __global__ void __launch_bounds__(32) ragged_store(
@@ -195,23 +161,10 @@ extern "C" __global__ void __launch_bounds__(32) ragged_store(
     i32 total_rows,
     const Columns columns
 ) {
-    const Batch batch{cu_seqlens, sequences, total_rows};
+    const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
-    const auto rows = BlockRows::of(packed, batch, block);
-    if (rows.first >= rows.end || !elect()) return;
-
-    auto& shared = dynamic_shared<SharedMemory>();
-    init_barriers(shared);
-    copy_rows(
-        shared, rows.first, rows.end,
-        [&](auto& tile, auto& full, i32 next) {
-            padded.async_copy(tile, full, in_padded(at, rows.index, next));
-        },
-        [&](const auto& tile, i32 now) {
-            packed.async_store(tile, rows.sequence, in_packed(at, now));
-        }
-    );
+    batch.copy_rows<true>(at, block);
 }
 
 // Unpacks, with zeros after every sequence. The grid has Batch::blocks() for the rows, then for
@@ -226,21 +179,9 @@ extern "C" __global__ void __launch_bounds__(32) ragged_load(
     i32 total_rows,
     const Columns columns
 ) {
-    const Batch batch{cu_seqlens, sequences, total_rows};
+    const Batch batch{packed, padded, cu_seqlens, sequences, total_rows};
     u32 block = blockIdx.x;
     const auto at = take_columns(block, columns);
-    auto& shared = dynamic_shared<SharedMemory>();
-    if (block >= batch.blocks()) {
-        return store_padding(shared, packed, padded, batch, at, block - batch.blocks());
-    }
-    const auto rows = BlockRows::of(packed, batch, block);
-    if (rows.first >= rows.end || !elect()) return;
-    init_barriers(shared);
-    copy_rows(
-        shared, rows.first, rows.end,
-        [&](auto& tile, auto& full, i32 next) {
-            packed.async_copy(tile, full, rows.sequence, in_packed(at, next));
-        },
-        [&](const auto& tile, i32 now) { padded.async_store(tile, in_padded(at, rows.index, now)); }
-    );
+    if (block < batch.blocks()) return batch.copy_rows<false>(at, block);
+    batch.store_padding(at, block - batch.blocks());
 }

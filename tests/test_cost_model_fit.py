@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from result_files import Section, write_section
 
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, choose_config, coefficients
+from tmaasync.ops._gemm.cost_model import choose_config
+from tmaasync.ops._gemm.legal_tiles import Problem
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "fit_cost_model.py"))
 (RECORDED,) = (rows for _, rows in SCRIPT["recorded"]())

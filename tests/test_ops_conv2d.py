@@ -11,8 +11,9 @@ from stubs import LaunchStub
 
 from tmaasync import ArgumentError, ArrayTypeError, _arrays, ops
 from tmaasync.ops._conv2d import Conv2d, Views, window_over
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import Occupancy
-from tmaasync.ops._gemm.cost_model import choose_conv2d_config, coefficients
+from tmaasync.ops._gemm.cost_model import choose_conv2d_config
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue
 from tmaasync.ops._layouts import Layout
 

@@ -7,8 +7,9 @@ import pytest
 
 from tmaasync import _arrays
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import SPLITS, Problem, default_config, ranked_split_k
+from tmaasync.ops._gemm.cost_model import default_config, ranked_split_k
 from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, EpilogueArguments
+from tmaasync.ops._gemm.legal_tiles import SPLITS, Problem
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul
 

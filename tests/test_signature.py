@@ -16,6 +16,7 @@ from fake_driver import Driver
 from tmaasync import (
     ArgumentError,
     BulkTile,
+    CompileError,
     Kernel,
     LaunchError,
     TMATensorTileArray,
@@ -172,6 +173,53 @@ def test_types_that_only_the_compiler_knows_are_left_to_it() -> None:
     accepts("const Tile tile", bytes(128), types=types)
 
 
+@pytest.mark.parametrize(
+    ("alias", "parameter"),
+    [
+        ("using T = Tile;", "const __grid_constant__ T t"),
+        ("typedef Tile T;", "const __grid_constant__ T t"),
+        ("using S = Tile;\nusing T = S;", "const __grid_constant__ T t"),
+    ],
+)
+def test_another_name_of_a_supplied_type_is_compared_too(alias: str, parameter: str) -> None:
+    types, other = {"Tile": TILE}, OTHER_TILES["swizzle"]
+
+    accepts(parameter, TILE, types=types, before=alias)
+    refuses(r"k128B>; .*Tile = .*kNone", parameter, other, types=types, before=alias)
+
+
+def test_other_names_of_elements_and_of_arrays_of_tiles_are_compared_too() -> None:
+    tiles = TMATensorTileArray([OTHER_TILES["swizzle"]])
+    types = {"Tile": TILE, "Element": np.float16}
+    before = "using Tiles = TMATensorTileArray<Tile>;\nusing E = Element;"
+
+    refuses("elements are float16", "const E* x", zeros(), types=types, before=before)
+    accepts("const Tiles t", TMATensorTileArray([TILE]), types=types, before=before)
+    refuses("TMATensorTileArray", "const Tiles t", tiles, types=types, before=before)
+
+
+def test_other_names_that_only_the_compiler_understands_are_left_to_it() -> None:
+    parameter, other, types = "const T t", OTHER_TILES["bulk"], {"Tile": OTHER_TILES["bulk"]}
+
+    for before in (
+        "#if 0\nusing T = Tile;\n#else\nusing T = int;\n#endif",
+        "template <typename E> using T = Tile;",
+        "using T = Tile::Other;",
+    ):
+        accepts(parameter, other, types={**types, "Tile": TILE}, before=before)
+    inner = "struct Other { using Tile = U; };"
+    accepts("const Tile t", other, types={**types, "U": TILE}, before=inner)
+
+
+def test_arguments_are_checked_before_anything_is_compiled() -> None:
+    kernel = Kernel('extern "C" __global__ void k(const int* x) { no C++ }', "k")
+
+    with pytest.raises(LaunchError, match="elements are int32"):
+        kernel(1, 1, (zeros(),))
+    with pytest.raises(CompileError):
+        kernel(1, 1, (zeros(np.int32),))
+
+
 # --- arrays -----------------------------------------------------------------------------------
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -247,6 +295,15 @@ def test_names_that_the_source_defines_are_left_to_the_compiler() -> None:
     accepts("half* a, real* b, float16* c", zeros(), zeros(), zeros(), before=before)
 
 
+def test_a_use_of_a_type_is_no_definition_of_it() -> None:
+    parameters, other = "const __grid_constant__ Tile tile", OTHER_TILES["swizzle"]
+    uses = "struct SharedMemory { typename Tile::Shared tile; };"
+    shadows = "template <typename Tile> struct Loader; template <typename Tile, int kN> struct X;"
+
+    refuses("built with Tile = ", parameters, other, types={"Tile": TILE}, before=uses)
+    accepts(parameters, other, types={"Tile": TILE}, before=shadows)
+
+
 def test_declarations_that_differ_are_left_to_the_compiler() -> None:
     one, other = (f'extern "C" __global__ void k({kind}* x);' for kind in ("int", "float"))
 
@@ -294,6 +351,61 @@ def test_a_tile_of_a_read_only_array_is_refused_where_the_entry_stores_to_it() -
         LaunchError, match=r"^args\[1\] is a tile of a read-only array; .* stores to"
     ):
         signature.check(views((tile, tile, shared)))
+
+
+def tile_of(is_read_only: bool) -> Any:
+    array = zeros()
+    tile = create_tma_tile(array, (8, 32))
+    array.flags.writeable = not is_read_only
+    return tile
+
+
+HELPER = "__device__ void write({} tile, Tile::Shared& from) {{ tile.{}(from, {{0, 0}}); }}\n"
+
+
+@pytest.mark.parametrize("call", ["write(t, *shared)", "write<Tile>( t , *shared)"])
+@pytest.mark.parametrize("store", ["async_store", "async_reduce_add"])
+def test_a_store_by_a_function_that_the_entry_calls_is_seen(call: str, store: str) -> None:
+    before = HELPER.format("const Tile&", store)
+    entry = f'extern "C" __global__ void k(const __grid_constant__ Tile t) {{ {call}; }}'
+    loads = before.replace(store, "async_copy")
+
+    def check(text: str, tile: Any) -> None:
+        signature_of(source_of(text, types={"Tile": TILE}), "k").check(views((tile,)))
+
+    check(before + entry, tile_of(False))
+    check(loads + entry, tile_of(True))
+    check(before + loads + entry, tile_of(True))  # which of the two is called, the compiler knows
+    with pytest.raises(LaunchError, match=r"args\[0\] is a tile of a read-only array"):
+        check(before + entry, tile_of(True))
+
+
+@pytest.mark.parametrize(
+    ("index", "read_only", "found"),
+    [
+        ("1", (False, True), "1"),
+        ("1", (True, False), None),
+        ("i", (True, True), "0"),
+        ("order[i]", (True, True), "0"),
+        ("i", (True, False), None),
+        ("i", (False, False), None),
+    ],
+)
+@pytest.mark.parametrize("text", ["tiles[{}].async_store(*s, {{0, 0}})", "write(tiles[{}], *s)"])
+def test_a_store_to_a_tile_of_an_array_is_seen(
+    text: str, index: str, read_only: tuple[bool, ...], found: str | None
+) -> None:
+    before = HELPER.format("const Tile&", "async_store")
+    parameter = "const __grid_constant__ TMATensorTileArray<Tile> tiles"
+    entry = f'extern "C" __global__ void k({parameter}) {{ {text.format(index)}; }}'
+    signature = signature_of(source_of(before + entry, types={"Tile": TILE}), "k")
+    tiles = views((TMATensorTileArray([tile_of(flag) for flag in read_only]),))
+
+    if found is None:
+        signature.check(tiles)
+        return
+    with pytest.raises(LaunchError, match=rf"args\[0\]\[{found}\] is a tile of a read-only"):
+        signature.check(tiles)
 
 
 @pytest.mark.parametrize("array", [zeros()[:, ::2], zeros()[::-1], zeros().T, zeros()[:, :8]])

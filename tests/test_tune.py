@@ -18,14 +18,13 @@ from tmaasync.cli import app
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
 from tmaasync.ops._gemm.cost_model import (
-    Problem,
     candidates,
     choose_config,
     choose_skinny_config,
     default_config,
-    is_legal,
 )
 from tmaasync.ops._gemm.epilogue import NO_EPILOGUE, Activation, BiasSide, Epilogue, activation_of
+from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
 from tmaasync.ops._gemm.tuned import Winner
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul

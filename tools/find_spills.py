@@ -19,9 +19,10 @@ import numpy as np
 from fit_cost_model import with_entry
 
 from tmaasync import _arrays
+from tmaasync.ops._gemm.coefficients import COEFFICIENTS, coefficients
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import COEFFICIENTS, CONSUMER_LAYOUTS, coefficients
 from tmaasync.ops._gemm.epilogue import Activation, BiasSide, Epilogue
+from tmaasync.ops._gemm.legal_tiles import CONSUMER_LAYOUTS
 from tmaasync.ops._gemm.tiles import gemm_kernel, gemm_tiles
 
 STEP = 16  # columns

@@ -16,13 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tmaasync.ops._gemm.coefficients import COEFFICIENTS
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import (
-    COEFFICIENTS,
-    busiest_sm_work,
-    has_large_consumers,
-    loads_per_multiply_add,
-)
+from tmaasync.ops._gemm.cost_model import busiest_sm_work, loads_per_multiply_add
+from tmaasync.ops._gemm.legal_tiles import has_large_consumers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 

@@ -40,15 +40,8 @@ static_assert(ROWS % kMmaRows == 0, "whole instructions");
 
 // --- epilogue ------------------------------------------------------------------------------------
 
-constexpr int kEpilogueBuffers = 2;
-
-// The output leaves in chunks of 64 rows. A chunk's lines lie in the order of the output's memory:
-// they are rows, or columns where C is M-major. In a batch, a tile has a side of 1 before the two
-// of its matrix.
-constexpr int kOuterDim = CTile::kRank - 2;
-constexpr int kInnerDim = CTile::kRank - 1;
-constexpr int kChunkColumns = CTile::side(C_IS_N_MAJOR ? kInnerDim : kOuterDim);
-constexpr int kLineBytes = CTile::box_side(kInnerDim) * static_cast<int>(sizeof(Output));
+// The output leaves in chunks of 64 rows and this many columns.
+constexpr int kChunkColumns = CTile::side(CTile::kRank - (C_IS_N_MAJOR ? 1 : 2));
 
 // How many of the CTAs that split K store a slice of the tile's columns each: as many as the tile
 // has whole chunks for.
@@ -60,14 +53,7 @@ __device__ constexpr int count_output_slices() {
 
 constexpr int kOutputSlices = count_output_slices();
 constexpr int kOutputSliceColumns = BLOCK_N / kOutputSlices;
-constexpr int kChunks = kOutputSliceColumns / kChunkColumns;
 
-static_assert(
-    CTile::side(C_IS_N_MAJOR ? kOuterDim : kInnerDim) == kMmaRows,
-    "a chunk has the rows of one instruction"
-);
-static_assert(kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32, "see gemm.cu");
-static_assert(BLOCK_N % kChunkColumns == 0, "whole chunks of output columns");
 static_assert(
     kSameType<Accumulator, int> == kSameType<Output, int>, "integers are stored as accumulated"
 );

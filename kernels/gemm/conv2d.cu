@@ -73,16 +73,16 @@ __device__ void load_tiles(
     }
 }
 
-struct FusedEpilogue {
+struct FilterBias {
     const Bias* bias;
     int k;
 
-    __device__ void apply(OutputSlice& accumulators, StageState&, const OutputTile& tile) const {
+    template <typename Tile>
+    __device__ void apply(OutputSlice& accumulators, const Tile& tile) const {
         if constexpr (kBiasSide == BiasSide::kColumns) {
-            add_column_bias(accumulators, bias, tile.n, k);
+            FusedColumnBias<>{bias, k}.apply(accumulators, tile);
         }
     }
-    __device__ void apply_chunk(float* accumulators) const { activate_chunk(accumulators); }
 };
 
 // `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
@@ -101,7 +101,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
         shared, [&] { load_tiles(shared, images, filters, scheduler); },
         [&](int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
-            multiply_tiles<Operands>(shared, out, scheduler, consumer, FusedEpilogue{bias, k});
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            multiply_tiles<Operands>(
+                shared, stages, out, scheduler, consumer, FilterBias{bias, k}, FusedActivation{}
+            );
         },
         images, filters, out
     );

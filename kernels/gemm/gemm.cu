@@ -49,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     Roles::run(
         shared, [&] { load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {}); },
         [&](int consumer) {
-            multiply_tiles_or_split_k<Operands>(shared, c, scheduler, consumer, IdentityEpilogue{});
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            multiply_tiles_or_split_k<Operands>(shared, stages, c, scheduler, consumer);
         },
         a, b, c
     );

@@ -7,7 +7,6 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "addend.cuh"
 #include "epilogue_ops.cuh"
 #include "mainloop.cuh"
 #include "producer.cuh"
@@ -22,28 +21,29 @@ __device__ float whole_scale(float alpha, const float* scale_a, const float* sca
     return alpha * (scale_a == nullptr ? 1.0f : *scale_a) * (scale_b == nullptr ? 1.0f : *scale_b);
 }
 
-struct FusedEpilogue {
-    SharedMemory& shared;
+static_assert(
+    !HAS_ADDEND || !PING_PONG, "ping-pong consumers skip each other's stages, operands alone"
+);
+static_assert(!HAS_ADDEND || SPLIT_K == 1, "with split-K the stages hold partial accumulators");
+
+using Addends = AddendChunks<TileEpilogue, Stage, CONSUMERS, ROWS>;
+
+struct ScaleAndBias {
     const Bias* bias;
     float scale;
-    float beta;
     int m;
     int n;
-    int consumer;
 
-    __device__ void apply(
-        OutputSlice& accumulators, StageState& state, const OutputTile& tile
-    ) const {
-        if constexpr (IS_SCALED) scale_accumulators(accumulators, scale);
+    template <typename Tile>
+    __device__ void apply(OutputSlice& accumulators, const Tile& tile) const {
+        if constexpr (IS_SCALED) Scale{scale}.apply(accumulators, tile);
         if constexpr (kBiasSide == BiasSide::kColumns) {
-            add_column_bias<!HAS_ADDEND>(accumulators, bias, tile.n, n);
+            FusedColumnBias<!HAS_ADDEND>{bias, n}.apply(accumulators, tile);
         }
         if constexpr (kBiasSide == BiasSide::kRows) {
-            add_row_bias(accumulators, bias, tile.m + consumer * ROWS, m);
+            RowBias<Bias>{bias, m}.apply(accumulators, tile);
         }
-        if constexpr (HAS_ADDEND) add_addend(shared, state, accumulators, consumer, beta);
     }
-    __device__ void apply_chunk(float* accumulators) const { activate_chunk(accumulators); }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
@@ -68,15 +68,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
         [&] {
             load_tiles(
                 shared, a, b, scheduler, [&](OperandProducer& producer, const OutputTile& tile) {
-                    if constexpr (HAS_ADDEND) load_addend(producer, addend, tile);
+                    if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
                 }
             );
         },
         [&](int consumer) {
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
-            const FusedEpilogue epilogue{shared, bias, scale, beta, m, n, consumer};
-            multiply_tiles_or_split_k<Operands>(shared, c, scheduler, consumer, epilogue);
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            const auto multiply = [&](const auto&... visitors) {
+                multiply_tiles_or_split_k<Operands>(
+                    shared, stages, c, scheduler, consumer, visitors...
+                );
+            };
+            const ScaleAndBias scale_and_bias{bias, scale, m, n};
+            if constexpr (HAS_ADDEND) {
+                const Addend<Addends, OperandConsumer> add{stages, consumer, beta};
+                multiply(scale_and_bias, add, FusedActivation{});
+            } else {
+                multiply(scale_and_bias, FusedActivation{});
+            }
         },
         a, b, c
     );

@@ -80,9 +80,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
         [&](int consumer) {
             // A grid before this one may have written the ends.
             wait_for_previous_grids();
-            multiply_tiles<Operands>(
-                shared, c, GroupSchedule(groups, n, k), consumer, IdentityEpilogue{}
-            );
+            auto stages = shared.ring.consumer<Proxy::kAsync>();
+            const GroupSchedule scheduler(groups, n, k);
+            multiply_tiles<Operands>(shared, stages, c, scheduler, consumer);
         },
         a, b, c
     );

@@ -4,7 +4,7 @@
 // an operand that CTAs share is loaded.
 #include <tmaasync/ring.cuh>
 
-#include "config.cuh"
+#include "epilogue.cuh"
 
 namespace tmaasync {
 
@@ -27,7 +27,7 @@ using OperandRing =
 template <typename Side>
 struct SharedStorage {
     OperandRing<Side> ring;
-    typename CTile::Shared epilogue[CONSUMERS][kEpilogueBuffers];
+    TileEpilogue::Shared epilogue[CONSUMERS];
 
     __device__ void init() { ring.init(); }
 };

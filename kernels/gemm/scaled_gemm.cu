@@ -33,15 +33,11 @@ constexpr int kScaleBlock = 128;
 constexpr bool kScalesEveryColumn = B_SCALE_COLUMNS == 1;
 constexpr int kScalesPerLoad = 4;  // 16 bytes, the least that TMA loads
 
-// Columns of one MMA: partial sums of all columns of the widest CTA tile would not fit the
-// registers in addition to the accumulators.
-constexpr int kMmaColumns = BLOCK_N < kScaleBlock ? BLOCK_N : kScaleBlock;
-constexpr int kMmas = BLOCK_N / kMmaColumns;
-constexpr int kPartialSums = kMmaColumns / 2;
+using ScaledLoop = ScaledMainLoop<Operands::A, Operands::B, BLOCK_N>;
 
 static_assert(kRowBlocks == 1, "a consumer has the rows of one instruction");
 static_assert(kBlockK == kScaleBlock, "a stage has the depth that a scale serves");
-static_assert(kScaleBlock % kMmaColumns == 0, "the columns of an MMA share a scale");
+static_assert(kScaleBlock % ScaledLoop::kMmaColumns == 0, "the columns of an MMA share a scale");
 static_assert(AScaleTile::side(1) == kBlockM, "a scale for every row");
 
 extern "C" __device__ const int scaled_gemm_shared_bytes = sizeof(ScaledSharedMemory);
@@ -87,129 +83,43 @@ __device__ void load_tiles(
 
 // --- main loop -----------------------------------------------------------------------------------
 
-// The scales of a thread's two rows.
-struct RowScales {
-    float upper;
-    float lower;
-};
+// The scales of a stage as a thread reads them, in a tile that starts at column n.
+struct Scales {
+    int consumer;
+    int n;
 
-__device__ RowScales row_scales(const typename AScaleTile::Shared& scales, int consumer) {
-    const int row = consumer * ROWS + accumulator_row(thread_in_warpgroup(), 0);
-    return {scales.data()[row], scales.data()[row + 8]};
-}
-
-// The scale of the columns of one MMA, of a tile that starts at column n.
-__device__ float column_scale(
-    const typename BScaleTile::Shared& scales, int mma, int n, int block
-) {
-    if constexpr (B_SCALES_ARE_K_MAJOR) {
-        return scales.data()[mma * kScalesPerLoad + block % kScalesPerLoad];
-    } else {
-        return scales.data()[n / kScaleBlock % kScalesPerLoad + mma];
+    __device__ RowScales rows(const StageScales& scales) const {
+        const int row = consumer * ROWS + accumulator_row(thread_in_warpgroup(), 0);
+        return {scales.a.data()[row], scales.a.data()[row + 8]};
     }
-}
 
-// accumulators += rows * column * partial sums, for the columns of one MMA.
-__device__ void promote(
-    float* accumulators, const float (&partial)[kPartialSums], RowScales rows, float column
-) {
-    const float upper = rows.upper * column, lower = rows.lower * column;
-#pragma unroll
-    for (int i = 0; i < kPartialSums; i += 4) {
-        accumulators[i] += upper * partial[i];
-        accumulators[i + 1] += upper * partial[i + 1];
-        accumulators[i + 2] += lower * partial[i + 2];
-        accumulators[i + 3] += lower * partial[i + 3];
-    }
-}
-
-// The same where every column has a scale.
-__device__ void promote(
-    float* accumulators, const float (&partial)[kPartialSums], RowScales rows, const float* columns
-) {
-#pragma unroll
-    for (int i = 0; i < kPartialSums; i += 4) {
-        const int column = accumulator_column(thread_in_warpgroup(), i);
-        const float2 scale = *reinterpret_cast<const float2*>(columns + column);
-        accumulators[i] += rows.upper * scale.x * partial[i];
-        accumulators[i + 1] += rows.upper * scale.y * partial[i + 1];
-        accumulators[i + 2] += rows.lower * scale.x * partial[i + 2];
-        accumulators[i + 3] += rows.lower * scale.y * partial[i + 3];
-    }
-}
-
-__device__ void issue_mma(float (&partial)[kPartialSums], u64 a, u64 b) {
-    wgmma_fence_operands(partial);
-    wgmma_fence();
-    wgmma_tile<Operands::A, Operands::B>(partial, a, b, false);
-    wgmma_commit_group();
-}
-
-__device__ void wait_for_mma(float (&partial)[kPartialSums]) {
-    wgmma_wait_group<0>();
-    wgmma_fence_operands(partial);
-}
-
-// Releases a stage that the warp has read. Unlike wgmma's reads, the reads of the scales have to
-// be ordered by the arrival, at this CTA's barrier alone: its own producer loads them.
-__device__ void release_scaled_stage(ScaledSharedMemory& shared, u32 stage) {
-    __syncwarp();
-    const u32 rank = CLUSTER == 1 ? 0 : block_rank_in_cluster();
-    const u32 lane = lane_index();
-    if (lane == rank) shared.ring.empty[stage].arrive();
-    if (lane != rank && lane < CLUSTER) shared.ring.empty[stage].arrive_cluster_relaxed(lane);
-}
-
-__device__ void multiply_scaled_tile(
-    ScaledSharedMemory& shared,
-    StageState& state,
-    Accumulators& accumulators,
-    int consumer,
-    int k_blocks,
-    int n
-) {
-    for (int block = 0; block < k_blocks; ++block, state.step()) {
-        auto& stage = shared.ring.stages[state.index];
-        auto& scales = shared.ring.side[state.index];
-        const u64 a = Operands::A::descriptor(stage.a, consumer * ROWS);
-        // Wait until the operands and scales of this stage have landed.
-        shared.ring.consumer_wait(state);
-#pragma unroll
-        for (int mma = 0; mma < kMmas; ++mma) {
-            const int column = mma * kMmaColumns;
-            const bool is_last = mma == kMmas - 1;
-            float* promoted = accumulators[0] + column / 2;
-            float partial[kPartialSums];
-            issue_mma(partial, a, Operands::B::descriptor(stage.b, column));
-            // Read the scales while the tensor cores work.
-            const RowScales rows = row_scales(scales.a, consumer);
-            if constexpr (kScalesEveryColumn) {
-                wait_for_mma(partial);
-                promote(promoted, partial, rows, scales.b.data() + column);
-                if (is_last) release_scaled_stage(shared, state.index);
-            } else {
-                const float scale = column_scale(scales.b, mma, n, block);
-                wait_for_mma(partial);
-                // Release the stage first: it is loaded again during the promotion.
-                if (is_last) release_scaled_stage(shared, state.index);
-                promote(promoted, partial, rows, scale);
-            }
+    __device__ auto columns(const StageScales& scales, int column, int block) const {
+        const float* first = scales.b.data();
+        const int mma = column / kScaleBlock;
+        if constexpr (kScalesEveryColumn) {
+            return first + column;
+        } else if constexpr (B_SCALES_ARE_K_MAJOR) {
+            return first[mma * kScalesPerLoad + block % kScalesPerLoad];
+        } else {
+            return first[n / kScaleBlock % kScalesPerLoad + mma];
         }
     }
-}
+};
 
 __device__ void multiply_scaled_tiles(
     ScaledSharedMemory& shared, const CTile& c, TileScheduler scheduler, int consumer
 ) {
-    auto state = StageState::for_consumer();
-    u32 chunks = 0;
+    auto stages = shared.ring.consumer<Proxy::kMixed>();
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
-        Accumulators accumulators = {};
-        multiply_scaled_tile(shared, state, accumulators, consumer, scheduler.k_blocks, tile.n);
-        store_tile(shared, chunks, accumulators, IdentityEpilogue{}, c, consumer, tile);
+        ScaledLoop::Accumulators accumulators;
+        ScaledLoop::multiply(
+            stages, accumulators, scheduler.k_blocks, consumer * ROWS, Scales{consumer, tile.n}
+        );
+        epilogue.store(accumulators, c, tile);
     }
-    wait_for_stores();
+    epilogue.drain();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(

@@ -121,11 +121,11 @@ __device__ void reduce_slice(SharedMemory& shared, OutputSlice& slice) {
 // Leaves the accumulators over all of K in `slice`, if this CTA stores one.
 template <typename Operands>
 __device__ void multiply_slice(
-    SharedMemory& shared, StageState& state, OutputSlice& slice, int consumer, int k_blocks
+    SharedMemory& shared, OperandConsumer& stages, OutputSlice& slice, int consumer, int k_blocks
 ) {
     Accumulators accumulators = {};
     if (k_blocks > 0) {
-        multiply_tile<Operands>(shared, state, accumulators, consumer, k_blocks, [] {});
+        TileLoop<Operands>::multiply(stages, accumulators, k_blocks, consumer_row(consumer));
     }
     // Every CTA has read its stages for the last time: partial sums may overwrite them.
     cluster_sync();
@@ -136,42 +136,42 @@ __device__ void multiply_slice(
     if (split_rank() < kOutputSlices) reduce_slice(shared, slice);
 }
 
-template <typename Operands, typename Epilogue>
+template <typename Operands, typename... Visitors>
 __device__ void multiply_split_tile(
     SharedMemory& shared,
+    OperandConsumer& stages,
     const CTile& c,
     const TileScheduler& scheduler,
     int consumer,
-    const Epilogue& epilogue
+    const Visitors&... visitors
 ) {
-    auto state = StageState::for_consumer();
-    u32 chunks = 0;
     const int rank = split_rank();
     OutputSlice slice;
     multiply_slice<Operands>(
-        shared, state, slice, consumer, KRange::of<Cluster>(scheduler.k_blocks).count
+        shared, stages, slice, consumer, KRange::of<Cluster>(scheduler.k_blocks).count
     );
     if (rank >= kOutputSlices) return;
     auto tile = scheduler.tile();
     tile.n += rank * kOutputSliceColumns;
-    epilogue.apply(slice, state, tile);
-    store_tile(shared, chunks, slice, epilogue, c, consumer, tile);
-    wait_for_stores();
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
+    epilogue.store(slice, c, tile, visitors...);
+    epilogue.drain();
 }
 
 // The consumers of a kernel that supports split-K.
-template <typename Operands, typename Epilogue>
+template <typename Operands, typename... Visitors>
 __device__ void multiply_tiles_or_split_k(
     SharedMemory& shared,
+    OperandConsumer& stages,
     const CTile& c,
     const TileScheduler& scheduler,
     int consumer,
-    const Epilogue& epilogue
+    const Visitors&... visitors
 ) {
     if constexpr (SPLIT_K == 1) {
-        multiply_tiles<Operands>(shared, c, scheduler, consumer, epilogue);
+        multiply_tiles<Operands>(shared, stages, c, scheduler, consumer, visitors...);
     } else {
-        multiply_split_tile<Operands>(shared, c, scheduler, consumer, epilogue);
+        multiply_split_tile<Operands>(shared, stages, c, scheduler, consumer, visitors...);
     }
 }
 

@@ -38,10 +38,10 @@ class Mutation:
 
 
 _EXPECT = "full[state.index].expect_bytes(bytes);"
-_ARM = "full.expect_bytes(source.bytes_at(at));"
+_ARM = "full[loaded.index].expect_bytes(bytes(next));"
 _PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
 _CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
-_COPY_WAIT = "shared.full[state.index].wait(state.phase);"
+_COPY_WAIT = "full[stored.index].wait(stored.phase);"
 _LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
 _LANES_ARRIVE = (
     "if (lane < Group::kCtas) {\n"
@@ -87,8 +87,8 @@ _INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
 _CLUSTER_OPEN = "enter_cluster();\n        if (warpgroup == 0)"
 _CLUSTER_CLOSE = "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();"
 _SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
-_COPY_LOAD = "source.async_copy(shared.tiles[state.index], full, at);"
-_REFILL = "load_tile(shared, loaded, source, grid, next);\n            loaded.step();"
+_COPY_LOAD = "source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));"
+_REFILL = "loaded.step();"
 
 # What one defect shows as depends on the order of the threads.
 _ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
@@ -654,7 +654,7 @@ MUTATIONS = (
         "the last tile is expected whole",
         "bulk",
         _ARM,
-        "full.expect_bytes(Tile::kBytes);",
+        "full[loaded.index].expect_bytes(kStageBytes);",
         "deadlock",
         r"block \(1, 0, 0\), threads 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
     ),
@@ -662,7 +662,7 @@ MUTATIONS = (
         "16 bytes too few expected",
         "tiled",
         _ARM,
-        "full.expect_bytes(source.bytes_at(at) - 16);",
+        "full[loaded.index].expect_bytes(bytes(next) - 16);",
         "deadlock",
         r"full\[0\], phase 0: 0 arrivals and -16 bytes are missing",
     ),
@@ -670,8 +670,9 @@ MUTATIONS = (
         "a size that is no multiple of 16",
         "bulk",
         _COPY_LOAD,
-        "ptx::cp_async_bulk_load(ptx::shared_address(shared.tiles[state.index].bytes), "
-        "source.global + at, source.bytes_at(at) - 8, full.address(), 0);",
+        "const i64 at = tile_start<Tile>(grid, index);\n"
+        "ptx::cp_async_bulk_load(ptx::shared_address(stage->bytes), "
+        "source.global + at, source.bytes_at(at) - 8, stage.full().address(), 0);",
         "deadlock",
         r"full\[0\], phase 0: 0 arrivals and 16 bytes are missing",
     ),
@@ -702,18 +703,18 @@ MUTATIONS = (
     Mutation(
         "one copy barrier is initialised",
         "tiled",
-        "for (auto& full : shared.full) full.init(1);",
-        "shared.full[0].init(1);",
+        "for (auto& barrier : full) barrier.init(1);",
+        "full[0].init(1);",
         "fault",
         r"full\[1\] is used before mbarrier.init",
     ),
     Mutation(
         "a copy's pipeline has one stage more",
         "tiled",
-        "PipelineState<STAGES>",
-        "PipelineState<STAGES + 1>",
+        "using State = PipelineState<kStages>;\n        auto loaded",
+        "using State = PipelineState<kStages + 1>;\n        auto loaded",
         "fault",
-        r"shared offset 1944 is used before mbarrier.init",
+        r"ring is used before mbarrier.init",
     ),
     Mutation(
         "32 threads copy",
@@ -728,23 +729,23 @@ MUTATIONS = (
         "loads do not step",
         "tiled",
         _REFILL,
-        "load_tile(shared, loaded, source, grid, next);",
+        "",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
     Mutation(
         "stores do not step",
         "tiled",
-        "++index, stored.step())",
-        "++index)",
+        "index += kStep, stored.step())",
+        "index += kStep)",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
     Mutation(
         "more loads than stages",
         "tiled",
-        "first + LOADS_AHEAD",
-        "first + STAGES + 1",
+        "ahead < kLoadsAhead",
+        "ahead < kStages + 1",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
@@ -922,25 +923,25 @@ MUTATIONS = (
         "a copy's other parity",
         "tiled",
         _COPY_WAIT,
-        "shared.full[state.index].wait(state.phase ^ 1);",
+        "full[stored.index].wait(stored.phase ^ 1);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
     Mutation(
         "a load over what is being stored",
         "tiled",
-        "wait_group_read<STAGES - LOADS_AHEAD>();",
+        "wait_group_read<kStages - kLoadsAhead>();",
         "",
         "race",
-        r"race on tiles\[\d\] .*\n.*(TMA load\n.*TMA store|TMA store\n.*TMA load)\n",
+        r"race on ring\.stages\[\d\] .*\n.*(TMA load\n.*TMA store|TMA store\n.*TMA load)\n",
     ),
     Mutation(
         "a load over the store before",
         "tiled",
-        "wait_group_read<STAGES - LOADS_AHEAD>();",
-        "wait_group_read<STAGES - LOADS_AHEAD + 1>();",
+        "wait_group_read<kStages - kLoadsAhead>();",
+        "wait_group_read<kStages - kLoadsAhead + 1>();",
         "race",
-        r"race on tiles\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
+        r"race on ring\.stages\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
     ),
     # --- split-K over a cluster -----------------------------------------------------------------
     Mutation(
@@ -1035,8 +1036,8 @@ MUTATIONS = (
     Mutation(
         "a tile is loaded that nobody asks for",
         "tiled",
-        "    wait_group_read<0>();\n}",
-        "    wait_group_read<0>();\n    load_tile(shared, loaded, source, grid, first);\n}",
+        "    wait_group_read<0>();\n    }",
+        "    wait_group_read<0>();\n        next = first;\n        load_next();\n    }",
         "fault",
         _any("ends while a TMA load .* is still on its way", _UNREAD),
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_STRUCTURED = "ring|roles|scheduler|mainloop|epilogue|split_k"
+_STRUCTURED = "(?:store_)?ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
 _OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
@@ -16,12 +16,13 @@ _NAMES = re.compile(
 
 def whole_text(name: str) -> str:
     """Return the kernel's text, with its family's and the structured headers inlined."""
-    return _renamed_ring() + _inlined(find_kernel(name), set())
+    return _renamed_rings() + _inlined(find_kernel(name), set())
 
 
-def _renamed_ring() -> str:
-    # The host's preamble has included the ring itself.
-    names = dict.fromkeys(_NAMES.findall((include_dir() / "tmaasync" / "ring.cuh").read_text()))
+def _renamed_rings() -> str:
+    # The host's preamble has included the rings themselves.
+    headers = (include_dir() / "tmaasync" / f"{name}.cuh" for name in ("ring", "store_ring"))
+    names = dict.fromkeys(name for path in headers for name in _NAMES.findall(path.read_text()))
     return "".join(f"#define {name} Inlined{name}\n" for name in names)
 
 

@@ -206,7 +206,7 @@ def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
 
 TILES = {
     "gemm": {6, *(f"ring.stages[{stage}].{side}" for stage in range(3) for side in "ab")},
-    "tiled": {3, *(f"tiles[{stage}]" for stage in range(3))},
+    "tiled": {3, *(f"ring.stages[{stage}]" for stage in range(3))},
 }
 
 # --- lines --------------------------------------------------------------------------------------

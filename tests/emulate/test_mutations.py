@@ -199,7 +199,7 @@ def bulk(text: str) -> Prepared:
     target = np.zeros_like(source)
     tiles = (BulkTile(source, 1024), BulkTile(target, 1024))
     prepared = copy(text, *tiles, (11,), 2)
-    prepared.barriers.update(named(STAGES * 1024, "full"))
+    prepared.barriers.update(named(STAGES * 1024, "ring.full"))
     return prepared
 
 
@@ -209,7 +209,7 @@ def tiled(text: str) -> Prepared:
     target = np.zeros_like(source)
     tiles = (create_tma_tile(source, (5, 32)), create_tma_tile(target, (5, 32)))
     prepared = copy(text, *tiles, (3, 5), 2)
-    prepared.barriers.update(named(STAGES * 5 * 32 * 4, "full"))
+    prepared.barriers.update(named(STAGES * 5 * 32 * 4, "ring.full"))
     return prepared
 
 

@@ -146,10 +146,10 @@ def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
 def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
     (pipeline,) = find_pipelines(trace := recorded(copy))
 
-    assert pipeline.name == "full"
+    assert pipeline.name == "ring.full"
     for index, stage in enumerate(pipeline.stages):
-        assert trace.name_of(stage.full) == f"full[{index}]"
-        assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"tiles[{index}]"}
+        assert trace.name_of(stage.full) == f"ring.full[{index}]"
+        assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"ring.stages[{index}]"}
         assert stage.empty is None
 
 

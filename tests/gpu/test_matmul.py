@@ -10,7 +10,7 @@ import pytest
 
 from tmaasync import ops
 from tmaasync.ops._gemm.config import LINE_BYTES, TileConfig
-from tmaasync.ops._gemm.cost_model import CONSUMER_LAYOUTS
+from tmaasync.ops._gemm.legal_tiles import CONSUMER_LAYOUTS
 from tmaasync.ops._operation import tile_configs
 
 cupy = pytest.importorskip("cupy")

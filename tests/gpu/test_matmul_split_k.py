@@ -10,7 +10,8 @@ import pytest
 
 from tmaasync import ops
 from tmaasync.ops._gemm.config import SKINNY_LIMIT, Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, default_config
+from tmaasync.ops._gemm.cost_model import default_config
+from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._operation import tile_configs
 
 cupy = pytest.importorskip("cupy")

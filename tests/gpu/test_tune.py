@@ -13,7 +13,8 @@ from tmaasync import ops
 from tmaasync.ops import _tuning
 from tmaasync.ops._gemm import tuned
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import candidates, is_legal
+from tmaasync.ops._gemm.cost_model import candidates
+from tmaasync.ops._gemm.legal_tiles import is_legal
 from tmaasync.ops._operation import tile_configs
 from tmaasync.ops._tuning import DeviceGemm, Request, tune
 

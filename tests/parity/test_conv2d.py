@@ -11,8 +11,8 @@ from parity.random_convolutions import Problem, dtype_of, problem
 
 from tmaasync import _arrays, ops
 from tmaasync._tile.window import window_of
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import coefficients
 from tmaasync.ops._gemm.epilogue import BiasSide, Epilogue, activation_of
 from tmaasync.ops._gemm.tiles import conv2d_kernel, conv2d_tiles
 

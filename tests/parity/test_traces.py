@@ -147,7 +147,7 @@ CASES: dict[str, tuple[Callable[[], None], dict[str, int]]] = {
         matmul,
         {"ring.full": 1, "ring.empty": 4 * CONSUMERS * CLUSTER},
     ),
-    "a copy": (copy, {"full": 1}),
+    "a copy": (copy, {"ring.full": 1}),
 }
 
 

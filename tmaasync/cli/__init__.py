@@ -17,6 +17,7 @@ from tmaasync.cli.doctor import doctor
 from tmaasync.cli.explain import explain
 from tmaasync.cli.include import include
 from tmaasync.cli.lint import lint
+from tmaasync.cli.new import new
 from tmaasync.cli.plan import plan
 from tmaasync.cli.swizzle import swizzle
 from tmaasync.cli.trace import trace
@@ -76,6 +77,7 @@ app.callback()(_options)
 for _command in (
     doctor,
     demo,
+    new,
     decode,
     explain,
     lint,

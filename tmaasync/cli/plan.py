@@ -12,8 +12,9 @@ from tmaasync._hardware import INT32_LIMIT
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError
 from tmaasync.ops._gemm.config import BLOCK_K_BYTES, Occupancy
+from tmaasync.ops._gemm.operands import outputs_of
 from tmaasync.ops._layouts import Layout
-from tmaasync.ops._matmul import Matmul, outputs_of
+from tmaasync.ops._matmul import Matmul
 from tmaasync.ops._tuning import Request
 
 __all__ = ["plan"]

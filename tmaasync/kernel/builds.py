@@ -154,11 +154,11 @@ class CudaBuild:
     ) -> PreparedLaunch:
         """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
         recipe, device = self._recipe, self._device
+        recipe.signature.check(seen)
         arrays = list(placed(seen))
         handle = stream_of([view.framework for view in arrays], device, stream)
         form = self._form(request, handle)
         loaded = form.loaded
-        recipe.signature.check(seen)
         packed = pack(recipe.name, loaded.entry.parameters, args, seen)
         if any(view.framework == "other" for view in arrays):
             with _driver.on_device(device):
@@ -227,16 +227,21 @@ class EmulatedBuild:
     """A kernel on the emulator: there are no streams, and grids run one after the other."""
 
     def __init__(self, recipe: Recipe) -> None:
-        """Build for the launch that is going to run: there is one build that reports accesses."""
+        """Compile nothing yet."""
         self._recipe = recipe
+
+    @functools.cached_property
+    def _program(self) -> emulate.EmulatedProgram:
+        """Build for the launch that is going to run: there is one build that reports accesses."""
         races = emulate.current_schedule().races
-        self._program = emulate.build(recipe.source, recipe.name, races=races)
+        return emulate.build(self._recipe.source, self._recipe.name, races=races)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
     ) -> EmulatedLaunch:
         """Check and pack a launch; ``seen`` is what `views` made of the arguments."""
         del stream
+        self._recipe.signature.check(seen)
         recipe, program, limits = self._recipe, self._program, emulate.LIMITS
         config = LaunchConfig(
             grid=extents("grid", request.grid),
@@ -248,7 +253,6 @@ class EmulatedBuild:
         )
         check_extents(config, limits)
         check_launch_bounds(recipe.name, program.max_threads, config)
-        recipe.signature.check(seen)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
             program, config, packed, tuple(args), extents_of(args, seen), recipe.collector_of

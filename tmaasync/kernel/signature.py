@@ -14,11 +14,9 @@ from tmaasync._ragged.base import RaggedMap
 from tmaasync._tile.argument import MapTile
 from tmaasync.errors import LaunchError, Violation
 from tmaasync.kernel.arguments import View
-from tmaasync.tile import KernelArgument, Pointer
+from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray
 
 __all__ = ["Signature", "signature_of"]
-
-_MAX_LAYOUTS = 256
 
 # --- what a parameter takes -------------------------------------------------------------------
 
@@ -83,16 +81,20 @@ _CONTIGUOUS = {
 }
 
 
+_WITH_MAP = (MapTile, RaggedMap)
+_Indices = frozenset[str]
+
+
 class _ValueParameter(NamedTuple):
     """A parameter such as ``const __grid_constant__ Tile tile``.
 
-    ``type_name`` and ``cuda_type`` are None where the host supplied no type of a tile.
-    ``is_stored`` holds where the entry itself calls a store or a reduction of the parameter.
+    ``type_name`` and ``cuda_type`` are None where the host supplied no type of a tile. ``stored``
+    are the indices with which the entry, or a function that it calls, stores to the parameter.
     """
 
     text: str
     is_grid_constant: bool
-    is_stored: bool
+    stored: _Indices
     type_name: str | None
     cuda_type: str | None
 
@@ -100,7 +102,7 @@ class _ValueParameter(NamedTuple):
         """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
         if not isinstance(view, KernelArgument) or isinstance(view, Pointer):
             return
-        if isinstance(view, MapTile | RaggedMap) and not self.is_grid_constant:
+        if isinstance(view, _WITH_MAP) and not self.is_grid_constant:
             yield Violation(
                 argument,
                 f"a {type(view).__name__}",
@@ -108,20 +110,33 @@ class _ValueParameter(NamedTuple):
                 "where TMA cannot read it",
                 f"Declare const __grid_constant__ {_without_const(self.text)}",
             )
-        if self.cuda_type is not None and _compared(view.cuda_type) != _compared(self.cuda_type):
+        if self.cuda_type is not None and not _is_same(view.cuda_type, self.cuda_type):
             yield self._other_type(argument, view)
 
     def read_only(self, argument: str, view: View) -> Iterator[Violation]:
         """Yield a tile of a read-only array, to which the kernel stores."""
-        if not isinstance(view, MapTile | RaggedMap):
-            return
-        if view.framework in _ALWAYS_WRITABLE or not _arrays.view(view.array).read_only:
-            return
-        yield Violation(
+        if isinstance(view, TMATensorTileArray):
+            yield from self._read_only_tiles(argument, list(view))
+        elif isinstance(view, _WITH_MAP) and _is_read_only(view):
+            yield self._not_writable(argument, view)
+
+    def _read_only_tiles(
+        self, argument: str, tiles: Sequence[KernelArgument]
+    ) -> Iterator[Violation]:
+        """Yield the tiles at literal indices, or the first one if none of them is writable."""
+        read_only = [index for index, tile in enumerate(tiles) if _is_read_only(tile)]
+        named = {int(index) for index in self.stored if index.isdecimal()}
+        if len(named) < len(self.stored) and len(read_only) == len(tiles):
+            named.update(read_only[:1])
+        for index in sorted(named.intersection(read_only)):
+            yield self._not_writable(f"{argument}[{index}]", tiles[index])
+
+    def _not_writable(self, argument: str, tile: KernelArgument) -> Violation:
+        return Violation(
             argument,
             "a tile of a read-only array",
             f"the kernel stores to `{self.text}`",
-            _WRITABLE[view.framework],
+            _WRITABLE[tile.framework],
         )
 
     def _other_type(self, argument: str, view: KernelArgument) -> Violation:
@@ -134,6 +149,17 @@ class _ValueParameter(NamedTuple):
             f"array may differ), or build a Kernel with types={{{self.type_name!r}: tile}} for "
             "this one",
         )
+
+
+def _is_read_only(tile: KernelArgument) -> bool:
+    if tile.framework in _ALWAYS_WRITABLE:
+        return False
+    return _arrays.view(tile.array).read_only  # type: ignore[attr-defined]
+
+
+def _is_same(cuda_type: str, other: str) -> bool:
+    # The two spellings differ for a type in text alone, where comparing takes 30 us.
+    return cuda_type == other or _compared(cuda_type) == _compared(other)
 
 
 def _compared(cuda_type: str) -> str:
@@ -149,22 +175,13 @@ _BULK_ELEMENT = re.compile(r"BulkTile<[^,]*,")
 # --- the check --------------------------------------------------------------------------------
 
 
-class _Checked(NamedTuple):
-    position: int
-    parameter: _PointerParameter | _ValueParameter
-    fitting: set[object]
-
-
 class Signature:
-    """The types of a kernel's parameters, compared with the arguments of every launch.
-
-    A layout that fitted before is not compared again: a launch costs one look-up an argument.
-    """
+    """The types of a kernel's parameters, compared with the arguments of every launch."""
 
     def __init__(self, parameters: Sequence[_PointerParameter | _ValueParameter | None]) -> None:
         self._count = len(parameters)
         self._checked = [
-            _Checked(position, parameter, set())
+            (position, f"args[{position}]", parameter)
             for position, parameter in enumerate(parameters)
             if parameter is not None
         ]
@@ -179,25 +196,14 @@ class Signature:
         if len(seen) != self._count:  # reported with the compiled parameters
             return
         found: list[Violation] = []
-        for position, parameter, fitting in self._checked:
+        for position, argument, parameter in self._checked:
             view = seen[position]
             if view is None:
                 continue
-            key = view[1:7] if isinstance(view, ArrayView) else view.cuda_type
-            if key not in fitting:
-                wrong = list(parameter.violations(f"args[{position}]", view))
-                found += wrong
-                if not wrong:
-                    _remember(fitting, key)
-            if isinstance(parameter, _ValueParameter) and parameter.is_stored:
-                found += parameter.read_only(f"args[{position}]", view)
+            found += parameter.violations(argument, view)
+            if isinstance(parameter, _ValueParameter) and parameter.stored:
+                found += parameter.read_only(argument, view)
         LaunchError.raise_for(found)
-
-
-def _remember(fitting: set[object], key: object) -> None:
-    if len(fitting) >= _MAX_LAYOUTS:
-        fitting.clear()
-    fitting.add(key)
 
 
 # --- the declaration --------------------------------------------------------------------------
@@ -208,8 +214,8 @@ _ATTRIBUTE = re.compile(
 )
 _USING = re.compile(r"^using (\w+) = (.*);$", re.MULTILINE)
 _DEFINED = re.compile(
-    r"\b(?:using\s+(\w+)\s*=|(?:struct|enum\s+class|class|union|enum|typename|namespace)\s+(\w+)"
-    r"|typedef\b[^;]*?(\w+)\s*;)|^\s*#\s*define\s+(\w+)",
+    r"\b(?:using\s+(\w+)\s*=|(?:struct|enum\s+class|class|union|enum|namespace)\s+(\w+)"
+    r"|typename\s+(\w+)\s*[,>=]|typedef\b[^;]*?(\w+)\s*;)|^\s*#\s*define\s+(\w+)",
     re.MULTILINE,
 )
 _NAME_AT_END = re.compile(r"^(.*[\s*&>])(\w+)\s*((?:\[\s*\w*\s*\])?)$", re.DOTALL)
@@ -226,24 +232,97 @@ def signature_of(source: Source, name: str) -> Signature:
     supplied = dict(_USING.findall(source.preamble))
     own = {name for found in _DEFINED.findall(text) for name in found if name}
     known = {name: given for name, given in supplied.items() if name not in own}
+    types = _Types(known, own, _aliases(text, supplied, known))
     forms = {
-        tuple(_parameter(one, known, own, stored) for one in declared)
+        tuple(_parameter(one, types, stored) for one in declared)
         for declared, stored in _parameter_lists(text, name)
     }
     return Signature(forms.pop() if len(forms) == 1 else ())
 
 
-_Stored = frozenset[str]
-_STORE = re.compile(r"\b(\w+)\s*\.\s*(?:async_store|async_reduce)\w*\s*[(<]")
+class _Types(NamedTuple):
+    """Names of types: from the host, defined by the source, and other names of the host's."""
+
+    known: Mapping[str, str]
+    own: set[str]
+    aliases: Mapping[str, str]
+
+    def without_aliases(self, kind: str) -> str:
+        """Return a declared type with the host's names in place of the source's."""
+        return re.sub(r"\w+", lambda word: self.aliases.get(word[0], word[0]), kind)
+
+
+_ALIAS = re.compile(
+    r"(\btemplate\s*<[^;{}]*>\s*)?"
+    r"(?:\busing\s+(\w+)\s*=\s*([^;]+);|\btypedef\s+([^;]+?)\s+(\w+)\s*;)"
+)
+
+
+def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return names that the source gives to one of the host's types, or to an array of its tiles.
+
+    A name that is defined twice, or that the host supplies as well, stays the compiler's.
+    """
+    found: dict[str, set[str]] = {}
+    for template, using, target, typedef_target, typedef in _ALIAS.findall(text):
+        given = "" if template else (target or typedef_target).strip()
+        found.setdefault(using or typedef, set()).add(given)
+    aliases: dict[str, str] = {}
+    for alias, targets in found.items():
+        target = aliases.get(*targets, *targets) if len(targets) == 1 else ""
+        array = _ARRAY_OF.fullmatch(target)
+        if alias not in supplied and (array[1] if array else target) in known:
+            aliases[alias] = target
+    return aliases
+
+
+# --- the tiles that it stores to --------------------------------------------------------------
+
+_Stored = Mapping[str, _Indices]
+_INDEX = r"(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?"
+_STORE = re.compile(rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:async_store|async_reduce)\w*\s*[(<]")
+_TILE_ARGUMENT = re.compile(rf"&?\s*(\w+)\s*{_INDEX}")
+_CALL = r"\b{}\s*(?:<[^;{{}}()]*>)?\s*\("
+_FUNCTION = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
 
 
 def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]]:
     """Yield the parameters of every declaration of a ``__global__`` function.
 
-    With them come the names whose stores its body calls.
+    With them come the names to which it stores, each with the indices.
     """
+    helpers = _storing_functions(text)
     for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
-        yield _split(text, found.end()), frozenset(_STORE.findall(_body(text, found.end())))
+        body = _body(text, found.end())
+        stored: dict[str, _Indices] = {}
+        for tile, index in (*_STORE.findall(body), *_stored_by_helpers(body, helpers)):
+            stored[tile] = stored.get(tile, frozenset()) | {index.strip()}
+        yield _split(text, found.end()), stored
+
+
+def _storing_functions(text: str) -> dict[str, frozenset[int]]:
+    """Return the device functions that store to a tile, with the positions of these tiles."""
+    functions: dict[str, frozenset[int]] = {}
+    for found in _FUNCTION.finditer(text):
+        body = _body(text, found.end())
+        if not body:
+            continue
+        stored = {tile for tile, _ in _STORE.findall(body)}
+        names = [_NAME_AT_END.match(one) for one in _split(text, found.end())]
+        positions = frozenset(i for i, name in enumerate(names) if name and name[2] in stored)
+        functions[found[1]] = positions & functions.get(found[1], positions)
+    return {name: positions for name, positions in functions.items() if positions}
+
+
+def _stored_by_helpers(
+    body: str, helpers: Mapping[str, frozenset[int]]
+) -> Iterator[tuple[str, str]]:
+    for helper, positions in helpers.items():
+        for call in re.finditer(_CALL.format(helper), body):
+            for position, argument in enumerate(_split(body, call.end())):
+                tile = _TILE_ARGUMENT.fullmatch(argument)
+                if position in positions and tile:
+                    yield tile[1], tile[2] or ""
 
 
 def _body(text: str, start: int) -> str:
@@ -274,7 +353,7 @@ def _split(text: str, start: int) -> list[str]:
 
 
 def _parameter(
-    text: str, known: Mapping[str, str], own: set[str], stored: _Stored
+    text: str, types: _Types, stored: _Stored
 ) -> _PointerParameter | _ValueParameter | None:
     """Return what one declaration takes; None where only the compiler knows."""
     shown = " ".join(text.split())
@@ -283,25 +362,26 @@ def _parameter(
         return None
     named = _NAME_AT_END.match(bare)
     kind = (named[1] + ("*" if named[3] else "") if named else bare).strip()
+    kind = types.without_aliases(kind)
     if "*" in kind:
-        return _pointer(shown, kind, known, own)
+        return _pointer(shown, kind, types)
     declared = _without_const(kind)
-    if declared not in known and not _MAP_OR_ARRAY.fullmatch(declared):
+    if declared not in types.known and not _MAP_OR_ARRAY.fullmatch(declared):
         return None
+    indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
-    is_stored = named is not None and named[2] in stored
-    return _ValueParameter(shown, is_grid_constant, is_stored, *_resolved(declared, known))
+    return _ValueParameter(shown, is_grid_constant, indices, *_resolved(declared, types.known))
 
 
-def _pointer(text: str, kind: str, known: Mapping[str, str], own: set[str]) -> _PointerParameter:
+def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:
     target, _, _ = kind.rpartition("*")
     is_const = bool(re.search(r"\bconst\b", target.rpartition("*")[2]))
     if "*" in target:
         return _PointerParameter(text, _without_const(target), is_const, _POINTEES["u64"])
     pointee = _without_const(target)
-    plain = known.get(pointee, pointee).removeprefix("::")
+    plain = types.known.get(pointee, pointee).removeprefix("::")
     plain = re.sub(r"^(?:tmaasync|std|cuda::std)::", "", plain)
-    elements = None if plain in own else _POINTEES.get(plain)
+    elements = None if plain in types.own else _POINTEES.get(plain)
     return _PointerParameter(text, pointee, is_const, elements)
 
 

@@ -15,7 +15,8 @@ from tmaasync.kernel import Launch
 from tmaasync.ops._allocation import Output, in_order, reached_operand, reached_output
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, choose_grouped_config
+from tmaasync.ops._gemm.cost_model import choose_grouped_config
+from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tiles import (
     GroupedArguments,
     GroupedPointers,

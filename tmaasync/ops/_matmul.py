@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
@@ -20,7 +20,7 @@ from tmaasync.ops._allocation import (
 )
 from tmaasync.ops._call_cache import Binding, CallCache
 from tmaasync.ops._gemm.config import LINE_BYTES, Occupancy, Orientation, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, default_config
+from tmaasync.ops._gemm.cost_model import default_config
 from tmaasync.ops._gemm.epilogue import (
     NO_EPILOGUE,
     BiasSide,
@@ -28,6 +28,15 @@ from tmaasync.ops._gemm.epilogue import (
     activation_of,
     epilogue_numbers,
     layouts_of,
+)
+from tmaasync.ops._gemm.legal_tiles import Problem
+from tmaasync.ops._gemm.operands import (
+    AS_THEY_ARE,
+    Reading,
+    check_operands,
+    output_shape,
+    outputs_of,
+    takes_any_layout,
 )
 from tmaasync.ops._gemm.tiles import (
     GemmArguments,
@@ -42,7 +51,7 @@ from tmaasync.ops._gemm.tuned import tuned_config
 from tmaasync.ops._layouts import Layout, Operand, check_output, refuse_overlap
 from tmaasync.ops._operation import Operation, overridden
 
-__all__ = ["Matmul", "check_operands", "matmul", "outputs_of"]
+__all__ = ["Matmul", "matmul"]
 
 _NO_FACTORS = (1.0, 0.0)
 _CALLS = CallCache()
@@ -129,7 +138,7 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
         epilogue: EpilogueArguments[Any] = EpilogueArguments(
             factors[0] != 1, activation_of(activation), c, bias, scale_a, scale_b
         )
-        reading = _Reading.given(a_dtype, b_dtype, precision)
+        reading = Reading.given(a_dtype, b_dtype, precision)
         arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
         done = _EPILOGUE_CALLS.run(arrays, option, stream, factors)
         if done is None:
@@ -138,12 +147,12 @@ def matmul(  # noqa: PLR0913 - operands, epilogue and types
     arrays = (a, b) if out is None else (a, b, out)
     done = _CALLS.run(arrays, (dtype, out is None), stream)
     if done is None:
-        return _multiply(a, b, out, dtype, NO_EPILOGUE, _NO_FACTORS, _AS_THEY_ARE, stream)
+        return _multiply(a, b, out, dtype, NO_EPILOGUE, _NO_FACTORS, AS_THEY_ARE, stream)
     return done[2]
 
 
 def _call_key(
-    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: _Reading
+    a: Any, b: Any, out: Any, dtype: object, epilogue: EpilogueArguments[Any], reading: Reading
 ) -> tuple[tuple[Any, ...], tuple[object, ...]]:
     """Return the arrays, the output last, and the option of a call with an epilogue."""
     arrays = (a, b, *epilogue.arrays)
@@ -158,7 +167,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     dtype: object,
     epilogue: EpilogueArguments[Any],
     factors: tuple[float, float],
-    reading: _Reading,
+    reading: Reading,
     stream: object,
 ) -> Any:
     """Run a call that is not in the cache, and put it there."""
@@ -168,7 +177,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
         # There is nothing to add up, which zeros do too.
         a = _zeros(left, (*left.shape[:-1], 8), stream)
         b = _zeros(right, (*right.shape[:-2], 8, right.shape[-1]), stream)
-        reading = _Reading(left.element, right.element)
+        reading = Reading(left.element, right.element)
         return _multiply(a, b, out, dtype, epilogue, factors, reading, stream)
     views = epilogue.views()
     output = _output(out, left, right, dtype)
@@ -184,7 +193,7 @@ def _multiply(  # noqa: PLR0913 - all that is given
     operation.run(left, right, output.view, stream, views, factors)
     cache = _EPILOGUE_CALLS
     arrays, option = _call_key(a, b, out, dtype, epilogue, reading)
-    if epilogue is NO_EPILOGUE and reading is _AS_THEY_ARE:
+    if epilogue is NO_EPILOGUE and reading is AS_THEY_ARE:
         cache, option = _CALLS, (dtype, out is None)
     operation.remember_in(cache, arrays, option, (left, right, *views.arrays), output)
     return output.array
@@ -199,77 +208,6 @@ def _zeros(like: ArrayView, shape: tuple[int, ...], stream: object) -> Any:
         return array
 
 
-# --- types ------------------------------------------------------------------------------------
-
-_SIXTEEN_BITS = {"bfloat16", "float16"}
-_FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
-_INTEGERS = {"int8", "uint8"}
-_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
-_OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
-_FLOATS = ("bfloat16", "float16", "float32")
-
-
-def _takes_any_layout(of: Element) -> bool:
-    """Whether either side of an operand of this type may be contiguous; else it must be K."""
-    return of.name in _SIXTEEN_BITS
-
-
-def outputs_of(of: Element) -> tuple[str, ...]:
-    """Return the output types for a type of A, the default first."""
-    if of.name in _INTEGERS:
-        return ("int32",)
-    if of.name == "tfloat32":
-        return ("float32", "bfloat16", "float16")
-    return ("float16", "bfloat16", "float32") if of.name == "float16" else _FLOATS
-
-
-def _require_pair(a: Element, b: Element) -> None:
-    for name, of in (("a", a), ("b", b)):
-        if of.name == "float32":
-            raise ArrayTypeError(
-                f"{name} holds float32; the tensor cores round that to tf32, 10 bits of fraction. "
-                'Ask for it with precision="tf32", or convert it with astype.'
-            )
-        if of.name not in {*_OPERANDS, "tfloat32"}:
-            raise ArrayTypeError(
-                f"{name} holds {of}; the kernel multiplies {', '.join(_OPERANDS)}, and float32 "
-                'with precision="tf32". Convert it with astype.'
-            )
-    if a is not b and not any({a.name, b.name} <= family for family in _FAMILIES):
-        raise ArgumentError(
-            f"b holds {b} and a {a}; the tensor cores multiply two of one type, two float8, or two "
-            "8-bit integers. Convert one of them."
-        )
-
-
-class _Reading(NamedTuple):
-    """The types that the caller gives for the operands; None: the arrays' own."""
-
-    a: Element | None = None
-    b: Element | None = None
-    precision: str | None = None
-
-    @classmethod
-    def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> _Reading:
-        if precision not in (None, "tf32"):
-            raise ArgumentError(
-                f'precision is {precision!r}; it can be "tf32", of float32 operands. '
-                "Leave it out for any others."
-            )
-        a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
-        b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
-        return cls(a, b, precision)
-
-    def of(self, view: ArrayView) -> ArrayView:
-        """Return the operand as it is multiplied: float32 as tf32."""
-        if self.precision is None or view.element.name != "float32":
-            return view
-        return view._replace(element=element("tfloat32"))
-
-
-_AS_THEY_ARE = _Reading()
-
-
 # --- checks of the arrays ---------------------------------------------------------------------
 
 
@@ -279,40 +217,7 @@ def _output(given: Any, a: ArrayView, b: ArrayView, dtype: object) -> Output:
     types = outputs_of(a.element)
     wanted = types[0] if dtype is None else dtype
     what = f"a matmul of {a.element}"
-    return Output.of(given, a, _output_shape(left, right), types, wanted, what=what)
-
-
-def _output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
-    """Return [M, N]; or, if either operand is a batch, [B, M, N]."""
-    batches = [matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3]
-    # A batch of one goes with any other, one of none too.
-    batch = next((size for size in batches if size != 1), 1)
-    return (*(batch for _ in batches[:1]), a.shape[-2], b.shape[-1])
-
-
-def check_operands(a: Layout, b: Layout) -> None:
-    for name, matrix in (("a", a), ("b", b)):
-        if len(matrix.shape) not in {2, 3}:
-            raise ArgumentError(
-                f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
-                "Reshape it, so that all others make up one batch."
-            )
-    _require_pair(a.element, b.element)
-    if a.device != b.device:
-        raise ArgumentError(
-            f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
-        )
-    if a.shape[-1] != b.shape[-2]:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[-1]} rows. "
-            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch."
-        )
-    batches = {matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3} - {1}
-    if len(batches) > 1:
-        raise ArgumentError(
-            f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
-            "matrices, or one matrix for all."
-        )
+    return Output.of(given, a, output_shape(left, right), types, wanted, what=what)
 
 
 def _check_epilogue(epilogue: EpilogueArguments[Layout], a: Layout, out: Layout) -> None:
@@ -376,7 +281,7 @@ class Matmul(Operation):
     ) -> None:
         """Check the layouts, and decide how the kernel reads and writes them."""
         check_operands(a, b)
-        check_output(out, _output_shape(a, b), a.device, outputs_of(a.element), dtype)
+        check_output(out, output_shape(a, b), a.device, outputs_of(a.element), dtype)
         if epilogue.form != NO_EPILOGUE.form:
             _check_epilogue(epilogue, a, out)
         super().__init__(out.device)
@@ -568,6 +473,6 @@ def _need_no_staging(rows: Layout | None, target: Layout | None) -> bool:
 
 def _operand(matrix: Layout, *, k_is_last: bool) -> Operand:
     """Return how the tensor cores read it: in any layout, or in rows along K."""
-    if _takes_any_layout(matrix.element):
+    if takes_any_layout(matrix.element):
         return Operand.of(matrix)
     return Operand.of_k_rows(matrix, k_is_last=k_is_last)

@@ -14,7 +14,8 @@ from tmaasync.errors import ArgumentError, TMAError
 from tmaasync.kernel import backend_of
 from tmaasync.ops._allocation import empty_rows
 from tmaasync.ops._gemm.config import Occupancy, TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, candidates, default_config
+from tmaasync.ops._gemm.cost_model import candidates, default_config
+from tmaasync.ops._gemm.legal_tiles import Problem
 from tmaasync.ops._gemm.tuned import Winner
 from tmaasync.ops._layouts import Layout
 from tmaasync.ops._matmul import Matmul

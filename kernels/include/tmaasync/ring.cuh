@@ -3,6 +3,7 @@
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/cp_async.cuh>
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/tile.cuh>
 #include <tmaasync/warp.cuh>
@@ -17,12 +18,33 @@ struct ConsumerWarps {
     static constexpr int kWarps = kConsumerWarps;
 };
 
+// The bytes that copies bring into a stage: Stage::kBytes, or the size of a stage without padding.
+template <typename Stage, typename = void>
+struct StageBytes {
+    static_assert(
+        __has_unique_object_representations(Stage),
+        "the stage has padding, which no copy fills: declare `static constexpr int kBytes` in it, "
+        "the sum of kBytes of its tiles"
+    );
+    static constexpr u32 kBytes = sizeof(Stage);
+};
+template <typename Stage>
+struct StageBytes<Stage, decltype(static_cast<void>(Stage::kBytes))> {
+    static constexpr u32 kBytes = Stage::kBytes;
+    static_assert(kBytes <= sizeof(Stage), "Stage::kBytes exceeds the size of the stage");
+};
+
 // CTAs that multicast into each other's rings: kSharingCtas neighbours of the cluster, which has
 // kGroupsPerCluster groups of them. Multicast<1> is a ring that only its own CTA fills.
 template <int kSharingCtas, int kGroupsPerCluster = 1>
 struct Multicast {
     static constexpr int kCtas = kSharingCtas;
     static constexpr int kGroups = kGroupsPerCluster;
+    // Who arrives on a full barrier: the thread that issues the TMA loads.
+    static constexpr int kProducerThreads = 1;
+    static constexpr bool kIsLoadedByTma = true;
+    template <typename Stage>
+    static constexpr u32 kStageBytes = StageBytes<Stage>::kBytes;
     static_assert(
         kCtas >= 1 && kGroups >= 1 && kCtas * kGroups <= 16, "a cluster has 1 to 16 CTAs"
     );
@@ -42,25 +64,26 @@ struct Multicast {
     }
 };
 
-// What reads a stage: the generic proxy (ordinary loads, ldmatrix), or the async proxy alone (wgmma
-// and TMA stores, whose completion the warp has waited for).
-enum class Proxy { kGeneric, kAsync };
+// In the position of Multicast: the threads of a CTA that fill its ring, with cp.async or ordinary
+// stores. Every one of them arrives on every stage.
+template <int kThreads>
+struct ProducerThreads : Multicast<1> {
+    static_assert(kThreads >= 1 && kThreads <= 1024, "a CTA has 1 to 1024 threads");
+    static constexpr int kProducerThreads = kThreads;
+    static constexpr bool kIsLoadedByTma = false;
+    // No bytes are expected, and the stage may have padding.
+    template <typename Stage>
+    static constexpr u32 kStageBytes = 0;
+};
 
-// The bytes that copies bring into a stage: Stage::kBytes, or the size of a stage without padding.
-template <typename Stage, typename = void>
-struct StageBytes {
-    static_assert(
-        __has_unique_object_representations(Stage),
-        "the stage has padding, which no copy fills: declare `static constexpr int kBytes` in it, "
-        "the sum of kBytes of its tiles"
-    );
-    static constexpr u32 kBytes = sizeof(Stage);
-};
-template <typename Stage>
-struct StageBytes<Stage, decltype(static_cast<void>(Stage::kBytes))> {
-    static constexpr u32 kBytes = Stage::kBytes;
-    static_assert(kBytes <= sizeof(Stage), "Stage::kBytes exceeds the size of the stage");
-};
+// How a producer thread writes into a stage: with cp.async alone, which arrives when the copies
+// have landed, or with ordinary stores.
+enum class Writes { kCpAsync, kStores };
+
+// What reads a stage: the generic proxy (ordinary loads, ldmatrix), or the async proxy alone (wgmma
+// and TMA stores, whose completion the warp has waited for). kMixed: the async proxy reads what
+// peers multicast, and the generic proxy only what this CTA's own producer loads, such as scales.
+enum class Proxy { kGeneric, kAsync, kMixed };
 
 // Nothing next to the tiles of a stage.
 struct NoSide {};
@@ -70,6 +93,8 @@ constexpr int kMaxSharedBytes = 227 * 1024;
 
 template <typename Ring>
 class RingProducer;
+template <typename Ring, Writes kWrites>
+class RingThreadProducer;
 template <typename Ring, Proxy kReader>
 class RingConsumer;
 
@@ -77,8 +102,9 @@ class RingConsumer;
 // CTA's shared memory. One thread calls init(); then the CTA, or with multicast the cluster,
 // synchronises. The producer thread and the consumer warps go through the stages with the objects
 // of producer() and consumer(), or with a PipelineState of their own and the functions named as in
-// PipelineTmaAsync. side[i] belongs to stage i: data of a smaller alignment, such as scales, which
-// would pad the stages. Its bytes are not in kStageBytes.
+// PipelineTmaAsync. With ProducerThreads<n> instead of Multicast, n threads fill
+// the stages, each with the object of thread_producer(). side[i] belongs to stage i: data of a
+// smaller alignment, such as scales, which would pad the stages. Its bytes are not in kStageBytes.
 template <
     typename StageType,
     int kStageCount,
@@ -90,7 +116,7 @@ struct Ring {
     using State = PipelineState<kStageCount>;
     using MulticastGroup = Group;
     static constexpr int kStages = kStageCount;
-    static constexpr u32 kStageBytes = StageBytes<Stage>::kBytes;
+    static constexpr u32 kStageBytes = Group::template kStageBytes<Stage>;
     static_assert(kStages >= 1, "a ring has at least one stage");
     static_assert(kStageBytes <= SharedMemBarrier::kMaxCount, "a phase expects less than 1 MiB");
     static_assert(
@@ -106,7 +132,7 @@ struct Ring {
     __device__ __forceinline__ void init() {
         if constexpr (kIsDebug) check_cluster();
         for (int stage = 0; stage < kStages; ++stage) {
-            full[stage].init(1);
+            full[stage].init(Group::kProducerThreads);
             // One lane of every warp that reads a stage, in every CTA that this CTA multicasts to.
             empty[stage].init(Consumers::kWarps * Group::kCtas);
         }
@@ -115,7 +141,18 @@ struct Ring {
 
     // The stages as one producer thread sees them. A CTA has one, for the lifetime of the ring.
     [[nodiscard]] __device__ __forceinline__ RingProducer<Ring> producer() {
+        static_assert(Group::kIsLoadedByTma, "ProducerThreads fill the ring: thread_producer()");
         return RingProducer<Ring>(*this);
+    }
+
+    // The stages as one of ProducerThreads sees them; one object per thread, for the lifetime of
+    // the ring.
+    template <Writes kWrites = Writes::kCpAsync>
+    [[nodiscard]] __device__ __forceinline__ RingThreadProducer<Ring, kWrites> thread_producer() {
+        static_assert(
+            !Group::kIsLoadedByTma, "TMA loads fill the ring: producer(), or ProducerThreads<n>"
+        );
+        return RingThreadProducer<Ring, kWrites>(*this);
     }
 
     // The stages as a consumer warp sees them; one object per thread, for the lifetime of the ring.
@@ -132,11 +169,24 @@ struct Ring {
         full[state.index].expect_bytes(bytes);
     }
 
-    // Wait until the copies into the stage have landed.
+    // Arrive for a stage that this thread, one of ProducerThreads, has filled: once its copies have
+    // landed, or for its ordinary stores.
+    template <Writes kWrites>
+    __device__ __forceinline__ void producer_commit(u32 stage) {
+        if constexpr (kWrites == Writes::kCpAsync) {
+            mbarrier_cp_async_arrive_noinc(full[stage]);
+        } else {
+            full[stage].arrive();
+        }
+    }
+
+    // Wait until the copies into the stage have landed. What threads have written, TMA stores and
+    // wgmma of this thread see after a proxy fence.
     __device__ __forceinline__ void consumer_wait(
         const State& state, WaitLocation location = {}
     ) const {
         full[state.index].wait(state.phase, location);
+        if constexpr (!Group::kIsLoadedByTma) fence_async_view_proxy();
     }
 
     // Release a stage that the warp has read, to the producer of every CTA that writes into it.
@@ -145,10 +195,16 @@ struct Ring {
     // traffic.
     template <Proxy kReader = Proxy::kGeneric>
     __device__ __forceinline__ void consumer_release(u32 stage) {
-        if constexpr (kReader == Proxy::kGeneric) __syncwarp();
+        if constexpr (kReader != Proxy::kAsync) __syncwarp();
         const u32 lane = lane_index();
         if constexpr (Group::kCtas == 1) {
             if (lane == 0) empty[stage].arrive();
+        } else if constexpr (kReader == Proxy::kMixed) {
+            const u32 rank = Group::rank();
+            if (lane == rank) empty[stage].arrive();
+            if (lane != rank && lane < Group::kCtas) {
+                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);
+            }
         } else if constexpr (kReader == Proxy::kGeneric) {
             if (lane < Group::kCtas) empty[stage].arrive_cluster(Group::first_rank() + lane);
         } else {
@@ -225,6 +281,60 @@ private:
     Ring& ring_;
     u32 index_;
     int iteration_;
+};
+
+// A stage that one of ProducerThreads fills its part of. The end of the scope commits it: consumers
+// wait until all threads have committed, and their copies have landed.
+template <typename Ring, Writes kWrites>
+class [[nodiscard]] ThreadStage {
+public:
+    using Stage = typename Ring::Stage;
+
+    __device__ __forceinline__ ThreadStage(Ring& ring, u32 index, int iteration)
+        : ring_(ring), index_(index), iteration_(iteration) {}
+    __device__ __forceinline__ ~ThreadStage() { commit_if_held(); }
+    ThreadStage(const ThreadStage&) = delete;
+    ThreadStage& operator=(const ThreadStage&) = delete;
+
+    __device__ __forceinline__ Stage& operator*() const {
+        check_held();
+        return ring_.stages[index_];
+    }
+    __device__ __forceinline__ Stage* operator->() const { return &**this; }
+
+    // Which stage of the ring this is: for data that lies next to the ring.
+    __device__ __forceinline__ u32 index() const { return index_; }
+
+    // Which stage of the loop this is, from 0.
+    __device__ __forceinline__ int iteration() const { return iteration_; }
+
+    // Commit the stage before the end of the scope.
+    __device__ __forceinline__ void commit() {
+        check_held();
+        commit_if_held();
+    }
+
+    // The barrier for TMA loads of this thread into the same stage, whose bytes it expects.
+    __device__ __forceinline__ SharedMemBarrier& expect(u32 bytes) const {
+        check_held();
+        ring_.full[index_].expect_tx(bytes);
+        return ring_.full[index_];
+    }
+
+private:
+    __device__ __forceinline__ void commit_if_held() {
+        if (is_held_) ring_.template producer_commit<kWrites>(index_);
+        is_held_ = false;
+    }
+
+    __device__ __forceinline__ void check_held() const {
+        check(is_held_, "stages held", 0, "the stage was committed; it must be", 1);
+    }
+
+    Ring& ring_;
+    u32 index_;
+    int iteration_;
+    bool is_held_ = true;
 };
 
 // A full stage that a consumer warp reads. The end of the scope releases it.
@@ -371,6 +481,48 @@ private:
     typename Ring::State state_ = Ring::State::for_producer();
 };
 
+// The way of one of ProducerThreads through a ring. All of them go through all stages.
+template <typename Ring, Writes kWrites>
+class RingThreadProducer {
+public:
+    using Stage = ThreadStage<Ring, kWrites>;
+
+    __device__ __forceinline__ explicit RingThreadProducer(Ring& ring) : ring_(ring) {}
+    RingThreadProducer(const RingThreadProducer&) = delete;
+    RingThreadProducer& operator=(const RingThreadProducer&) = delete;
+
+    // The next stages, in a range-based for loop: each is waited for, and committed at the end of
+    // the loop's body.
+    __device__ __forceinline__ StageRange<RingThreadProducer> produce(
+        int count, WaitLocation location = {}
+    ) {
+        return {*this, count, location};
+    }
+
+    // The next stage.
+    __device__ __forceinline__ Stage acquire(WaitLocation location = {}) {
+        return acquire_next(0, location);
+    }
+
+    // True if acquire() would return at once. May suspend the thread for a bounded time.
+    __device__ __forceinline__ bool can_acquire(WaitLocation location = {}) const {
+        return ring_.empty[state_.index].try_wait(state_.phase, location);
+    }
+
+private:
+    friend class StageRange<RingThreadProducer>;
+
+    __device__ __forceinline__ Stage acquire_next(int iteration, const WaitLocation& location) {
+        ring_.empty[state_.index].wait(state_.phase, location);
+        const u32 index = state_.index;
+        state_.step();
+        return {ring_, index, iteration};
+    }
+
+    Ring& ring_;
+    typename Ring::State state_ = Ring::State::for_producer();
+};
+
 // A consumer's way through a ring, by all threads of a warp together.
 template <typename Ring, Proxy kReader>
 class RingConsumer {
@@ -410,6 +562,28 @@ public:
 
     // Leave out stages that other consumers release (ping-pong).
     __device__ __forceinline__ void skip(u32 stages) { state_.advance(stages); }
+
+    // --- without scopes: main loops compute descriptors before they wait, and release by index ---
+
+    // The next stage: its index, its tiles and what lies next to them. They may not have landed
+    // yet.
+    __device__ __forceinline__ u32 index() const { return state_.index; }
+    __device__ __forceinline__ typename Ring::Stage& peek() const {
+        return ring_.stages[state_.index];
+    }
+    __device__ __forceinline__ auto& peek_side() const { return ring_.side[state_.index]; }
+
+    // Wait until the next stage has landed.
+    __device__ __forceinline__ void wait(WaitLocation location = {}) const {
+        ring_.consumer_wait(state_, location);
+    }
+
+    // Make the stage after it the next one. The stage stays held until release(its index).
+    __device__ __forceinline__ void step() { state_.step(); }
+    template <Proxy kStageReader = kReader>
+    __device__ __forceinline__ void release(u32 index) {
+        ring_.template consumer_release<kStageReader>(index);
+    }
 
 private:
     friend class StageRange<RingConsumer>;

@@ -14,6 +14,7 @@
 #include <tmaasync/ring.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
+#include <tmaasync/store_ring.cuh>
 #include <tmaasync/strided.cuh>
 #include <tmaasync/swizzle.cuh>
 #include <tmaasync/tile.cuh>

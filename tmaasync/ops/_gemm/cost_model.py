@@ -1,19 +1,13 @@
-"""Cost models that choose the tile config of a GEMM; nothing is measured in the call.
-
-Their numbers are in h200.toml, with unit, script and date of each.
-"""
+"""Cost models that choose the tile config of a GEMM; nothing is measured in the call."""
 
 from __future__ import annotations
 
-import functools
 import math
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from tmaasync._elements import element
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import (
     BLOCK_K_BYTES,
     SKINNY_LIMIT,
@@ -21,15 +15,24 @@ from tmaasync.ops._gemm.config import (
     ScaledTileConfig,
     TileConfig,
 )
+from tmaasync.ops._gemm.legal_tiles import (
+    CLUSTERS,
+    SPLITS,
+    Fits,
+    Problem,
+    all_tiles,
+    any_config,
+    can_multicast_b,
+    gains_side_by_side,
+    has_large_consumers,
+    is_legal,
+    is_usual,
+    paired_along_m,
+    paired_along_n,
+    skinny_tiles,
+)
 
 __all__ = [
-    "COEFFICIENTS",
-    "CONSUMER_LAYOUTS",
-    "SKINNY_WIDTHS",
-    "SPLITS",
-    "Coefficients",
-    "Fits",
-    "Problem",
     "busiest_sm_work",
     "candidates",
     "choose_channels_per_box",
@@ -38,166 +41,19 @@ __all__ = [
     "choose_grouped_config",
     "choose_scaled_config",
     "choose_skinny_config",
-    "coefficients",
     "default_config",
-    "has_large_consumers",
-    "is_legal",
     "loads_per_multiply_add",
-    "paired_along_m",
-    "paired_along_n",
     "ranked_configs",
     "ranked_split_k",
 ]
 
-# --- the numbers ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GemmCoefficients:
-    loads_to_time: tuple[float, float]
-    exposed_depth: int
-    store_depth: Mapping[int, int]
-    large_consumers: float
-    busiest_exponent: float
-    multiply_add_energy: float
-    loads_to_energy: float
-    exposed_store_depth: int
-    waves_to_share_b: int
-    waves_to_share_a: int
-
-
-@dataclass(frozen=True)
-class SplitKCoefficients:
-    multiply_adds: float
-    memory_bytes: float
-    l2_bytes: float
-    l2_bytes_split: float
-    pipeline_fill: float
-    cluster_syncs: float
-    cluster_syncs_per_cta: float
-    received_bytes: float
-    uneven_cluster: float
-    min_gain: float
-
-
-@dataclass(frozen=True)
-class EpilogueCoefficients:
-    bias_depth: int
-    addend_depth: int
-    activation_depth: Mapping[str, int]
-    min_ping_pong_columns: int
-    widest: Mapping[tuple[int, int], int]
-    widest_dividing: Mapping[tuple[int, int], int]
-    widest_gelu_row_bias: Mapping[tuple[int, int], int]
-    spilling_dividing: Mapping[tuple[int, int], bool]
-    spilling_gelu_addend: Mapping[tuple[int, int], bool]
-
-
-@dataclass(frozen=True)
-class ScaledCoefficients:
-    throughput: Mapping[tuple[int, int], float]
-    max_skinny_rows: int
-    skinny_time: Mapping[tuple[int, int], float]
-
-
-@dataclass(frozen=True)
-class Conv2dCoefficients:
-    throughput: Mapping[tuple[int, int, int], float]
-    spilling: Mapping[tuple[str, int, int, int], bool]
-    box_cost: Mapping[int, float]
-
-
-@dataclass(frozen=True)
-class MulticastCoefficients:
-    waves_to_share: int
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """The numbers of a chip, section by section; the file has the units."""
-
-    gemm: GemmCoefficients
-    split_k: SplitKCoefficients
-    epilogue: EpilogueCoefficients
-    scaled: ScaledCoefficients
-    conv2d: Conv2dCoefficients
-    multicast: MulticastCoefficients
-
-    @classmethod
-    def read(cls, path: Path) -> Coefficients:
-        """Read a file; each section has the entries of its class and no others."""
-        sections = tomllib.loads(path.read_text())
-        return cls(
-            **{
-                name: section(**{key: _value(entry) for key, entry in sections[name].items()})
-                for name, section in get_type_hints(cls).items()
-            }
-        )
-
-
-def _value(entry: Mapping[str, Any]) -> Any:
-    """Return a number, or a table by the columns before its last."""
-    value = entry["value"]
-    if "columns" in entry:
-        return {row[0] if len(row) == 2 else tuple(row[:-1]): row[-1] for row in value}
-    return tuple(value) if isinstance(value, list) else value
-
-
-COEFFICIENTS = Path(__file__).with_name("h200.toml")
-"""Numbers of an H200, the only chip that was fitted; others are taken to be like it."""
-
-
-@functools.cache
-def coefficients() -> Coefficients:
-    return Coefficients.read(COEFFICIENTS)
-
-
-# --- the problem ------------------------------------------------------------------------------
-
-
-class Problem(NamedTuple):
-    """A GEMM as the kernel computes it, after swap AB and staging.
-
-    ``layout`` has a letter for each operand: ``n`` where it is stored as it is written, [M, K]
-    or [K, N] with the last side contiguous, and ``t`` where its transpose is. ``on_lines`` says
-    whether the rows of both start on 128-byte lines of L2: where they do not, every row of a box
-    takes two requests.
-    """
-
-    m: int
-    n: int
-    k: int
-    batches: int
-    operands: str
-    output: str
-    layout: str
-    m_major: bool
-    on_lines: bool
-
-    @property
-    def a_is_k_major(self) -> bool:
-        return self.layout[0] == "n"
-
-    @property
-    def b_is_k_major(self) -> bool:
-        return self.layout[1] == "t"
-
-    @property
-    def k_blocks(self) -> int:
-        itemsize = element(self.operands.split("/")[0]).itemsize
-        return -(-self.k * itemsize // BLOCK_K_BYTES)
-
-
-Fits = Callable[[TileConfig], bool]
-"""Whether a kernel supports a tile config."""
-
-
-def _any_config(_: TileConfig) -> bool:
-    return True
+_MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
+_LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
+_NARROWEST = 2  # of the tiles of a skinny GEMM: with one consumer and with two
 
 
 def default_config(
-    problem: Problem, occupancy: Occupancy, fits: Fits = _any_config, epilogue_depth: int = 0
+    problem: Problem, occupancy: Occupancy, fits: Fits = any_config, epilogue_depth: int = 0
 ) -> TileConfig:
     """Return the cost models' choice for gemm.cu; K is split where that is faster.
 
@@ -210,92 +66,6 @@ def default_config(
     return _faster_with_split_k(problem, whole, occupancy, fits)
 
 
-# --- the tiles that gemm.cu has ---------------------------------------------------------------
-
-
-class ConsumerLayout(NamedTuple):
-    """The number of consumer warpgroups, and their shares of a CTA tile."""
-
-    consumers: int
-    rows: int
-    """Rows of each consumer."""
-    widest: int
-    """Most columns whose accumulators fit into their registers."""
-    ping_pong: bool = False
-
-
-CONSUMER_LAYOUTS = (
-    ConsumerLayout(2, 64, 256),
-    ConsumerLayout(1, 64, 256),
-    ConsumerLayout(3, 64, 192),
-    ConsumerLayout(2, 128, 192),
-    ConsumerLayout(2, 128, 192, ping_pong=True),
-)
-"""All that the kernel has; the first of equals is taken."""
-
-SKINNY_WIDTHS = (8, 16, 32, 64)
-"""How wide the tiles of a skinny GEMM may be."""
-
-_NARROWEST = 2  # of the tiles of a skinny GEMM: with one consumer and with two
-_LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
-_WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
-_GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
-_LARGE_TILE = 1 / 128 + 1 / 256  # elements loaded for a multiply-add
-_TALL_FROM = 128  # rows of output; of fewer the smaller tiles are taken among equals
-_USUAL_ROWS = 64
-_MIN_TILES_TO_SHARE = 4  # along M, of many GEMMs: the second of the last pair may have no rows
-
-
-def _legal_widths(widest: int, problem: Problem) -> range:
-    """Return the columns that a tile can have; where N is contiguous in B, whole lines of 64."""
-    step = _WIDTH_STEP if problem.b_is_k_major else _LINE_COLUMNS
-    return range(step, widest + 1, step)
-
-
-def _can_multicast_b(config: TileConfig, problem: Problem) -> bool:
-    """Whether two CTAs can each load half of the columns: whole boxes of B for each."""
-    return config.block_n % (_WIDTH_STEP if problem.b_is_k_major else 2 * _LINE_COLUMNS) == 0
-
-
-def _can_multicast_a(config: TileConfig, problem: Problem) -> bool:
-    """Whether two CTAs can each load half of the rows: whole boxes of A for each."""
-    return problem.a_is_k_major or config.block_m % (2 * _LINE_COLUMNS) == 0
-
-
-def _tiles(problem: Problem) -> Iterator[TileConfig]:
-    """Yield all tiles of the kernel, the usual ones first."""
-    for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
-        for width in _legal_widths(form.widest, problem):
-            yield TileConfig(
-                *(form.consumers, width, 1, _GROUP_TILES, form.rows), ping_pong=form.ping_pong
-            )
-
-
-def paired_along_m(config: TileConfig) -> TileConfig:
-    """Return the config with pairs of tiles along M that multicast B."""
-    return replace(config, cluster=2, group_m=_GROUP_TILES // 2)
-
-
-def paired_along_n(config: TileConfig) -> TileConfig:
-    """Return the config with pairs of tiles along N that multicast A."""
-    return replace(config, cluster=2, side_by_side=True)
-
-
-def _gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
-    """Whether multicasting A shares the longer side of the tiles, and can be done."""
-    is_tall = config.block_m > config.block_n and not config.ping_pong
-    return is_tall and _can_multicast_a(config, problem)
-
-
-def _is_usual(config: TileConfig) -> bool:
-    return config.consumers <= 2 and config.rows == _USUAL_ROWS
-
-
-def has_large_consumers(config: TileConfig) -> bool:
-    """Whether there are three consumers, or two of 128 rows that cooperate."""
-    return not (_is_usual(config) or config.ping_pong)
-
-
 # --- gemm.cu: the time at the full clock, and under the power limit ---------------------------
 
 
@@ -305,7 +75,7 @@ def choose_config(
     *,
     is_uneven: bool = False,
     epilogue_depth: int = 0,
-    fits: Fits = _any_config,
+    fits: Fits = any_config,
 ) -> TileConfig:
     """Return the tile config of least time without split-K: the first of `ranked_configs`.
 
@@ -328,12 +98,12 @@ def choose_config(
     if best.cluster > 1 or is_alone:
         return best
     waves = count * best.clusters(m, n) / occupancy.sms
-    if waves > numbers.waves_to_share_a and _gains_side_by_side(best, problem):
+    if waves > numbers.waves_to_share_a and gains_side_by_side(best, problem):
         pair = paired_along_n(best)
         active = occupancy.max_active_clusters(pair.cluster_size)
         if fits(pair) and count * pair.clusters(m, n) <= math.ceil(waves) * active:
             return pair
-    shares = waves > numbers.waves_to_share_b and _can_multicast_b(best, problem)
+    shares = waves > numbers.waves_to_share_b and can_multicast_b(best, problem)
     pair = paired_along_m(best)
     return pair if shares and fits(pair) else best
 
@@ -357,11 +127,11 @@ def ranked_configs(
         even = count * m * n * k / occupancy.sms
         return max(alone, _power_limited_time(config, k, waves, even, epilogue_depth))
 
-    alone = list(_tiles(problem))
+    alone = list(all_tiles(problem))
     if on_lines or count > 1:
         return sorted(alone, key=time)
-    along_n = [paired_along_n(one) for one in alone if _gains_side_by_side(one, problem)]
-    along_m = [paired_along_m(one) for one in alone if _can_multicast_b(one, problem)]
+    along_n = [paired_along_n(one) for one in alone if gains_side_by_side(one, problem)]
+    along_m = [paired_along_m(one) for one in alone if can_multicast_b(one, problem)]
     return sorted(along_n + along_m, key=time)
 
 
@@ -430,14 +200,14 @@ def _throughput(config: TileConfig, *, on_lines: bool) -> float:
     more = max(0.0, loaded - _LARGE_TILE)
     linear, square = numbers.loads_to_time
     share = max(0.05, 1 - linear * more - square * more * more)
-    return share if _is_usual(config) else numbers.large_consumers * share
+    return share if is_usual(config) else numbers.large_consumers * share
 
 
 # --- skinny GEMMs: memory bounds them ---------------------------------------------------------
 
 
 def choose_skinny_config(
-    problem: Problem, occupancy: Occupancy, fits: Fits = _any_config
+    problem: Problem, occupancy: Occupancy, fits: Fits = any_config
 ) -> TileConfig:
     """Return the tile config of an output no wider than `SKINNY_LIMIT`.
 
@@ -449,25 +219,10 @@ def choose_skinny_config(
         clusters = problem.batches * config.clusters(problem.m, problem.n)
         return -(-clusters // occupancy.sms) * config.block_m
 
-    return min(filter(fits, _skinny_tiles(problem)[:_NARROWEST]), key=rows)
-
-
-def _skinny_tiles(problem: Problem) -> list[TileConfig]:
-    """Return all tiles as wide as the output, the narrowest first."""
-    widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
-    return [
-        # Among configs with equal loads, larger tiles load B less often.
-        TileConfig(consumers, width, m_major=True)
-        for width in widths
-        if width >= problem.n
-        for consumers in (2, 1)
-    ]
+    return min(filter(fits, skinny_tiles(problem)[:_NARROWEST]), key=rows)
 
 
 # --- split-K: few tiles of a long K -----------------------------------------------------------
-
-SPLITS = (2, 3, 4, 6, 8)
-"""Into how many parts K may be split, one for each CTA of a cluster."""
 
 # Tiles that were raced; about others the cost model knows too little.
 _SPLIT_WIDTHS = (64, 128, 256)
@@ -498,9 +253,9 @@ def ranked_split_k(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
 
 def _split_k_configs(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
     if problem.m_major:
-        found = _skinny_tiles(problem)[:_NARROWEST]
+        found = skinny_tiles(problem)[:_NARROWEST]
     else:
-        found = list(filter(_was_raced_split, _tiles(problem)))
+        found = list(filter(_was_raced_split, all_tiles(problem)))
     for tile in found:
         clusters = problem.batches * tile.clusters(problem.m, problem.n)
         for split_k in SPLITS:
@@ -552,59 +307,21 @@ def _reduction(config: TileConfig) -> float:
 
 # --- candidates of tuning ----------------------------------------------------------------------
 
-_CLUSTERS = (1, 2)
 _GROUPS = (4, 8, 16)
-_MAX_GROUP = 64
 _BEST = 10
 _BEST_SPLIT_K = 6
 
 
-def is_legal(config: TileConfig, problem: Problem) -> bool:
-    has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)
-    if config.m_major != problem.m_major or not has_all_stages:
-        return False
-    if not 1 <= config.group_m <= _MAX_GROUP:
-        return False
-    if not _has_legal_split_k(config):
-        return False
-    if problem.m_major:
-        return config in [
-            replace(tile, group_m=config.group_m, split_k=config.split_k)
-            for tile in _skinny_tiles(problem)
-        ]
-    kind = (config.consumers, config.rows, config.ping_pong)
-    layouts = {(one.consumers, one.rows, one.ping_pong): one.widest for one in CONSUMER_LAYOUTS}
-    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), problem)
-    is_alone = config.cluster == 1 and not config.side_by_side
-    is_shared = is_alone or _can_multicast(config, problem)
-    return is_wide and config.cluster in _CLUSTERS and is_shared
-
-
-def _can_multicast(config: TileConfig, problem: Problem) -> bool:
-    """Whether a cluster's CTAs can each load a part of the shared tile."""
-    if config.side_by_side:
-        shares = _can_multicast_a(config, problem)
-        return shares and config.cluster > 1 and config.split_k == 1
-    return _can_multicast_b(config, problem)
-
-
-def _has_legal_split_k(config: TileConfig) -> bool:
-    if config.split_k == 1:
-        return True
-    is_cluster = config.split_k in SPLITS and config.cluster_size <= SPLITS[-1]
-    return is_cluster and config.holds_partials and not config.ping_pong
-
-
 def candidates(problem: Problem, occupancy: Occupancy) -> list[TileConfig]:
     """Return the best tiles, alone and in pairs, in groups of several sizes, and with split-K."""
-    whole = _skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
+    whole = skinny_tiles(problem) if problem.m_major else _whole_candidates(problem, occupancy)
     found = (*whole, *ranked_split_k(problem, occupancy)[:_BEST_SPLIT_K])
     return list(dict.fromkeys(config for config in found if is_legal(config, problem)))
 
 
 def _whole_candidates(problem: Problem, occupancy: Occupancy) -> Iterator[TileConfig]:
     for tile in ranked_configs(problem, occupancy)[:_BEST]:
-        clustered = [replace(tile, cluster=size, side_by_side=False) for size in _CLUSTERS]
+        clustered = [replace(tile, cluster=size, side_by_side=False) for size in CLUSTERS]
         if tile.block_m > tile.block_n:
             clustered.append(paired_along_n(tile))
         for config in clustered:

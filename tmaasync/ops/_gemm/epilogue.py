@@ -16,8 +16,8 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._gemm.coefficients import coefficients
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import coefficients
 from tmaasync.ops._layouts import Layout
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 
 from tmaasync._compile import cache_dir, write_whole
 from tmaasync.ops._gemm.config import TileConfig
-from tmaasync.ops._gemm.cost_model import Problem, is_legal
+from tmaasync.ops._gemm.legal_tiles import Problem, is_legal
 from tmaasync.ops._gemm.tiles import kernel_digest
 
 __all__ = ["CHOSEN", "Winner", "clear", "forget", "keep", "kept", "tuned_config"]

@@ -1,0 +1,497 @@
+#pragma once
+
+#include <tmaasync/bulk_group.cuh>
+#include <tmaasync/fragment.cuh>
+#include <tmaasync/ptx/fence.cuh>
+#include <tmaasync/ragged.cuh>
+#include <tmaasync/tile.cuh>
+#include <tmaasync/warp.cuh>
+
+// The epilogue of a GEMM: accumulators pass visitors (CUTLASS's epilogue visitor tree), are rounded
+// and staged in shared memory, and leave with TMA, chunk by chunk.
+namespace tmaasync {
+
+// --- visitors ------------------------------------------------------------------------------------
+
+// A visitor changes or reads accumulators before they are rounded. It is a struct with one or both
+// of these functions, or a function (value, row, column) -> value of one element:
+//
+//   template <typename Accumulators, typename Tile>
+//   __device__ void apply(Accumulators& accumulators, const Tile& tile) const;
+//   template <typename Chunk, typename Tile>
+//   __device__ void apply_chunk(Chunk& chunk, const Tile& tile) const;
+//
+// apply() has all accumulators of the warpgroup, Register[row blocks][columns / 2]. apply_chunk()
+// has the Register[columns of a chunk / 2] of 64 rows, shortly before they are stored: what it
+// computes with needs registers for one chunk alone. `tile` is the tile of the schedule, with m and
+// n moved to the first row and column of these accumulators. Which row and column a thread's i-th
+// accumulator has: accumulator_row and accumulator_column.
+template <typename Visitor, typename Accumulators, typename Tile, typename = void>
+struct VisitsTiles {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Accumulators, typename Tile>
+struct VisitsTiles<
+    Visitor,
+    Accumulators,
+    Tile,
+    decltype(static_cast<const Visitor*>(nullptr)->apply(
+        *static_cast<Accumulators*>(nullptr), *static_cast<const Tile*>(nullptr)
+    ))> {
+    static constexpr bool kValue = true;
+};
+
+template <typename Visitor, typename Chunk, typename Tile, typename = void>
+struct VisitsChunks {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Chunk, typename Tile>
+struct VisitsChunks<
+    Visitor,
+    Chunk,
+    Tile,
+    decltype(static_cast<const Visitor*>(nullptr)->apply_chunk(
+        *static_cast<Chunk*>(nullptr), *static_cast<const Tile*>(nullptr)
+    ))> {
+    static constexpr bool kValue = true;
+};
+
+template <typename Visitor, typename Register, typename = void>
+struct VisitsElements {
+    static constexpr bool kValue = false;
+};
+template <typename Visitor, typename Register>
+struct VisitsElements<
+    Visitor,
+    Register,
+    decltype(static_cast<void>((*static_cast<const Visitor*>(nullptr))(Register(), 0, 0)))> {
+    static constexpr bool kValue = true;
+};
+
+// What one visitor visits, of accumulators whose chunks have kCount a thread.
+template <typename Visitor, typename Accumulators, typename Register, int kCount, typename Tile>
+struct Visits {
+    static constexpr bool kTiles = VisitsTiles<Visitor, Accumulators, Tile>::kValue;
+    static constexpr bool kChunks = VisitsChunks<Visitor, Register[kCount], Tile>::kValue ||
+                                    VisitsElements<Visitor, Register>::kValue;
+    static_assert(
+        kTiles || kChunks,
+        "a visitor has apply(accumulators, tile) const or apply_chunk(chunk, tile) const, or it is "
+        "a function (value, row, column) -> value"
+    );
+};
+
+// Reports visitors that would be applied in another order than listed.
+template <typename Accumulators, typename Register, int kCount, typename Tile, typename... Visitors>
+__device__ constexpr bool are_ordered() {
+    bool seen_chunks = false, ordered = true;
+    ((ordered = ordered &&
+                !(seen_chunks && Visits<Visitors, Accumulators, Register, kCount, Tile>::kTiles),
+      seen_chunks = seen_chunks || Visits<Visitors, Accumulators, Register, kCount, Tile>::kChunks),
+     ...);
+    return ordered;
+}
+
+// Apply what a visitor has for chunks of 64 rows and 2 * kCount columns.
+template <typename Visitor, typename Register, int kCount, typename Tile>
+__device__ __forceinline__ void visit_chunk(
+    const Visitor& visitor, Register (&chunk)[kCount], const Tile& tile
+) {
+    if constexpr (VisitsChunks<Visitor, Register[kCount], Tile>::kValue) {
+        visitor.apply_chunk(chunk, tile);
+    } else if constexpr (VisitsElements<Visitor, Register>::kValue) {
+        const int thread = thread_in_warpgroup();
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+            chunk[i] = visitor(
+                chunk[i], tile.m + accumulator_row(thread, i),
+                tile.n + accumulator_column(thread, i)
+            );
+        }
+    }
+}
+
+// --- chunks --------------------------------------------------------------------------------------
+
+// The side of the output that is contiguous in memory: its columns (N), or its rows (M).
+enum class OutputMajor { kN, kM };
+
+// A chunk of the output as TMA stores it: 64 rows, and as many columns as the tile CTile has. Its
+// lines lie in the order of the output's memory: they are rows, or columns where M is contiguous.
+// In a batch, a tile has a side of 1 before the two of its matrix.
+template <typename CTile, OutputMajor kOutputMajor>
+struct OutputChunk {
+    using Element = typename CTile::Element;
+    using Shared = typename CTile::Shared;
+    static constexpr OutputMajor kMajor = kOutputMajor;
+    static constexpr bool kIsNMajor = kMajor == OutputMajor::kN;
+    static constexpr int kOuterDim = CTile::kRank - 2;
+    static constexpr int kInnerDim = CTile::kRank - 1;
+    static constexpr int kRows = 64;
+    static constexpr int kColumns = CTile::side(kIsNMajor ? kInnerDim : kOuterDim);
+    static constexpr int kLineBytes =
+        CTile::box_side(kInnerDim) * static_cast<int>(sizeof(Element));
+    static constexpr bool kIs16Bit = sizeof(Element) == 2;
+
+    static_assert(kIs16Bit || sizeof(Element) == 4, "elements of the output have 16 or 32 bits");
+    static_assert(
+        CTile::side(kIsNMajor ? kOuterDim : kInnerDim) == kRows,
+        "a chunk has the 64 rows of one instruction"
+    );
+    static_assert(
+        kLineBytes == span_bytes(CTile::kSwizzle) && kLineBytes >= 32,
+        "a line of a box has the width of the swizzle: 128, 64 or 32 bytes"
+    );
+    static_assert(kColumns % 8 == 0, "columns come in eights");
+
+    __device__ __forceinline__ static u32 offset(int line, int byte) {
+        return swizzled<CTile::kSwizzle>(line * kLineBytes + byte);
+    }
+
+    // The shared address of a unit (16 bytes) of a line.
+    __device__ __forceinline__ static u32 unit_address(const Shared& chunk, int line, int unit) {
+        return ptx::shared_address(chunk.bytes) + offset(line, unit * 16);
+    }
+
+    // Write a chunk's accumulators, rounded to Element. Called by all four warps.
+    template <typename Register>
+    __device__ __forceinline__ static void write(
+        Shared& chunk, const Register (&accumulators)[kColumns / 2]
+    ) {
+        static_assert(
+            kIs16Bit || kSameType<Element, Register>, "32-bit accumulators are stored as they are"
+        );
+        if constexpr (kIsNMajor && kIs16Bit) {
+            write_rows_16bit(chunk, accumulators);
+        } else if constexpr (kIsNMajor) {
+            write_rows_32bit(chunk, accumulators);
+        } else if constexpr (kIs16Bit) {
+            write_columns_16bit(chunk, accumulators);
+        } else {
+            write_columns_32bit(chunk, accumulators);
+        }
+    }
+
+    // Call visit(i, low, high) with the chunk's elements at accumulators i and i + 1, as floats:
+    // the inverse of write().
+    template <typename Visit>
+    __device__ __forceinline__ static void read(const Shared& chunk, const Visit& visit) {
+        if constexpr (kIsNMajor && kIs16Bit) {
+            read_rows_16bit(chunk, visit);
+        } else if constexpr (kIsNMajor) {
+            read_rows_32bit(chunk, visit);
+        } else if constexpr (kIs16Bit) {
+            read_columns_16bit(chunk, visit);
+        } else {
+            read_columns_32bit(chunk, visit);
+        }
+    }
+
+private:
+    // Four 8x8 matrices a time. A lane gives the address of one row of one matrix.
+    __device__ __forceinline__ static void write_rows_16bit(Shared& chunk, const float* s) {
+        const int lane = lane_index();
+        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int unit = 0; unit < kLineBytes / 16; unit += 2, s += 8) {
+            ptx::stmatrix_x4(
+                unit_address(chunk, row, unit + lane / 16), accumulator_pair<Element>(s, 0),
+                accumulator_pair<Element>(s, 1), accumulator_pair<Element>(s, 2),
+                accumulator_pair<Element>(s, 3)
+            );
+        }
+    }
+
+    // A lane holds two neighbouring columns of rows lane / 4 and lane / 4 + 8.
+    template <typename Register>
+    __device__ __forceinline__ static void write_rows_32bit(Shared& chunk, const Register* s) {
+        struct alignas(8) Pair {
+            Register low, high;
+        };
+        const int lane = lane_index();
+        const int row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+#pragma unroll
+        for (int eight = 0; eight < kColumns / 8; ++eight, s += 4) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const u32 at = offset(row + 8 * half, eight * 32 + lane % 4 * 8);
+                *reinterpret_cast<Pair*>(chunk.bytes + at) = {s[2 * half], s[2 * half + 1]};
+            }
+        }
+    }
+
+    // Lines of the chunk are columns, so stmatrix transposes the two matrices of a warp.
+    __device__ __forceinline__ static void write_columns_16bit(Shared& chunk, const float* s) {
+        const int lane = lane_index();
+        const int unit = threadIdx.x % 128 / 32 * 2 + lane / 8 % 2;
+#pragma unroll
+        for (int column = 0; column < kColumns; column += 8, s += 4) {
+            ptx::stmatrix_x2_trans(
+                unit_address(chunk, column + lane % 8, unit), accumulator_pair<Element>(s, 0),
+                accumulator_pair<Element>(s, 1)
+            );
+        }
+    }
+
+    // 32 rows to a line, the other 32 in the second box.
+    template <typename Register>
+    __device__ __forceinline__ static void write_columns_32bit(Shared& chunk, const Register* s) {
+        const int lane = lane_index();
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) {
+            const int row = threadIdx.x % 128 / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
+            const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            const u32 at = row / 32 * CTile::kBoxBytes + offset(column, row % 32 * 4);
+            *reinterpret_cast<Register*>(chunk.bytes + at) = s[i];
+        }
+    }
+
+    // Each lane reads where write_rows_16bit has it write. The same holds for the other layouts.
+    template <typename Visit>
+    __device__ __forceinline__ static void read_rows_16bit(
+        const Shared& chunk, const Visit& visit
+    ) {
+        const int lane = lane_index();
+        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+#pragma unroll
+        for (int unit = 0; unit < kLineBytes / 16; unit += 2) {
+            u32 pairs[4];
+            ptx::ldmatrix_x4(
+                unit_address(chunk, row, unit + lane / 16), pairs[0], pairs[1], pairs[2], pairs[3]
+            );
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float2 pair = unpack_pair<Element>(pairs[i]);
+                visit(unit * 4 + 2 * i, pair.x, pair.y);
+            }
+        }
+    }
+
+    template <typename Visit>
+    __device__ __forceinline__ static void read_rows_32bit(
+        const Shared& chunk, const Visit& visit
+    ) {
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; i += 2) {
+            const int row = accumulator_row(thread_in_warpgroup(), i);
+            const int column = accumulator_column(thread_in_warpgroup(), i);
+            const u32 at = offset(row, column * 4);
+            const float2 pair = *reinterpret_cast<const float2*>(chunk.bytes + at);
+            visit(i, pair.x, pair.y);
+        }
+    }
+
+    template <typename Visit>
+    __device__ __forceinline__ static void read_columns_16bit(
+        const Shared& chunk, const Visit& visit
+    ) {
+        const int lane = lane_index();
+        const int unit = threadIdx.x % 128 / 32 * 2 + lane / 8 % 2;
+#pragma unroll
+        for (int column = 0; column < kColumns; column += 8) {
+            u32 pairs[2];
+            ptx::ldmatrix_x2_trans(
+                unit_address(chunk, column + lane % 8, unit), pairs[0], pairs[1]
+            );
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float2 pair = unpack_pair<Element>(pairs[i]);
+                visit(column / 2 + 2 * i, pair.x, pair.y);
+            }
+        }
+    }
+
+    template <typename Visit>
+    __device__ __forceinline__ static void read_columns_32bit(
+        const Shared& chunk, const Visit& visit
+    ) {
+        const auto element = [&](int i) {
+            const int row = accumulator_row(thread_in_warpgroup(), i);
+            const int column = accumulator_column(thread_in_warpgroup(), i);
+            const u32 at = row / 32 * CTile::kBoxBytes + offset(column, row % 32 * 4);
+            return *reinterpret_cast<const float*>(chunk.bytes + at);
+        };
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; i += 2) visit(i, element(i), element(i + 1));
+    }
+};
+
+// --- where a tile goes ---------------------------------------------------------------------------
+
+// True of a map whose stores stop at the end of a sequence: RaggedTensorMap.
+template <typename CTile, typename = void>
+struct IsRagged {
+    static constexpr bool kValue = false;
+};
+template <typename CTile>
+struct IsRagged<CTile, decltype(static_cast<void>(CTile::outlying))> {
+    static constexpr bool kValue = true;
+};
+
+// Issue one thread's copy of a chunk that starts `row` rows and `column` columns into a tile, whose
+// first row and column are m and n. Of a map of rank 3 tile.batch is the matrix; in a ragged map
+// m or n counts from the start of tile.rows, a RaggedSequence.
+template <typename CTile, OutputMajor kMajor, typename Tile, typename Issue>
+__device__ __forceinline__ void issue_at(
+    const Tile& tile, int row, int column, const Issue& issue
+) {
+    const int inner = kMajor == OutputMajor::kN ? tile.n + column : tile.m + row;
+    const int outer = kMajor == OutputMajor::kN ? tile.m + row : tile.n + column;
+    if constexpr (IsRagged<CTile>::kValue) {
+        issue(tile.rows, Coordinates<2>{inner, outer});
+    } else if constexpr (CTile::kRank == 3) {
+        issue(Coordinates<3>{inner, outer, tile.batch});
+    } else {
+        issue(Coordinates<2>{inner, outer});
+    }
+}
+
+// --- the epilogue --------------------------------------------------------------------------------
+
+// The epilogue of one consumer warpgroup for tiles of kColumns columns: all four warps call it. It
+// has named barrier 1 + consumer. Chunks alternate between kBuffers staging buffers, across tiles
+// too, so that the store of one overlaps the conversion of the next.
+template <typename CTile, int kColumns, OutputMajor kMajor = OutputMajor::kN, int kBuffers = 2>
+class Epilogue {
+public:
+    using Chunk = OutputChunk<CTile, kMajor>;
+    static constexpr int kChunkColumns = Chunk::kColumns;
+    static constexpr int kChunks = kColumns / kChunkColumns;
+    static_assert(kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
+    static_assert(kBuffers >= 1, "a chunk is staged in shared memory");
+
+    // The staging buffers: a member of the CTA's shared memory for each consumer.
+    struct Shared {
+        typename CTile::Shared chunks[kBuffers];
+    };
+
+    // `row` is the consumer's first row in the tile of its CTA.
+    __device__ __forceinline__ Epilogue(Shared& shared, int consumer, int row = 0)
+        : shared_(shared), barrier_{1u + consumer}, row_(row) {}
+    Epilogue(const Epilogue&) = delete;
+    Epilogue& operator=(const Epilogue&) = delete;
+
+    // Apply the visitors, then round the accumulators and store them with TMA.
+    template <typename Register, int kRowBlocks, typename Tile, typename... Visitors>
+    __device__ __forceinline__ void store(
+        Register (&accumulators)[kRowBlocks][kColumns / 2],
+        const CTile& c,
+        const Tile& tile,
+        const Visitors&... visitors
+    ) {
+        const auto send = [&](const auto& chunk, int row, int column) {
+            issue_at<CTile, kMajor>(tile, row, column, [&](const auto&... at) {
+                c.async_store(chunk, at...);
+            });
+        };
+        write(accumulators, tile, send, visitors...);
+    }
+
+    // The same, but add the accumulators to the output, or reduce them into it with another
+    // operation, in the arithmetic of the output's type (cp.reduce.async.bulk).
+    template <
+        ReduceOp kOp = ReduceOp::kAdd,
+        typename Register,
+        int kRowBlocks,
+        typename Tile,
+        typename... Visitors>
+    __device__ __forceinline__ void reduce(
+        Register (&accumulators)[kRowBlocks][kColumns / 2],
+        const CTile& c,
+        const Tile& tile,
+        const Visitors&... visitors
+    ) {
+        const auto send = [&](const auto& chunk, int row, int column) {
+            issue_at<CTile, kMajor>(tile, row, column, [&](const auto&... at) {
+                c.template async_reduce<kOp>(chunk, at...);
+            });
+        };
+        write(accumulators, tile, send, visitors...);
+    }
+
+    // The general form: one thread calls send(chunk, row, column) for every chunk, whose first row
+    // and column count from the start of the CTA's tile. It issues bulk copies out of shared
+    // memory, which are committed after it: to several outputs, to remote memory.
+    template <typename Register, int kRowBlocks, typename Tile, typename Send, typename... Visitors>
+    __device__ __forceinline__ void write(
+        Register (&accumulators)[kRowBlocks][kColumns / 2],
+        const Tile& tile,
+        const Send& send,
+        const Visitors&... visitors
+    ) {
+        static_assert(
+            are_ordered<
+                Register[kRowBlocks][kColumns / 2], Register, kChunkColumns / 2, Tile,
+                Visitors...>(),
+            "apply() of all visitors comes before apply_chunk() of the first: list them in this "
+            "order"
+        );
+        (visit_tile(visitors, accumulators, tile), ...);
+#pragma unroll
+        for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+            const int row = row_ + row_block * Chunk::kRows;
+            write_row_block(accumulators[row_block], tile, row, send, visitors...);
+        }
+    }
+
+    // Wait until TMA has read the staging buffers. Before the CTA exits, or reuses them.
+    __device__ __forceinline__ void drain() const {
+        if (leads()) wait_group_read<0>();
+    }
+
+private:
+    __device__ __forceinline__ static bool leads() { return threadIdx.x % 128 == 0; }
+
+    template <typename Tile>
+    __device__ __forceinline__ static Tile moved(Tile tile, int rows, int columns) {
+        tile.m += rows;
+        tile.n += columns;
+        return tile;
+    }
+
+    template <typename Visitor, typename Accumulators, typename Tile>
+    __device__ __forceinline__ void visit_tile(
+        const Visitor& visitor, Accumulators& accumulators, const Tile& tile
+    ) const {
+        if constexpr (VisitsTiles<Visitor, Accumulators, Tile>::kValue) {
+            visitor.apply(accumulators, moved(tile, row_, 0));
+        }
+    }
+
+    template <typename Register, typename Tile, typename Send, typename... Visitors>
+    __device__ __forceinline__ void write_row_block(
+        Register (&accumulators)[kColumns / 2],
+        const Tile& tile,
+        int row,
+        const Send& send,
+        const Visitors&... visitors
+    ) {
+        using Accumulators = Register[kChunkColumns / 2];
+        const bool is_leader = leads();
+#pragma unroll
+        for (int index = 0; index < kChunks; ++index, ++chunks_) {
+            auto& staged = shared_.chunks[chunks_ % kBuffers];
+            auto* first = accumulators + index * kChunkColumns / 2;
+            auto& chunk = *reinterpret_cast<Accumulators*>(first);
+            const int column = index * kChunkColumns;
+            // The store that read this buffer before has finished reading.
+            if (is_leader) wait_group_read<kBuffers - 1>();
+            barrier_.sync();
+            (visit_chunk(visitors, chunk, moved(tile, row, column)), ...);
+            Chunk::write(staged, chunk);
+            fence_async_view_proxy();
+            barrier_.sync();
+            if (is_leader) {
+                send(staged, row, column);
+                commit_group();
+            }
+        }
+    }
+
+    Shared& shared_;
+    NamedBarrier<128> barrier_;
+    int row_;
+    u32 chunks_ = 0;
+};
+
+}  // namespace tmaasync

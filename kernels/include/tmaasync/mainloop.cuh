@@ -1,0 +1,276 @@
+#pragma once
+
+#include <tmaasync/ring.cuh>
+#include <tmaasync/wgmma.cuh>
+
+// Main loops of a GEMM over the stages of a ring (CUTLASS's collective main loops): a consumer
+// warpgroup multiplies the tiles of every stage into accumulators in registers.
+namespace tmaasync {
+
+// --- any MMAs ------------------------------------------------------------------------------------
+
+// Issue the MMAs of the next k_blocks stages, at least one, as one group of wgmma each.
+// prepare(stage) is called before the tiles of a stage have landed, and makes what issue(prepared,
+// accumulate) needs, its descriptors for instance. issue() issues the instructions, and neither
+// fences nor commits; `accumulate` is false for the first stage. One group stays in flight, so that
+// the tensor cores never drain; the stage before it is released. Return the index of the last
+// stage, which finish_stages() releases.
+template <typename Consumer, typename Prepare, typename Issue, typename... Accumulators>
+[[nodiscard]] __device__ __forceinline__ u32 issue_stages(
+    Consumer& consumer,
+    int k_blocks,
+    const Prepare& prepare,
+    const Issue& issue,
+    Accumulators&... accumulators
+) {
+    u32 previous = 0;
+    for (int block = 0; block < k_blocks; ++block, consumer.step()) {
+        const auto prepared = prepare(consumer.peek());
+        consumer.wait();
+        (wgmma_fence_operands(accumulators), ...);
+        wgmma_fence();
+        issue(prepared, block > 0);
+        wgmma_commit_group();
+        wgmma_wait_group<1>();
+        (wgmma_fence_operands(accumulators), ...);
+        if (block > 0) consumer.release(previous);
+        previous = consumer.index();
+    }
+    return previous;
+}
+
+// Wait for the MMAs of issue_stages(), and release its last stage.
+template <typename Consumer, typename... Accumulators>
+__device__ __forceinline__ void finish_stages(
+    Consumer& consumer, u32 last, Accumulators&... accumulators
+) {
+    wgmma_wait_group<0>();
+    (wgmma_fence_operands(accumulators), ...);
+    consumer.release(last);
+}
+
+// Both together: the accumulators are complete on return. issue(stage, accumulate) issues the MMAs
+// of a stage. For several B operands, and for A in registers (wgmma_tile_rs): there issue() calls
+// wgmma_wait_group<0>() before it overwrites the registers of A, which the group in flight reads.
+template <typename Consumer, typename Issue, typename... Accumulators>
+__device__ __forceinline__ void multiply_stages(
+    Consumer& consumer, int k_blocks, const Issue& issue, Accumulators&... accumulators
+) {
+    const u32 last = issue_stages(
+        consumer, k_blocks, [](auto& stage) { return &stage; },
+        [&](const auto* stage, bool accumulate) { issue(*stage, accumulate); }, accumulators...
+    );
+    finish_stages(consumer, last, accumulators...);
+}
+
+// --- one operand A and one operand B -------------------------------------------------------------
+
+// Does nothing when all MMAs of a tile are issued.
+struct NothingOnIssued {
+    __device__ __forceinline__ void operator()() const {}
+};
+
+// The main loop of a warpgroup that multiplies kRows rows of A and kColumns columns of B: the tiles
+// `a` and `b` of every stage. OperandA and OperandB are WgmmaOperands.
+template <typename OperandA, typename OperandB, int kRows, int kColumns>
+struct MainLoop {
+    static_assert(
+        kRows % 64 == 0 && kRows > 0, "an instruction has 64 rows: a warpgroup has 64 or 128"
+    );
+    static_assert(OperandA::kDepth == OperandB::kDepth, "a stage of A is as deep as one of B");
+    static constexpr int kRowBlocks = kRows / 64;
+    static constexpr int kDepth = OperandA::kDepth;
+
+    // Of each row block two neighbouring columns of every eight, in rows lane / 4 and lane / 4 + 8
+    // of the warp's 16: see accumulator_row and accumulator_column.
+    using Register = typename AccumulatorOf<typename OperandA::Element>::Type;
+    using Accumulators = Register[kRowBlocks][kColumns / 2];
+
+    // Multiply the next k_blocks stages, at least one, A's from this row on. on_issued() is called
+    // when all MMAs are issued: ping-pong consumers let the next one begin.
+    template <typename Consumer, typename OnIssued = NothingOnIssued>
+    __device__ __forceinline__ static void multiply(
+        Consumer& consumer,
+        Accumulators& accumulators,
+        int k_blocks,
+        int row = 0,
+        const OnIssued& on_issued = {}
+    ) {
+        const auto issue = [&](const Descriptors& descriptors, bool accumulate) {
+#pragma unroll
+            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+                wgmma_tile<OperandA, OperandB>(
+                    accumulators[row_block], descriptors.a[row_block], descriptors.b, accumulate
+                );
+            }
+        };
+        const auto describe = [&](const auto& stage) { return Descriptors(stage, row); };
+        const u32 last = issue_stages(consumer, k_blocks, describe, issue, accumulators);
+        on_issued();
+        finish_stages(consumer, last, accumulators);
+    }
+
+private:
+    struct Descriptors {
+        u64 a[kRowBlocks];
+        u64 b;
+
+        template <typename Stage>
+        __device__ __forceinline__ Descriptors(const Stage& stage, int row) {
+#pragma unroll
+            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+                a[row_block] = OperandA::descriptor(stage.a, row + row_block * 64);
+            }
+            b = OperandB::descriptor(stage.b, 0);
+        }
+    };
+};
+
+// --- block-scaled operands -----------------------------------------------------------------------
+
+// The scales of the two rows of A that a thread has accumulators of: accumulator_row(thread, 0),
+// and eight rows further down.
+struct RowScales {
+    float upper;
+    float lower;
+};
+
+// The main loop of 64 rows of operands with a scale for every stage of K, 128 elements of FP8. The
+// tensor cores accumulate a stage; CUDA cores scale these partial sums and promote them into fp32
+// accumulators (DeepSeek-V3's fine-grained FP8, DeepGEMM). Scales lie next to the stages, in the
+// ring's side: the consumer is of Proxy::kMixed, or kGeneric. `scales` has two functions, called
+// once the stage has landed:
+//
+//   RowScales rows(side)                     for the rows of this warpgroup
+//   float columns(side, column, block)       one scale for kMmaColumns columns from `column` on, or
+//   const float* columns(side, column, block)    the scales of these columns, in shared memory
+template <typename OperandA, typename OperandB, int kColumns>
+struct ScaledMainLoop {
+    // Columns of one MMA: partial sums of all columns of the widest CTA tile would not fit the
+    // registers in addition to the accumulators.
+    static constexpr int kMmaColumns = kColumns < 128 ? kColumns : 128;
+    static_assert(kColumns % kMmaColumns == 0, "a tile has at most 128 columns, or a multiple");
+
+    using Accumulators = float[1][kColumns / 2];
+
+    // Multiply the next k_blocks stages, A's from this row on.
+    template <typename Consumer, typename Scales>
+    __device__ __forceinline__ static void multiply(
+        Consumer& consumer, Accumulators& accumulators, int k_blocks, int row, const Scales& scales
+    ) {
+        for (float& accumulator : accumulators[0]) accumulator = 0;
+        for (int block = 0; block < k_blocks; ++block, consumer.step()) {
+            auto& stage = consumer.peek();
+            auto& side = consumer.peek_side();
+            const u64 a = OperandA::descriptor(stage.a, row);
+            consumer.wait();
+#pragma unroll
+            for (int column = 0; column < kColumns; column += kMmaColumns) {
+                const bool is_last = column + kMmaColumns == kColumns;
+                const auto release = [&] {
+                    if (is_last) consumer.release(consumer.index());
+                };
+                Partial partial;
+                issue(partial, a, OperandB::descriptor(stage.b, column));
+                // Read the scales while the tensor cores work.
+                const RowScales rows = scales.rows(side);
+                const auto columns = scales.columns(side, column, block);
+                wgmma_wait_group<0>();
+                wgmma_fence_operands(partial);
+                // Release the stage early: it is loaded again during the promotion.
+                constexpr bool kIsInRegisters = kSameType<decltype(columns), const float>;
+                if constexpr (kIsInRegisters) release();
+                promote(accumulators[0] + column / 2, partial, rows, columns);
+                if constexpr (!kIsInRegisters) release();
+            }
+        }
+    }
+
+private:
+    using Partial = float[kMmaColumns / 2];
+
+    __device__ __forceinline__ static void issue(Partial& partial, u64 a, u64 b) {
+        wgmma_fence_operands(partial);
+        wgmma_fence();
+        wgmma_tile<OperandA, OperandB>(partial, a, b, false);
+        wgmma_commit_group();
+    }
+
+    // accumulators += rows * column * partial sums
+    __device__ __forceinline__ static void promote(
+        float* accumulators, const Partial& partial, RowScales rows, float column
+    ) {
+        const float upper = rows.upper * column, lower = rows.lower * column;
+#pragma unroll
+        for (int i = 0; i < kMmaColumns / 2; i += 4) {
+            accumulators[i] += upper * partial[i];
+            accumulators[i + 1] += upper * partial[i + 1];
+            accumulators[i + 2] += lower * partial[i + 2];
+            accumulators[i + 3] += lower * partial[i + 3];
+        }
+    }
+
+    // The same where every column has a scale.
+    __device__ __forceinline__ static void promote(
+        float* accumulators, const Partial& partial, RowScales rows, const float* columns
+    ) {
+#pragma unroll
+        for (int i = 0; i < kMmaColumns / 2; i += 4) {
+            const int column = accumulator_column(thread_in_warpgroup(), i);
+            const float2 scale = *reinterpret_cast<const float2*>(columns + column);
+            accumulators[i] += rows.upper * scale.x * partial[i];
+            accumulators[i + 1] += rows.upper * scale.y * partial[i + 1];
+            accumulators[i + 2] += rows.lower * scale.x * partial[i + 2];
+            accumulators[i + 3] += rows.lower * scale.y * partial[i + 3];
+        }
+    }
+};
+
+// --- tiles of a schedule -------------------------------------------------------------------------
+
+// Cooperative consumers (CUTLASS's KernelTmaWarpSpecializedCooperative): all share every tile, and
+// each multiplies its own rows, from `row` on. store(accumulators, tile) is the epilogue.
+template <typename Loop, typename Consumer, typename Schedule, typename Store>
+__device__ __forceinline__ void multiply_tiles_cooperative(
+    Consumer& consumer, Schedule schedule, int k_blocks, int row, const Store& store
+) {
+    for (; !schedule.done(); schedule.step()) {
+        const auto tile = schedule.tile();
+        typename Loop::Accumulators accumulators;
+        Loop::multiply(consumer, accumulators, k_blocks, row);
+        store(accumulators, tile);
+    }
+}
+
+// Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each of two has every second
+// tile, and its epilogue overlaps the other's main loop. A consumer first looks at the ring when
+// its turn comes: by then the other has waited for all of its stages, so that no barrier can
+// complete two phases unseen, which their parity would hide. Order is MmaOrder<2>; the ring has
+// the warps of one consumer, since each stage has one reader.
+template <typename Loop, typename Order, typename Consumer, typename Schedule, typename Store>
+__device__ __forceinline__ void multiply_tiles_pingpong(
+    Consumer& consumer, Schedule schedule, int k_blocks, int number, const Store& store
+) {
+    bool has_turn = number == 0;
+    if (!has_turn && !schedule.done()) {
+        schedule.step();
+        consumer.skip(k_blocks);
+    }
+    while (!schedule.done()) {
+        const auto tile = schedule.tile();
+        schedule.step();
+        const bool is_last = schedule.done();
+        if (!has_turn) Order::wait(number);
+        has_turn = false;
+        typename Loop::Accumulators accumulators;
+        Loop::multiply(consumer, accumulators, k_blocks, 0, [&] {
+            if (!is_last) Order::release(1 - number);
+        });
+        store(accumulators, tile);
+        if (is_last) break;
+        schedule.step();
+        consumer.skip(k_blocks);
+    }
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,211 @@
+"""The tile configs that gemm.cu has for a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from tmaasync._elements import element
+from tmaasync.ops._gemm.config import BLOCK_K_BYTES, TileConfig
+
+__all__ = [
+    "CLUSTERS",
+    "CONSUMER_LAYOUTS",
+    "SKINNY_WIDTHS",
+    "SPLITS",
+    "Fits",
+    "Problem",
+    "all_tiles",
+    "any_config",
+    "can_multicast_a",
+    "can_multicast_b",
+    "gains_side_by_side",
+    "has_large_consumers",
+    "is_legal",
+    "is_usual",
+    "paired_along_m",
+    "paired_along_n",
+    "skinny_tiles",
+]
+
+
+class Problem(NamedTuple):
+    """A GEMM as the kernel computes it, after swap AB and staging.
+
+    ``layout`` has a letter for each operand: ``n`` where it is stored as it is written, [M, K]
+    or [K, N] with the last side contiguous, and ``t`` where its transpose is. ``on_lines`` says
+    whether the rows of both start on 128-byte lines of L2: where they do not, every row of a box
+    takes two requests.
+    """
+
+    m: int
+    n: int
+    k: int
+    batches: int
+    operands: str
+    output: str
+    layout: str
+    m_major: bool
+    on_lines: bool
+
+    @property
+    def a_is_k_major(self) -> bool:
+        return self.layout[0] == "n"
+
+    @property
+    def b_is_k_major(self) -> bool:
+        return self.layout[1] == "t"
+
+    @property
+    def k_blocks(self) -> int:
+        itemsize = element(self.operands.split("/")[0]).itemsize
+        return -(-self.k * itemsize // BLOCK_K_BYTES)
+
+
+Fits = Callable[[TileConfig], bool]
+"""Whether a kernel supports a tile config."""
+
+
+def any_config(_: TileConfig) -> bool:
+    return True
+
+
+# --- tiles --------------------------------------------------------------------------------------
+
+
+class ConsumerLayout(NamedTuple):
+    """The number of consumer warpgroups, and their shares of a CTA tile."""
+
+    consumers: int
+    rows: int
+    """Rows of each consumer."""
+    widest: int
+    """Most columns whose accumulators fit into their registers."""
+    ping_pong: bool = False
+
+
+CONSUMER_LAYOUTS = (
+    ConsumerLayout(2, 64, 256),
+    ConsumerLayout(1, 64, 256),
+    ConsumerLayout(3, 64, 192),
+    ConsumerLayout(2, 128, 192),
+    ConsumerLayout(2, 128, 192, ping_pong=True),
+)
+"""All that the kernel has; the first of equals is taken."""
+
+SKINNY_WIDTHS = (8, 16, 32, 64)
+"""How wide the tiles of a skinny GEMM may be."""
+
+_LINE_COLUMNS = 64  # columns of B that a line holds where N is contiguous
+_WIDTH_STEP = 16  # columns that one store writes at least: 32 bytes of 16-bit elements
+_GROUP_TILES = 16  # along M before the next column of tiles (L2 swizzle)
+_TALL_FROM = 128  # rows of output; of fewer the smaller tiles are taken among equals
+_USUAL_ROWS = 64
+
+
+def _legal_widths(widest: int, problem: Problem) -> range:
+    """Return the columns that a tile can have; where N is contiguous in B, whole lines of 64."""
+    step = _WIDTH_STEP if problem.b_is_k_major else _LINE_COLUMNS
+    return range(step, widest + 1, step)
+
+
+def can_multicast_b(config: TileConfig, problem: Problem) -> bool:
+    """Whether two CTAs can each load half of the columns: whole boxes of B for each."""
+    return config.block_n % (_WIDTH_STEP if problem.b_is_k_major else 2 * _LINE_COLUMNS) == 0
+
+
+def can_multicast_a(config: TileConfig, problem: Problem) -> bool:
+    """Whether two CTAs can each load half of the rows: whole boxes of A for each."""
+    return problem.a_is_k_major or config.block_m % (2 * _LINE_COLUMNS) == 0
+
+
+def all_tiles(problem: Problem) -> Iterator[TileConfig]:
+    """Yield all tiles of the kernel, the usual ones first."""
+    for form in CONSUMER_LAYOUTS if problem.m > _TALL_FROM else sorted(CONSUMER_LAYOUTS):
+        for width in _legal_widths(form.widest, problem):
+            yield TileConfig(
+                *(form.consumers, width, 1, _GROUP_TILES, form.rows), ping_pong=form.ping_pong
+            )
+
+
+def paired_along_m(config: TileConfig) -> TileConfig:
+    """Return the config with pairs of tiles along M that multicast B."""
+    return replace(config, cluster=2, group_m=_GROUP_TILES // 2)
+
+
+def paired_along_n(config: TileConfig) -> TileConfig:
+    """Return the config with pairs of tiles along N that multicast A."""
+    return replace(config, cluster=2, side_by_side=True)
+
+
+def gains_side_by_side(config: TileConfig, problem: Problem) -> bool:
+    """Whether multicasting A shares the longer side of the tiles, and can be done."""
+    is_tall = config.block_m > config.block_n and not config.ping_pong
+    return is_tall and can_multicast_a(config, problem)
+
+
+def is_usual(config: TileConfig) -> bool:
+    return config.consumers <= 2 and config.rows == _USUAL_ROWS
+
+
+def has_large_consumers(config: TileConfig) -> bool:
+    """Whether there are three consumers, or two of 128 rows that cooperate."""
+    return not (is_usual(config) or config.ping_pong)
+
+
+def skinny_tiles(problem: Problem) -> list[TileConfig]:
+    """Return all tiles as wide as the output, the narrowest first."""
+    widths = SKINNY_WIDTHS if problem.b_is_k_major else (_LINE_COLUMNS,)
+    return [
+        # Among configs with equal loads, larger tiles load B less often.
+        TileConfig(consumers, width, m_major=True)
+        for width in widths
+        if width >= problem.n
+        for consumers in (2, 1)
+    ]
+
+
+# --- what a user may pass -----------------------------------------------------------------------
+
+SPLITS = (2, 3, 4, 6, 8)
+"""Into how many parts K may be split, one for each CTA of a cluster."""
+
+CLUSTERS = (1, 2)
+_MAX_GROUP = 64
+
+
+def is_legal(config: TileConfig, problem: Problem) -> bool:
+    has_all_stages = config == replace(config, max_stages=TileConfig(1, 8).max_stages)
+    if config.m_major != problem.m_major or not has_all_stages:
+        return False
+    if not 1 <= config.group_m <= _MAX_GROUP:
+        return False
+    if not _has_legal_split_k(config):
+        return False
+    if problem.m_major:
+        return config in [
+            replace(tile, group_m=config.group_m, split_k=config.split_k)
+            for tile in skinny_tiles(problem)
+        ]
+    kind = (config.consumers, config.rows, config.ping_pong)
+    layouts = {(one.consumers, one.rows, one.ping_pong): one.widest for one in CONSUMER_LAYOUTS}
+    is_wide = config.block_n in _legal_widths(layouts.get(kind, 0), problem)
+    is_alone = config.cluster == 1 and not config.side_by_side
+    is_shared = is_alone or _can_multicast(config, problem)
+    return is_wide and config.cluster in CLUSTERS and is_shared
+
+
+def _can_multicast(config: TileConfig, problem: Problem) -> bool:
+    """Whether a cluster's CTAs can each load a part of the shared tile."""
+    if config.side_by_side:
+        shares = can_multicast_a(config, problem)
+        return shares and config.cluster > 1 and config.split_k == 1
+    return can_multicast_b(config, problem)
+
+
+def _has_legal_split_k(config: TileConfig) -> bool:
+    if config.split_k == 1:
+        return True
+    is_cluster = config.split_k in SPLITS and config.cluster_size <= SPLITS[-1]
+    return is_cluster and config.holds_partials and not config.ping_pong

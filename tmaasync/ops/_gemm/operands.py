@@ -1,0 +1,123 @@
+"""The operands of ops.matmul: which types it multiplies, and which shapes go together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element, element
+from tmaasync.errors import ArgumentError, ArrayTypeError
+from tmaasync.ops._layouts import Layout
+
+__all__ = [
+    "AS_THEY_ARE",
+    "Reading",
+    "check_operands",
+    "output_shape",
+    "outputs_of",
+    "takes_any_layout",
+]
+
+_SIXTEEN_BITS = {"bfloat16", "float16"}
+_FLOAT8 = {"float8_e4m3fn", "float8_e5m2"}
+_INTEGERS = {"int8", "uint8"}
+_FAMILIES = (_FLOAT8, _INTEGERS)  # the tensor cores multiply any two of one
+_OPERANDS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+def takes_any_layout(of: Element) -> bool:
+    """Whether either side of an operand of this type may be contiguous; else it must be K."""
+    return of.name in _SIXTEEN_BITS
+
+
+def outputs_of(of: Element) -> tuple[str, ...]:
+    """Return the output types for a type of A, the default first."""
+    if of.name in _INTEGERS:
+        return ("int32",)
+    if of.name == "tfloat32":
+        return ("float32", "bfloat16", "float16")
+    return ("float16", "bfloat16", "float32") if of.name == "float16" else _FLOATS
+
+
+def _require_pair(a: Element, b: Element) -> None:
+    for name, of in (("a", a), ("b", b)):
+        if of.name == "float32":
+            raise ArrayTypeError(
+                f"{name} holds float32; the tensor cores round that to tf32, 10 bits of fraction. "
+                'Ask for it with precision="tf32", or convert it with astype.'
+            )
+        if of.name not in {*_OPERANDS, "tfloat32"}:
+            raise ArrayTypeError(
+                f"{name} holds {of}; the kernel multiplies {', '.join(_OPERANDS)}, and float32 "
+                'with precision="tf32". Convert it with astype.'
+            )
+    if a is not b and not any({a.name, b.name} <= family for family in _FAMILIES):
+        raise ArgumentError(
+            f"b holds {b} and a {a}; the tensor cores multiply two of one type, two float8, or two "
+            "8-bit integers. Convert one of them."
+        )
+
+
+class Reading(NamedTuple):
+    """The types that the caller gives for the operands; None: the arrays' own."""
+
+    a: Element | None = None
+    b: Element | None = None
+    precision: str | None = None
+
+    @classmethod
+    def given(cls, a_dtype: object, b_dtype: object, precision: str | None) -> Reading:
+        if precision not in (None, "tf32"):
+            raise ArgumentError(
+                f'precision is {precision!r}; it can be "tf32", of float32 operands. '
+                "Leave it out for any others."
+            )
+        a = None if a_dtype is None else element(a_dtype, argument="a_dtype")
+        b = None if b_dtype is None else element(b_dtype, argument="b_dtype")
+        return cls(a, b, precision)
+
+    def of(self, view: ArrayView) -> ArrayView:
+        """Return the operand as it is multiplied: float32 as tf32."""
+        if self.precision is None or view.element.name != "float32":
+            return view
+        return view._replace(element=element("tfloat32"))
+
+
+AS_THEY_ARE = Reading()
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def output_shape(a: Layout, b: Layout) -> tuple[int, ...]:
+    """Return [M, N]; or, if either operand is a batch, [B, M, N]."""
+    batches = [matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3]
+    # A batch of one goes with any other, one of none too.
+    batch = next((size for size in batches if size != 1), 1)
+    return (*(batch for _ in batches[:1]), a.shape[-2], b.shape[-1])
+
+
+def check_operands(a: Layout, b: Layout) -> None:
+    for name, matrix in (("a", a), ("b", b)):
+        if len(matrix.shape) not in {2, 3}:
+            raise ArgumentError(
+                f"{name} has shape {matrix.shape}; it must have 2 dimensions, or 3 as a batch. "
+                "Reshape it, so that all others make up one batch."
+            )
+    _require_pair(a.element, b.element)
+    if a.device != b.device:
+        raise ArgumentError(
+            f"b lies on device {b.device}; a lies on device {a.device}. Move one of them."
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must have {a.shape[-1]} rows. "
+            "For a matrix stored as [N, K] pass b.T, or b.swapaxes(1, 2) of a batch."
+        )
+    batches = {matrix.shape[0] for matrix in (a, b) if len(matrix.shape) == 3} - {1}
+    if len(batches) > 1:
+        raise ArgumentError(
+            f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
+            "matrices, or one matrix for all."
+        )
