@@ -3,7 +3,6 @@
 // The main loop of a persistent GEMM, warp-specialised (Bauer et al. 2011; CUTLASS): a producer
 // warpgroup loads, consumer warpgroups multiply the tiles in the pipeline.
 #include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
 
 #include "config.cuh"
 #include "epilogue.cuh"
@@ -42,10 +41,7 @@ __device__ void multiply_tiles(
         epilogue.store(accumulators, c, tile, visitors...);
     };
     if constexpr (PING_PONG) {
-        using Order = MmaOrder<CONSUMERS>;
-        multiply_tiles_pingpong<Loop, Order>(
-            stages, scheduler, scheduler.k_blocks, consumer, store
-        );
+        multiply_tiles_pingpong<Loop>(stages, scheduler, scheduler.k_blocks, consumer, store);
     } else {
         multiply_tiles_cooperative<Loop>(
             stages, scheduler, scheduler.k_blocks, consumer_row(consumer), store

@@ -16,8 +16,6 @@ struct Stage {
     typename BTile::Shared b;
 };
 
-using StageState = PipelineState<STAGES>;
-
 // Side holds the scales that a stage of a block-scaled GEMM has next to the tiles.
 template <typename Side>
 using OperandRing =

@@ -123,7 +123,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(bytes - 1024);",
         "deadlock",
-        r"full\[0\], phase 0: 0 arrivals and -1024 bytes are missing",
+        r"full\[0\], phase 0: 1024 bytes more than expected arrived",
     ),
     Mutation(
         "only the bytes of A expected",
@@ -131,7 +131,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(ATile::kBytes);",
         "deadlock",
-        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing",
+        r"full\[\d\], phase \d: \d+ bytes more than expected arrived",
     ),
     Mutation(
         "no bytes expected",
@@ -172,8 +172,8 @@ MUTATIONS = (
         _LOAD_B,
         _LOAD_B + _LOAD_B,
         "either",
-        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing|"
-        r"full\[\d\] still expects -\d+ bytes",
+        r"full\[\d\], phase \d: \d+ bytes more than expected arrived|"
+        r"full\[\d\] has \d+ bytes more than it expects",
     ),
     Mutation(
         "full waits for two arrivals",
@@ -326,7 +326,7 @@ MUTATIONS = (
         _CONSUMER_LOOP,
         "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
         "fault",
-        _any("ends while a TMA load to shared offset 0 .* is still on its way", _UNREAD),
+        _any("ends while a TMA load to shared offset 0 .* is in flight", _UNREAD),
     ),
     Mutation(
         "the consumer leaves after one tile",
@@ -541,7 +541,7 @@ MUTATIONS = (
         "shared, c, GroupSchedule(groups, n, k),",
         "shared, c, GroupSchedule({ends, count - 1, total_rows}, n, k),",
         "fault",
-        _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
+        _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
     # --- a pair of CTAs -----------------------------------------------------------------------
     Mutation(
@@ -590,7 +590,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(ATile::kBytes + BTile::kBytes / CLUSTER);",
         "deadlock",
-        r"full\[\d\], phase \d: . arrivals and -\d+ bytes are missing",
+        r"full\[\d\], phase \d: .*\d+ bytes more than expected arrived",
     ),
     Mutation(
         "all expect on CTA 0",
@@ -664,7 +664,7 @@ MUTATIONS = (
         _ARM,
         "full[loaded.index].expect_bytes(bytes(next) - 16);",
         "deadlock",
-        r"full\[0\], phase 0: 0 arrivals and -16 bytes are missing",
+        r"full\[0\], phase 0: 16 bytes more than expected arrived",
     ),
     Mutation(
         "a size that is no multiple of 16",
@@ -1039,6 +1039,6 @@ MUTATIONS = (
         "    wait_group_read<0>();\n    }",
         "    wait_group_read<0>();\n        next = first;\n        load_next();\n    }",
         "fault",
-        _any("ends while a TMA load .* is still on its way", _UNREAD),
+        _any("ends while a TMA load .* is in flight", _UNREAD),
     ),
 )

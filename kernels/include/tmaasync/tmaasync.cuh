@@ -12,6 +12,7 @@
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/ring.cuh>
+#include <tmaasync/role_name.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
 #include <tmaasync/store_ring.cuh>
