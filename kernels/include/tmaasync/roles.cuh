@@ -53,7 +53,8 @@ struct DefaultRegisterSplitOf {
     static constexpr int kShare = (kAll - 24) / kConsumers / 8 * 8;
     static constexpr int kConsumer = kShare < 232 ? kShare : 232;
     static constexpr int kLeft = kAll - kConsumers * kConsumer;
-    using type = RegisterSplit < kLeft<40 ? kLeft : 40, kConsumer>;
+    static constexpr int kProducer = kLeft < 40 ? kLeft : 40;
+    using type = RegisterSplit<kProducer, kConsumer>;
 };
 template <int kConsumers>
 using DefaultRegisterSplit = typename DefaultRegisterSplitOf<kConsumers>::type;
