@@ -7,14 +7,17 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:store_)?ring\.cuh)>)\n')
+_OWN_INCLUDE = re.compile(
+    r'#include (?:"([\w./]+\.cuh)"'
+    r"|<(tmaasync/(?:ring|store_ring|attention|attention_mask|paged|query_ring|softmax)\.cuh)>)\n"
+)
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, its family's headers and the rings inlined where first included."""
+    """Return the kernel's text, with its family's headers, rings and attention headers inlined."""
     return _renamed_rings() + _inlined(find_kernel(name), set())
 
 

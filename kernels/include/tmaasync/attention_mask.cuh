@@ -55,8 +55,8 @@ __device__ __forceinline__ void mask_scores(
     }
 }
 
-// Replace the score of every row and column by score(old, position, key). `positions` are those of
-// the thread's two rows.
+// Replace the score of every row and column by score(old, position, key), where the thread's two
+// rows have `positions`.
 template <int kScores, typename Score>
 __device__ __forceinline__ void transform_scores(
     float (&scores)[kScores], const i32 (&positions)[2], i32 first_key, const Score& score
@@ -97,7 +97,7 @@ struct WindowMask {
         return blocks;
     }
 
-    // Mask a block of scores. `positions` are those of the thread's two rows.
+    // Mask a block of scores, where the thread's two rows have `positions`.
     template <int kScores>
     __device__ __forceinline__ void mask(
         float (&scores)[kScores], const i32 (&positions)[2], i32 block

@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
+// Everything above the PTX wrappers, but for kernels with wgmma, which need sm_90a:
+// <tmaasync/wgmma.cuh>, <tmaasync/mainloop.cuh>, <tmaasync/epilogue.cuh>, <tmaasync/attention.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
