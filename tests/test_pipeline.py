@@ -106,8 +106,13 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
         consumers=draw(st.integers(1, 4)),
         cluster_size=draw(st.integers(1, 16)),
         extra_bytes=draw(st.sampled_from([0, 1, 16, 4096, 65536])),
+        side=draw(st.dictionaries(st.just("bias"), tiles_of_any_size.map(first_tile))),
         max_stages=draw(st.integers(1, 12)),
     )
+
+
+def first_tile(tiles: dict[str, Tile]) -> Tile:
+    return next(iter(tiles.values()))
 
 
 @given(pipelines())
@@ -119,7 +124,8 @@ def test_every_buffer_is_aligned_and_none_overlap(pipeline: Pipeline) -> None:
     for buffer in buffers:
         assert buffer.offset_bytes % buffer.alignment == 0
         assert pipeline.shared_alignment % buffer.alignment == 0
-    assert buffers[-1].end_bytes == pipeline.shared_bytes <= MAX_SHARED_BYTES
+    assert pipeline.shared_bytes % pipeline.shared_alignment == 0
+    assert buffers[-1].end_bytes <= pipeline.shared_bytes <= MAX_SHARED_BYTES
 
 
 @given(pipelines())
@@ -127,7 +133,7 @@ def test_every_stage_has_each_tile_and_both_barriers_in_full_size(pipeline: Pipe
     sizes = {(buffer.name, buffer.stage): buffer.size_bytes for buffer in pipeline.shared_map}
 
     for stage in range(pipeline.stages):
-        for name, tile in pipeline.tiles.items():
+        for name, tile in (*pipeline.tiles.items(), *pipeline.side.items()):
             assert sizes.pop((name, stage)) == tile.tile_bytes
         assert sizes.pop(("full_barriers", stage)) == 8
         assert sizes.pop(("empty_barriers", stage)) == 8
@@ -143,7 +149,8 @@ def test_the_constants_lead_to_every_buffer(pipeline: Pipeline) -> None:
         stride = constants.get(f"{name}_STRIDE", 8)
         assert buffer.offset_bytes == constants[f"{name}_OFFSET"] + (buffer.stage or 0) * stride
     assert constants["STAGES"] == pipeline.stages
-    assert constants["STAGE_BYTES"] == sum(tile.tile_bytes for tile in pipeline.tiles.values())
+    staged = (*pipeline.tiles.values(), *pipeline.side.values())
+    assert constants["STAGE_BYTES"] == sum(tile.tile_bytes for tile in staged)
     assert constants["SHARED_BYTES"] == pipeline.shared_bytes
     assert constants["EMPTY_ARRIVALS"] == pipeline.consumers * pipeline.cluster_size
 
@@ -162,38 +169,45 @@ def test_a_matmul_ring_is_laid_out_as_by_hand() -> None:
     assert pipeline.constants() == {
         "STAGES": 4,
         "STAGE_BYTES": 49152,
-        "SHARED_BYTES": 4 * 49152 + 64,
+        "SHARED_BYTES": 4 * 49152 + 1024,
         "SHARED_ALIGNMENT": 1024,
         "CONSUMERS": 2,
         "CLUSTER_SIZE": 2,
         "FULL_ARRIVALS": 1,
         "EMPTY_ARRIVALS": 4,
         "A_OFFSET": 0,
-        "A_STRIDE": 16384,
-        "B_OFFSET": 65536,
-        "B_STRIDE": 32768,
+        "A_STRIDE": 49152,
+        "B_OFFSET": 16384,
+        "B_STRIDE": 49152,
         "FULL_BARRIERS_OFFSET": 196608,
         "EMPTY_BARRIERS_OFFSET": 196640,
     }
 
 
-def test_the_most_aligned_tiles_come_first() -> None:
-    pipeline = Pipeline(2, tiles={"scales": Tile(200, 128), "a": BIG}, extra_bytes=100)
+def test_members_lie_in_their_order_and_extra_bytes_after_the_ring() -> None:
+    pipeline = Pipeline(
+        2,
+        tiles={"scales": Tile(200, 128), "a": BIG},
+        side={"bias": Tile(16, 16)},
+        extra_bytes=100,
+    )
 
     assert [(b.name, b.offset_bytes) for b in pipeline.shared_map if b.stage in (0, None)] == [
-        ("a", 0),
-        ("scales", 32768),
-        ("extra", 33792),
-        ("full_barriers", 33896),
-        ("empty_barriers", 33912),
+        ("scales", 0),
+        ("a", 1024),
+        ("full_barriers", 2 * 17408),
+        ("empty_barriers", 2 * 17408 + 16),
+        ("bias", 2 * 17408 + 32),
+        ("extra", 35 * 1024),
     ]
-    assert pipeline.shared_map[0] == SharedBuffer(
-        name="a", stage=0, offset_bytes=0, size_bytes=16384, alignment=1024
+    assert pipeline.shared_bytes == 36 * 1024
+    assert pipeline.shared_map[1] == SharedBuffer(
+        name="a", stage=0, offset_bytes=1024, size_bytes=16384, alignment=1024
     )
 
 
 def test_too_many_stages_are_refused_with_the_number_that_fits() -> None:
-    with pytest.raises(ArgumentError, match=r"shared_bytes is 262272; .* at most 7 stages"):
+    with pytest.raises(ArgumentError, match=r"shared_bytes is 263168; .* at most 7 stages"):
         Pipeline(8, tiles={"a": BIG, "b": BIG})
 
 
@@ -203,12 +217,12 @@ def test_an_absurd_number_of_stages_is_refused_at_once() -> None:
 
 
 def test_a_stage_that_never_fits_is_refused_with_its_size() -> None:
-    with pytest.raises(ArgumentError, match="One stage alone takes 300016: use smaller tiles"):
+    with pytest.raises(ArgumentError, match="One stage alone takes 300160: use smaller tiles"):
         Pipeline.fit(tiles={"a": Tile(300_000)})
 
 
 def test_the_whole_of_shared_memory_can_be_used() -> None:
-    pipeline = Pipeline(1, tiles={"a": Tile(MAX_SHARED_BYTES - 16)})
+    pipeline = Pipeline(1, tiles={"a": Tile(MAX_SHARED_BYTES - 128)})
     assert pipeline.shared_bytes == MAX_SHARED_BYTES
 
 
@@ -232,6 +246,31 @@ def test_all_broken_arguments_are_named_at_once() -> None:
 def test_tile_names_must_make_distinct_constants(names: tuple[str, ...]) -> None:
     with pytest.raises(ArgumentError, match=f"tiles is '{names[-1]}'.*Choose another name"):
         Pipeline(1, tiles=dict.fromkeys(names, BIG))
+
+
+def test_a_side_tile_may_not_have_the_name_of_a_tile() -> None:
+    with pytest.raises(ArgumentError, match=r"side is 'a'.*Choose another name"):
+        Pipeline(1, tiles={"a": BIG}, side={"a": Tile(16, 16)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"producer_threads": 0}, "producer_threads is 0; a block has 1 to 1024 threads"),
+        ({"producer_threads": 1025}, "producer_threads is 1025"),
+        ({"producer_threads": 32, "cluster_size": 2}, "cluster_size is 2; only TMA multicasts"),
+        ({"loads_ahead": 0}, "loads_ahead is 0; loads in flight take 1 stage at least, and all 2"),
+        ({"loads_ahead": 3}, "loads_ahead is 3"),
+        ({"loads_ahead": 1, "consumers": 2}, "consumers is 2; with loads_ahead one thread loads"),
+        ({"loads_ahead": 1, "cluster_size": 2}, "cluster_size is 2; with loads_ahead"),
+        ({"loads_ahead": 1, "producer_threads": 32}, "producer_threads is 32; with loads_ahead"),
+    ],
+)
+def test_arguments_that_no_ring_has_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        Pipeline(2, tiles={"a": BIG}, **arguments)
+
+    assert words in str(raised.value)
 
 
 def test_a_pipeline_needs_a_tile() -> None:
@@ -275,6 +314,11 @@ def test_the_standard_ring_is_sound(
         {"release_lag": 1},
         {"producer": ("wait", "load", "expect_bytes")},
         {"producer": ("wait", "expect_tx", "arrive", "load")},
+        {
+            "producer": ("wait", "expect_tx", "load", "arrive"),
+            "producers": 128,
+            "full_arrivals": 128,
+        },
     ],
 )
 @pytest.mark.parametrize("consumers", [1, 2, 5, 300])
@@ -282,6 +326,8 @@ def test_other_sound_ways_to_run_a_ring_are_sound(edit: dict[str, Any], consumer
     protocol = PipelineProtocol.standard(3, consumers=consumers, load_bytes=(64, 32))
     assert find_fault(replace(protocol, **edit)) is None
 
+
+_THREADS = {"producer": ("wait", "expect_tx", "load", "arrive"), "producers": 32}
 
 # The edit, what happens, the length of the shortest run into it, words of the remedy. Lengths are
 # counted by hand for two stages, two consumers and two loads: a fill is expected (1), loaded (2)
@@ -329,6 +375,15 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, int, str]] = {
     "a producer on phase 0": ({"producer_phase": 0}, "deadlock", 0, "producer on phase 1"),
     "a producer on phase 1 after early arrivals": (
         {"consumers_pre_arrive": True}, "deadlock", 0, "producer on phase 0"
+    ),
+    "a plain arrival after cp.async": (
+        {"producer": ("wait", "load", "arrive"), "expected_bytes": 0}, "stale read", 2, "96 once"
+    ),
+    "full barriers for fewer threads than fill a stage": (
+        {**_THREADS, "full_arrivals": 31}, "barrier", 2, "Initialise the full barriers with 32"
+    ),
+    "full barriers for more threads than fill a stage": (
+        {**_THREADS, "full_arrivals": 33}, "deadlock", 10, "Initialise the full barriers with 32"
     ),
     "a consumer on phase 1": ({"consumer_phase": 1}, "stale read", 0, "consumers on phase 0"),
     "a consumer that does not wait": (
@@ -452,6 +507,27 @@ def test_a_pipeline_describes_its_own_protocol(pipeline: Pipeline) -> None:
     assert protocol.stages == pipeline.stages
 
 
+@pytest.mark.parametrize("producer_threads", [1, 32, 256])
+def test_pipelines_that_threads_fill_pass_their_own_check(producer_threads: int) -> None:
+    pipeline = Pipeline(3, tiles={"a": BIG}, consumers=4, producer_threads=producer_threads)
+
+    assert pipeline.constants()["FULL_ARRIVALS"] == pipeline.protocol().full_arrivals
+    pipeline.check()
+
+
+@pytest.mark.parametrize("loads_ahead", [1, 2, 3])
+def test_pipelines_that_stores_drain_pass_their_own_check(loads_ahead: int) -> None:
+    pipeline = Pipeline(3, tiles={"a": BIG}, loads_ahead=loads_ahead)
+
+    assert pipeline.constants()["LOADS_AHEAD"] == loads_ahead
+    pipeline.check()
+    if loads_ahead < 3:
+        sooner = replace(pipeline.protocol(), release_lag=pipeline.protocol().release_lag - 1)
+        fault = find_fault(sooner)
+        assert fault is not None
+        assert fault.kind == "overwrite"
+
+
 @pytest.mark.parametrize("cluster_size", [1, 2, 4])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 def test_pipelines_pass_their_own_check(consumers: int, cluster_size: int) -> None:
@@ -541,9 +617,11 @@ class PlainSearch:
                 yield roles, flying | loads, full, empty
         else:
             size_bytes = protocol.expected_bytes if step.startswith("expect") else 0
-            word = self.signal(
-                full[stage], protocol.full_arrivals, int(step != "expect_tx"), size_bytes
-            )
+            word = full[stage]
+            for _ in range(protocol.producers if step == "arrive" else 1):
+                arrivals = int(step != "expect_tx")
+                if not isinstance(word, str):
+                    word = self.signal(word, protocol.full_arrivals, arrivals, size_bytes)
             yield word if isinstance(word, str) else (roles, flying, put(full, stage, word), empty)
 
     def consume(self, step: str, fill: int, stage: int, lap: int, state: Any) -> Any:
@@ -582,12 +660,14 @@ def edited_rings(draw: st.DrawFn) -> PipelineProtocol:
         "expected_bytes": [0, 16, 32, 48, 64],
         "empty_arrivals": [1, 2, 3],
         "full_arrivals": [1, 2],
+        "producers": [1, 2],
         "producer": [
             ("wait", "load", "expect_bytes"),
             ("expect_bytes", "wait", "load"),
             ("wait", "expect_tx", "load"),
             ("wait", "expect_tx", "arrive", "load"),
             ("wait", "arrive", "load", "expect_bytes"),
+            ("wait", "expect_tx", "load", "arrive"),
         ],
         "consumer": [
             ("wait", "arrive", "read"),

@@ -11,7 +11,7 @@ Each stage holds one buffer per tile and two barriers. Every role cycles through
 
 | barrier | arrivals a phase | bytes a phase | completes when |
 |---|---|---|---|
-| ``full[stage]`` | 1, the producer's ``expect_bytes`` | `Pipeline.stage_bytes` | all loads landed |
+| ``full[stage]`` | `Pipeline.full_arrivals` | `Pipeline.stage_bytes` | all loads landed |
 | ``empty[stage]`` | `Pipeline.empty_arrivals` | - | all consumers have read |
 
 The producer expects the bytes before it loads, and a consumer arrives after its reads are done.
@@ -22,21 +22,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import Self
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import NotRequired, Self, TypedDict, Unpack
 
-from tmaasync._hardware import MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
+from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
 from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
 from tmaasync._pipeline.protocol import PipelineProtocol
 from tmaasync._pipeline.shared_map import (
     BufferArray,
+    RingLayout,
     SharedBuffer,
     StagedTile,
-    buffers,
-    lay_out,
-    most_stages,
-    shared_alignment,
-    shared_bytes,
     tile_violations,
 )
 from tmaasync.errors import ArgumentError, Violation
@@ -122,20 +118,38 @@ class PipelineState:
         return copy.copy(self)
 
 
+class _RingArguments(TypedDict):
+    tiles: Mapping[str, StagedTile]
+    consumers: NotRequired[int]
+    cluster_size: NotRequired[int]
+    producer_threads: NotRequired[int | None]
+    side: NotRequired[Mapping[str, StagedTile]]
+    extra_bytes: NotRequired[int]
+    loads_ahead: NotRequired[int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline of ``stages``, each with one buffer per tile, a full and an empty barrier.
+    """The host twin of `Ring` and `StoreRing`: ``stages`` of tiles, with their barriers.
 
-    ``consumers`` counts the consumers of one CTA; each arrives once on the empty barrier of every
-    CTA of the cluster when it is done with a stage. ``extra_bytes`` are set aside outside the
-    stages, at the pipeline's alignment, for the epilogue's tile for example. Offsets count from a
-    base aligned to ``shared_alignment``: ``extern __shared__ __align__(SHARED_ALIGNMENT)``.
+    Its arguments are those of the device type, in which ``Stage`` has a member per tile:
+
+    | argument | ``Ring<Stage, stages, ...>`` |
+    |---|---|
+    | ``consumers`` | ``ConsumerWarps<consumers>``: warps of a CTA that read every stage |
+    | ``cluster_size`` | ``Multicast<cluster_size>`` |
+    | ``producer_threads`` | ``ProducerThreads<n>`` instead: threads fill the stages |
+    | ``side`` | the members of ``Side``: small tiles of each stage, after the barriers |
+    | ``loads_ahead`` | ``StoreRing<Stage, stages, loads_ahead>``: TMA stores drain the stages |
+
+    The shared memory is that of a struct of the ring and of ``extra_bytes``, which an epilogue
+    needs for example. Offsets count from a base aligned to ``shared_alignment``.
 
     >>> from types import SimpleNamespace
     >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)
-    >>> pipeline = Pipeline.fit(tiles={"a": tile, "b": tile}, consumers=2)
+    >>> pipeline = Pipeline.fit(tiles={"a": tile, "b": tile}, consumers=8)
     >>> pipeline.stages, pipeline.stage_bytes, pipeline.shared_bytes
-    (7, 32768, 229488)
+    (7, 32768, 230400)
     >>> pipeline.check()
     """
 
@@ -144,43 +158,36 @@ class Pipeline:
     tiles: Mapping[str, StagedTile]
     consumers: int = 1
     cluster_size: int = 1
+    producer_threads: int | None = None
+    side: Mapping[str, StagedTile] = field(default_factory=dict)
     extra_bytes: int = 0
+    loads_ahead: int | None = None
 
     def __post_init__(self) -> None:
         """Reject numbers that describe no pipeline, and one that does not fit in shared memory."""
         object.__setattr__(self, "tiles", dict(self.tiles))
+        object.__setattr__(self, "side", dict(self.side))
         ArgumentError.raise_for(_violations(self))
         if self.shared_bytes > MAX_SHARED_BYTES:
             raise ArgumentError.of([_too_large(self)])
 
     @classmethod
-    def fit(
-        cls,
-        *,
-        tiles: Mapping[str, StagedTile],
-        consumers: int = 1,
-        cluster_size: int = 1,
-        extra_bytes: int = 0,
-        max_stages: int | None = None,
-    ) -> Self:
-        """Return the pipeline with the most stages that fit in shared memory."""
+    def fit(cls, *, max_stages: int | None = None, **arguments: Unpack[_RingArguments]) -> Self:
+        """Return the pipeline with the most stages that fit in shared memory (227 KiB)."""
         # A bad argument is rejected here, with one stage, as it is by the constructor.
-        smallest = cls(
-            1, tiles=tiles, consumers=consumers, cluster_size=cluster_size, extra_bytes=extra_bytes
-        )
-        stages = most_stages(smallest.tiles, extra_bytes)
-        return cls(
-            stages if max_stages is None else min(stages, max_stages),
-            tiles=tiles,
-            consumers=consumers,
-            cluster_size=cluster_size,
-            extra_bytes=extra_bytes,
-        )
+        smallest = cls(1, **arguments)
+        stages = smallest._layout.most_stages()
+        return cls(stages if max_stages is None else min(stages, max_stages), **arguments)
 
     @property
     def stage_bytes(self) -> int:
         """Bytes that land in one stage: what its full barrier must expect, in every CTA."""
-        return sum(tile.tile_bytes for tile in self.tiles.values())
+        return sum(tile.tile_bytes for tile in (*self.tiles.values(), *self.side.values()))
+
+    @property
+    def full_arrivals(self) -> int:
+        """Arrivals that fill a stage: one with the expected bytes, or one per producer thread."""
+        return self.producer_threads or 1
 
     @property
     def empty_arrivals(self) -> int:
@@ -190,24 +197,26 @@ class Pipeline:
     @property
     def shared_alignment(self) -> int:
         """The alignment that the base of the map needs."""
-        return shared_alignment(self.tiles)
+        return self._layout.alignment
 
     @property
     def shared_map(self) -> tuple[SharedBuffer, ...]:
-        """Every buffer, by offset: tiles, extra bytes, full barriers, empty barriers."""
-        return tuple(buffer for array in self._arrays() for buffer in buffers(array))
+        """Every buffer, by offset: the stages, the barriers, side data and extra bytes."""
+        found = (buffer for array in self._arrays() for buffer in array.buffers())
+        return tuple(sorted(found, key=lambda buffer: buffer.offset_bytes))
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory to launch with."""
-        return shared_bytes(self.stages, self.tiles, self.extra_bytes)
+        """Dynamic shared memory to launch with: ``sizeof`` of the kernel's struct."""
+        return self._layout.shared_bytes(self.stages)
 
     def constants(self) -> dict[str, int]:
         """Return the compile-time constants of a kernel with this pipeline.
 
-        Tile ``a`` gives ``A_OFFSET`` and ``A_STRIDE``; its stage ``s`` lies at
-        ``A_OFFSET + s * A_STRIDE``.
+        They are the arguments of its ring, the counts of its barriers, and offsets: tile ``a`` of
+        stage ``s`` lies at ``A_OFFSET + s * A_STRIDE``.
         """
+        optional = {"PRODUCER_THREADS": self.producer_threads, "LOADS_AHEAD": self.loads_ahead}
         return {
             "STAGES": self.stages,
             "STAGE_BYTES": self.stage_bytes,
@@ -215,13 +224,14 @@ class Pipeline:
             "SHARED_ALIGNMENT": self.shared_alignment,
             "CONSUMERS": self.consumers,
             "CLUSTER_SIZE": self.cluster_size,
-            "FULL_ARRIVALS": 1,
+            "FULL_ARRIVALS": self.full_arrivals,
             "EMPTY_ARRIVALS": self.empty_arrivals,
+            **{name: value for name, value in optional.items() if value is not None},
             **{f"{array.name.upper()}_OFFSET": array.offset_bytes for array in self._arrays()},
             **{
                 f"{array.name.upper()}_STRIDE": array.stride_bytes
                 for array in self._arrays()
-                if array.name in self.tiles
+                if array.name in self.tiles or array.name in self.side
             },
         }
 
@@ -229,29 +239,53 @@ class Pipeline:
         """Return the protocol that a kernel with this pipeline must follow.
 
         The CTAs of a cluster have equal pipelines, and the consumers of all CTAs release each
-        stage: one pipeline with all their consumers stands for them.
+        stage: one pipeline with all their consumers stands for them. The arrival of a producer
+        thread that waits for its copies stands as an arrival and bytes. Where TMA stores drain the
+        stages, the bulk groups in flight are the reads in flight.
         """
-        return PipelineProtocol.standard(
-            self.stages,
-            consumers=self.empty_arrivals,
-            load_bytes=tuple(tile.tile_bytes for tile in self.tiles.values()),
+        load_bytes = tuple(tile.tile_bytes for tile in (*self.tiles.values(), *self.side.values()))
+        protocol = PipelineProtocol.standard(
+            self.stages, consumers=self.empty_arrivals, load_bytes=load_bytes
         )
+        if self.producer_threads is not None:
+            protocol = replace(
+                protocol,
+                producers=self.producer_threads,
+                full_arrivals=self.full_arrivals,
+                producer=("wait", "expect_tx", "load", "arrive"),
+            )
+        if self.loads_ahead is not None:
+            stores = self.stages - self.loads_ahead
+            protocol = replace(protocol, reads_in_flight=stores, release_lag=stores)
+        return protocol
 
     def check(self) -> None:
         """Prove the pipeline free of deadlock and overwrite, or raise ``ProtocolError``."""
         check_protocol(self.protocol())
 
-    def _arrays(self) -> tuple[BufferArray, ...]:
-        return tuple(lay_out(self.stages, self.tiles, self.extra_bytes))
+    @property
+    def _layout(self) -> RingLayout:
+        return RingLayout(
+            tiles=self.tiles,
+            side=self.side,
+            extra_bytes=self.extra_bytes,
+            is_stored=self.loads_ahead is not None,
+        )
+
+    def _arrays(self) -> Iterator[BufferArray]:
+        return self._layout.arrays(self.stages)
 
 
 def _too_large(pipeline: Pipeline) -> Violation:
-    most = most_stages(pipeline.tiles, pipeline.extra_bytes)
+    layout = pipeline._layout
+    most = layout.most_stages()
     if most:
         remedy = f"Use at most {most} stages, or smaller tiles"
     else:
-        one_bytes = shared_bytes(1, pipeline.tiles, pipeline.extra_bytes)
-        remedy = f"One stage alone takes {one_bytes}: use smaller tiles or fewer extra_bytes"
+        remedy = (
+            f"One stage alone takes {layout.shared_bytes(1)}: use smaller tiles or fewer "
+            "extra_bytes"
+        )
     return Violation(
         "shared_bytes",
         pipeline.shared_bytes,
@@ -281,4 +315,47 @@ def _violations(pipeline: Pipeline) -> Iterator[Violation]:
         )
     if pipeline.extra_bytes < 0:
         yield Violation("extra_bytes", pipeline.extra_bytes, "it cannot be negative", "Pass 0")
-    yield from tile_violations(pipeline.tiles)
+    yield from _producer_violations(pipeline)
+    yield from _store_violations(pipeline)
+    yield from tile_violations(pipeline.tiles, pipeline.side)
+
+
+def _producer_violations(pipeline: Pipeline) -> Iterator[Violation]:
+    threads = pipeline.producer_threads
+    if threads is None:
+        return
+    if not 1 <= threads <= MAX_BLOCK_THREADS:
+        yield Violation(
+            "producer_threads",
+            threads,
+            f"a block has 1 to {MAX_BLOCK_THREADS} threads",
+            "Leave it out where TMA fills the stages",
+        )
+    if pipeline.cluster_size != 1:
+        yield Violation(
+            "cluster_size",
+            pipeline.cluster_size,
+            "only TMA multicasts, and producer_threads is set",
+            "Pass cluster_size=1, or leave out producer_threads",
+        )
+
+
+def _store_violations(pipeline: Pipeline) -> Iterator[Violation]:
+    if pipeline.loads_ahead is None:
+        return
+    if not 1 <= pipeline.loads_ahead <= pipeline.stages:
+        yield Violation(
+            "loads_ahead",
+            pipeline.loads_ahead,
+            f"loads in flight take 1 stage at least, and all {pipeline.stages} at most",
+            "Use about half of the stages",
+        )
+    alone = {"consumers": 1, "cluster_size": 1, "producer_threads": None, "side": {}}
+    for name, default in alone.items():
+        if getattr(pipeline, name) != default:
+            yield Violation(
+                name,
+                getattr(pipeline, name),
+                "with loads_ahead one thread loads and stores all stages with TMA",
+                f"Leave out {name}, or loads_ahead",
+            )

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(
-    r'#include (?:"([\w./]+\.cuh)"'
-    r"|<(tmaasync/(?:ring|store_ring|attention|attention_mask|paged|query_ring|softmax)\.cuh)>)\n"
+_STRUCTURED = (
+    "ring|store_ring|roles|scheduler|mainloop|epilogue|split_k"
+    "|attention|attention_mask|paged|query_ring|softmax"
 )
+_OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, with its family's headers, rings and attention headers inlined."""
+    """Return the kernel's text, with the headers of its family and of structured kernels inlined."""
     return _renamed_rings() + _inlined(find_kernel(name), set())
 
 

@@ -58,11 +58,11 @@ DEFECTS_OF_PAIRS = {
         "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);",
     ),
     "the peer's barriers are not waited for": (
-        "        cluster_sync();\n    }\n\n    if (warpgroup == kProducer)",
-        "        __syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
+        "__syncthreads();\n        } else {\n            cluster_sync();",
+        "__syncthreads();\n        } else {\n            __syncthreads();",
     ),
     "a CTA leaves while its peer needs it": (
-        "if constexpr (CLUSTER > 1) cluster_sync();",
+        "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();",
         "",
     ),
 }

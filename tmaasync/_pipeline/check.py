@@ -209,7 +209,7 @@ class _Search:
             return full.expect_bytes(size_bytes), words
         if step == "expect_tx":
             return full.expect_tx(size_bytes), f"expects {size_bytes} bytes on {full.name}"
-        return full.arrive(), f"arrives on {full.name}"
+        return _arrive(full, self.protocol.producers), f"arrives on {full.name}"
 
     def _refuse_overwrite(self, state: _State, fill: int) -> None:
         stages = self.protocol.stages
@@ -323,7 +323,7 @@ def _fills_past(blocks: tuple[tuple[str, ...], ...], step: str, position: int) -
 def _arrive(word: BarrierWord, arrivals: int) -> BarrierWord:
     """Arrive one by one: the phase may complete on the way."""
     while arrivals:
-        together = min(arrivals, word.pending)
+        together = max(min(arrivals, word.pending), 1)
         word = word.arrive(together)
         arrivals -= together
     return word

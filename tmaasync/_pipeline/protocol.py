@@ -27,6 +27,7 @@ class PipelineProtocol:
       (arrives on the full barrier), ``expect_tx`` (does not), ``arrive`` and ``load`` (all loads).
     * ``consumer``: its steps per stage, of ``wait`` (for the full barrier), ``read`` and ``arrive``
       (on the empty barrier).
+    * ``producers``: threads that fill a stage together; each does every ``arrive`` of the producer.
     * ``producer_phase``, ``consumer_phase``: the parity of the first wait.
     * ``consumers_pre_arrive``: every consumer arrives on every empty barrier before the loop.
     * ``reads_in_flight``: reads that still run after their step: N of ``wgmma.wait_group<N>``.
@@ -44,6 +45,7 @@ class PipelineProtocol:
     expected_bytes: int
     empty_arrivals: int
     full_arrivals: int = 1
+    producers: int = 1
     producer: tuple[str, ...] = ("wait", "expect_bytes", "load")
     consumer: tuple[str, ...] = ("wait", "read", "arrive")
     producer_phase: int = 1
@@ -112,14 +114,7 @@ def _count_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
             f"{loaded_bytes}",
             f"Announce {loaded_bytes} once",
         )
-    arrives = protocol.producer.count("expect_bytes") + protocol.producer.count("arrive")
-    if arrives != protocol.full_arrivals:
-        yield Violation(
-            "full_arrivals",
-            protocol.full_arrivals,
-            f"the producer makes {arrives} per stage (expect_bytes arrives, expect_tx does not)",
-            "Initialise the full barriers with 1 and call expect_bytes once",
-        )
+    yield from _full_arrival_remedies(protocol)
     released = protocol.consumer.count("arrive")
     if protocol.consumers * released != protocol.empty_arrivals:
         yield Violation(
@@ -128,6 +123,20 @@ def _count_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
             f"the consumers make {protocol.consumers} x {released} per stage",
             f"Let each arrive once, and initialise the empty barriers with {protocol.consumers}",
         )
+
+
+def _full_arrival_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
+    expects, arrives = protocol.producer.count("expect_bytes"), protocol.producer.count("arrive")
+    made = expects + arrives * protocol.producers
+    if made == protocol.full_arrivals:
+        return
+    if protocol.producers == 1:
+        rule = f"the producer makes {made} per stage (expect_bytes arrives, expect_tx does not)"
+        remedy = "Initialise the full barriers with 1 and call expect_bytes once"
+    else:
+        rule = f"the producer threads make {made} per stage"
+        remedy = f"Initialise the full barriers with {made}"
+    yield Violation("full_arrivals", protocol.full_arrivals, rule, remedy)
 
 
 def _phase_remedies(protocol: PipelineProtocol) -> Iterator[Violation]:
@@ -170,6 +179,7 @@ def _violations(protocol: PipelineProtocol) -> Iterator[Violation]:
         ("stages", 1),
         ("consumers", 1),
         ("full_arrivals", 1),
+        ("producers", 1),
         ("empty_arrivals", 1),
         ("expected_bytes", 0),
         ("reads_in_flight", 0),

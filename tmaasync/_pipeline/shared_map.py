@@ -1,4 +1,4 @@
-"""The map of a pipeline's shared memory: where each tile's buffers and the barriers lie."""
+"""The members of a ring in shared memory: its tiles, its barriers and what lies next to them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,11 @@ from typing import Protocol, runtime_checkable
 from tmaasync._hardware import MAX_SHARED_BYTES
 from tmaasync.errors import Violation
 
-__all__ = [
-    "BufferArray",
-    "SharedBuffer",
-    "StagedTile",
-    "buffers",
-    "lay_out",
-    "most_stages",
-    "shared_alignment",
-    "shared_bytes",
-    "tile_violations",
-]
+__all__ = ["BufferArray", "RingLayout", "SharedBuffer", "StagedTile", "tile_violations"]
 
 _BARRIER_BYTES = 8
-_BARRIERS = ("full_barriers", "empty_barriers")
-_EXTRA = "extra"
+_FULL, _EMPTY, _EXTRA = "full_barriers", "empty_barriers", "extra"
+_EMPTY_STRUCT_BYTES = 1  # what C++ gives NoSide
 
 
 @runtime_checkable
@@ -57,105 +47,153 @@ class SharedBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferArray:
-    """Buffers of one kind, one after the other."""
+    """Buffers of one kind, one for every stage; ``extra`` has one in all."""
 
     name: str
     slots: int
     offset_bytes: int
     size_bytes: int
+    stride_bytes: int
     alignment: int
 
-    @property
-    def stride_bytes(self) -> int:
-        return _aligned(self.size_bytes, self.alignment)
-
-    @property
-    def end_bytes(self) -> int:
-        return self.offset_bytes + (self.slots - 1) * self.stride_bytes + self.size_bytes
+    def buffers(self) -> Iterator[SharedBuffer]:
+        for slot in range(self.slots):
+            yield SharedBuffer(
+                name=self.name,
+                stage=None if self.name == _EXTRA else slot,
+                offset_bytes=self.offset_bytes + slot * self.stride_bytes,
+                size_bytes=self.size_bytes,
+                alignment=self.alignment,
+            )
 
 
 def _aligned(offset_bytes: int, alignment: int) -> int:
     return -(-offset_bytes // alignment) * alignment
 
 
-def shared_alignment(tiles: Mapping[str, StagedTile]) -> int:
-    return max(_BARRIER_BYTES, *(tile.smem_alignment for tile in tiles.values()))
+class _Struct:
+    """A C++ struct that grows: every member starts at a multiple of its alignment."""
+
+    def __init__(self, tiles: Mapping[str, StagedTile] | None = None) -> None:
+        self._end_bytes, self.alignment = 0, 1
+        self.offsets = {name: self.add_tile(tile) for name, tile in (tiles or {}).items()}
+
+    @property
+    def size_bytes(self) -> int:
+        return _aligned(self._end_bytes, self.alignment)
+
+    def add(self, size_bytes: int, alignment: int) -> int:
+        offset_bytes = _aligned(self._end_bytes, alignment)
+        self._end_bytes = offset_bytes + size_bytes
+        self.alignment = max(self.alignment, alignment)
+        return offset_bytes
+
+    def add_tile(self, tile: StagedTile) -> int:
+        return self.add(_aligned(tile.tile_bytes, tile.smem_alignment), tile.smem_alignment)
 
 
-def lay_out(
-    stages: int, tiles: Mapping[str, StagedTile], extra_bytes: int
-) -> Iterator[BufferArray]:
-    """Yield the arrays by offset, the most aligned tiles first, so that little is lost between."""
-    kinds = [
-        (name, stages, tile.tile_bytes, tile.smem_alignment)
-        for name, tile in sorted(tiles.items(), key=lambda item: -item[1].smem_alignment)
-    ]
-    if extra_bytes:
-        kinds.append((_EXTRA, 1, extra_bytes, shared_alignment(tiles)))
-    kinds += [(name, stages, _BARRIER_BYTES, _BARRIER_BYTES) for name in _BARRIERS]
-    end_bytes = 0
-    for name, slots, size_bytes, alignment in kinds:
-        array = BufferArray(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingLayout:
+    """The members of ``Ring`` or ``StoreRing`` of the device headers, then ``extra_bytes``."""
+
+    tiles: Mapping[str, StagedTile]
+    side: Mapping[str, StagedTile]
+    extra_bytes: int
+    is_stored: bool
+
+    @property
+    def alignment(self) -> int:
+        tiles = (*self.tiles.values(), *self.side.values())
+        return max(_BARRIER_BYTES, *(tile.smem_alignment for tile in tiles))
+
+    def arrays(self, stages: int) -> Iterator[BufferArray]:
+        ring = _Struct()
+        yield from _members(ring, stages, self.tiles)
+        for name in (_FULL,) if self.is_stored else (_FULL, _EMPTY):
+            yield BufferArray(
+                name=name,
+                slots=stages,
+                offset_bytes=ring.add(stages * _BARRIER_BYTES, _BARRIER_BYTES),
+                size_bytes=_BARRIER_BYTES,
+                stride_bytes=_BARRIER_BYTES,
+                alignment=_BARRIER_BYTES,
+            )
+        yield from _members(ring, stages, self.side)
+        if self.extra_bytes:
+            yield BufferArray(
+                name=_EXTRA,
+                slots=1,
+                offset_bytes=self._ring_bytes(stages),
+                size_bytes=self.extra_bytes,
+                stride_bytes=self.extra_bytes,
+                alignment=self.alignment,
+            )
+
+    def shared_bytes(self, stages: int) -> int:
+        """Return the size of a struct that holds the ring and the extra bytes, in either order."""
+        return self._ring_bytes(stages) + _aligned(self.extra_bytes, self.alignment)
+
+    def most_stages(self) -> int:
+        """Return the most stages that fit, or 0."""
+        # A bound from above: barriers take space too.
+        stages = MAX_SHARED_BYTES // max(_Struct(self.tiles).size_bytes, 1)
+        while stages and self.shared_bytes(stages) > MAX_SHARED_BYTES:
+            stages -= 1
+        return stages
+
+    def _ring_bytes(self, stages: int) -> int:
+        ring = _Struct()
+        ring.add(stages * _Struct(self.tiles).size_bytes, self.alignment)
+        ring.add((2 - self.is_stored) * stages * _BARRIER_BYTES, _BARRIER_BYTES)
+        side = _Struct(self.side)
+        if not self.is_stored:
+            ring.add(stages * (side.size_bytes or _EMPTY_STRUCT_BYTES), side.alignment)
+        return ring.size_bytes
+
+
+def _members(ring: _Struct, stages: int, tiles: Mapping[str, StagedTile]) -> Iterator[BufferArray]:
+    member = _Struct(tiles)
+    offset_bytes = ring.add(stages * member.size_bytes, member.alignment)
+    for name, tile in tiles.items():
+        yield BufferArray(
             name=name,
-            slots=slots,
-            offset_bytes=_aligned(end_bytes, alignment),
-            size_bytes=size_bytes,
-            alignment=alignment,
-        )
-        end_bytes = array.end_bytes
-        yield array
-
-
-def buffers(array: BufferArray) -> Iterator[SharedBuffer]:
-    for slot in range(array.slots):
-        yield SharedBuffer(
-            name=array.name,
-            stage=None if array.name == _EXTRA else slot,
-            offset_bytes=array.offset_bytes + slot * array.stride_bytes,
-            size_bytes=array.size_bytes,
-            alignment=array.alignment,
+            slots=stages,
+            offset_bytes=offset_bytes + member.offsets[name],
+            size_bytes=tile.tile_bytes,
+            stride_bytes=member.size_bytes,
+            alignment=tile.smem_alignment,
         )
 
 
-def shared_bytes(stages: int, tiles: Mapping[str, StagedTile], extra_bytes: int) -> int:
-    return max(array.end_bytes for array in lay_out(stages, tiles, extra_bytes))
-
-
-def most_stages(tiles: Mapping[str, StagedTile], extra_bytes: int) -> int:
-    """Return the most stages that fit, or 0."""
-    per_stage = sum(array.stride_bytes for array in lay_out(1, tiles, 0))
-    # + 1: the last buffer of each kind needs no padding after it.
-    stages = max(MAX_SHARED_BYTES - extra_bytes, 0) // per_stage + 1
-    while stages and shared_bytes(stages, tiles, extra_bytes) > MAX_SHARED_BYTES:
-        stages -= 1
-    return stages
-
-
-def tile_violations(tiles: Mapping[str, StagedTile]) -> Iterator[Violation]:
-    """Yield the broken rules of the tiles of a stage and their names."""
+def tile_violations(
+    tiles: Mapping[str, StagedTile], side: Mapping[str, StagedTile]
+) -> Iterator[Violation]:
+    """Yield the broken rules of the tiles of a stage, of its side data and their names."""
     if not tiles:
         yield Violation("tiles", "{}", "a stage holds at least one tile", 'Pass {"a": tile}')
-    yield from _name_violations(tiles)
-    for name, tile in tiles.items():
-        yield from _size_violations(name, tile)
+    taken = {name.upper() for name in (_EXTRA, _FULL, _EMPTY)}
+    for argument, members in (("tiles", tiles), ("side", side)):
+        yield from _name_violations(argument, members, taken)
+        for name, tile in members.items():
+            yield from _size_violations(f"{argument}[{name!r}]", tile)
 
 
-def _name_violations(tiles: Mapping[str, StagedTile]) -> Iterator[Violation]:
-    taken = {name.upper() for name in (_EXTRA, *_BARRIERS)}
+def _name_violations(
+    argument: str, tiles: Mapping[str, StagedTile], taken: set[str]
+) -> Iterator[Violation]:
     for name in tiles:
         if not (name.isascii() and name.isidentifier()) or name.upper() in taken:
             yield Violation(
-                "tiles",
+                argument,
                 repr(name),
                 "it names constants of the kernel, so it must be an identifier that no other "
-                f"tile has in either case, and not {_EXTRA}, {' or '.join(_BARRIERS)}",
+                f"tile has in either case, and not {_EXTRA}, {_FULL} or {_EMPTY}",
                 "Choose another name",
             )
         taken.add(name.upper())
 
 
-def _size_violations(name: str, tile: StagedTile) -> Iterator[Violation]:
-    argument = f"tiles[{name!r}]"
+def _size_violations(argument: str, tile: StagedTile) -> Iterator[Violation]:
     if not isinstance(tile, StagedTile):
         yield Violation(
             argument,

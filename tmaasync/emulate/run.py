@@ -22,6 +22,7 @@ from tmaasync.emulate.reports import error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
+from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
     "LIMITS",
@@ -194,7 +195,9 @@ class EmulatedLaunch:
         size = self._size(schedule)
         program = self._program.built(races=schedule.races)
         log = None if collector is None else _EventLog()
-        numbers = _numbers(self._config, schedule, size.workers, self._arrays, log)
+        numbers = _numbers(
+            self._config, schedule, size.workers, self._arrays, program.registers, log
+        )
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -211,8 +214,10 @@ class EmulatedLaunch:
         """Give the events to the collector, whether the launch ended well or not."""
         config = self._config
         names = shared_names(program, config.shared_bytes)
-        events = _take_events(log)
-        collector.add(program.name, config.grid, config.block, config.cluster, events, names)
+        events = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
+        launched = (program.name, config.grid, config.block, config.cluster)
+        collector.add(*launched, events, names, warp_roles(roles))
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """Estimate the launch; raise if it is too large."""
@@ -290,7 +295,12 @@ class _Array(ctypes.Structure):
 
 
 class _EventLog(ctypes.Structure):
-    _fields_ = (("events", ctypes.c_void_p), ("count", ctypes.c_uint64))
+    _fields_ = (
+        ("events", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("roles", ctypes.c_void_p),
+        ("role_count", ctypes.c_uint64),
+    )
 
 
 class _LaunchNumbers(ctypes.Structure):
@@ -305,6 +315,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("budget_seconds", ctypes.c_double),
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(_Array)),
+        ("registers", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
     )
@@ -315,6 +326,7 @@ def _numbers(
     schedule: Schedule,
     workers: int,
     extents: Sequence[Iterable[Extent]] | None,
+    registers: int,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
     known = [extent for each in extents or () for extent in each]
@@ -334,6 +346,7 @@ def _numbers(
         schedule.budget_seconds,
         len(known),
         arrays,
+        registers,
         schedule.races,
         None if log is None else ctypes.pointer(log),
     )
@@ -350,13 +363,13 @@ _LIBC.free.argtypes = (ctypes.c_void_p,)
 _LIBC.free.restype = None
 
 
-def _take_events(log: _EventLog) -> bytes:
-    if not log.events:
+def _take_bytes(address: int | None, size: int) -> bytes:
+    if not address:
         return b""
     try:
-        return ctypes.string_at(log.events, log.count * EVENT_DTYPE.itemsize)
+        return ctypes.string_at(address, size)
     finally:
-        _LIBC.free(log.events)
+        _LIBC.free(address)
 
 
 def _take_text(address: int) -> str:

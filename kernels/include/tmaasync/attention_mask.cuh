@@ -2,14 +2,11 @@
 
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/scheduler.cuh>
 #include <tmaasync/softmax.cuh>
 
 // Masks of attention: which blocks of keys the rows of a tile see, and which columns of a block.
 namespace tmaasync {
-
-__device__ __forceinline__ int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
 
 // The blocks of keys that some rows see, visited from the last to the first. Blocks from
 // `unmasked_first` to before `unmasked_end` are visible in full to every row; the others need a
@@ -83,16 +80,16 @@ struct WindowMask {
 
     // The blocks that positions `from` to `to` see.
     __device__ __forceinline__ KeyBlocks blocks(i32 from, i32 to) const {
-        KeyBlocks blocks{0, ceil_div(keys, kBlockKeys), 0, keys / kBlockKeys};
+        KeyBlocks blocks{0, count_tiles(keys, kBlockKeys), 0, keys / kBlockKeys};
         if constexpr (kHasRight) {
             const i32 reach = shift + right + 1;
-            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), kBlockKeys));
+            blocks.end = min(blocks.end, count_tiles(max(to + reach, 0), kBlockKeys));
             blocks.unmasked_end = min(blocks.unmasked_end, max(from + reach, 0) / kBlockKeys);
         }
         if constexpr (kHasLeft) {
             const i32 reach = shift - left;
             blocks.first = max(from + reach, 0) / kBlockKeys;
-            blocks.unmasked_first = ceil_div(max(to + reach, 0), kBlockKeys);
+            blocks.unmasked_first = count_tiles(max(to + reach, 0), kBlockKeys);
         }
         return blocks;
     }

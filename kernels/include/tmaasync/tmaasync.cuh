@@ -1,7 +1,9 @@
 #pragma once
 
-// Everything above the PTX wrappers, but for kernels with wgmma, which need sm_90a:
-// <tmaasync/wgmma.cuh>, <tmaasync/mainloop.cuh>, <tmaasync/epilogue.cuh>, <tmaasync/attention.cuh>.
+// Everything above the PTX wrappers, but neither wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>),
+// nor the parts of structured kernels above the ring: <tmaasync/roles.cuh>,
+// <tmaasync/scheduler.cuh>, <tmaasync/mainloop.cuh>, <tmaasync/epilogue.cuh>,
+// <tmaasync/attention.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
@@ -12,6 +14,7 @@
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/ring.cuh>
+#include <tmaasync/role_name.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
 #include <tmaasync/store_ring.cuh>
