@@ -81,6 +81,10 @@ class Chip:
             amount if kind and kind not in _WAITS else more % 2**32,
         )
 
+    def set_role(self, warp: int, role: bytes, number: int = 0xFFFFFFFF) -> None:
+        """What ``trace_role`` of the kernel writes; ``warp`` counts over all blocks."""
+        self._warps[warp]["role"], self._warps[warp]["role_number"] = role, number
+
     def _cycles(self, time_ns: float, block: int) -> int:
         return self.starts[block % len(self.starts)] + round(time_ns / self.cycle_ns)
 

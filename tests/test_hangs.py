@@ -86,6 +86,37 @@ def test_a_record_becomes_who_waits_for_what() -> None:
     assert wait.waited_seconds == 0.25
 
 
+def test_the_role_the_ring_and_the_stage_are_named() -> None:
+    waiting = record(role=b"consumer", role_number=1, word=word_of(1, 1, 0, 1))
+    producer = record(role=b"producer", role_number=0xFFFFFFFF, warp=0, lanes=1)
+
+    (consumer,) = read(waiting, name="pipes.ring_k.full[2]")
+    (loader,) = read(producer, name="pipes.ring_k.empty[2]")
+
+    assert (consumer.role, consumer.ring, consumer.stage) == ("consumer 1", "pipes.ring_k", 2)
+    assert str(consumer).startswith("consumer 1 (warp 1 of block (3, 1, 0)) in read_tiles at ")
+    assert (
+        "\n    pipes.ring_k.full[2], phase 1: 1 of 1 arrivals and 0 bytes are missing after 0.25 "
+        "s; the producer has not filled stage 2 of pipes.ring_k: the arriving threads never "
+        "reached it"
+    ) in str(consumer)
+    assert str(loader).startswith("producer (thread 0 of block (3, 1, 0)) in read_tiles at ")
+
+
+def test_warps_of_different_roles_are_reported_apart() -> None:
+    first, second = (record(role=b"consumer", role_number=i, warp=i) for i in range(2))
+
+    assert [wait.role for wait in read(first, second)] == ["consumer 0", "consumer 1"]
+
+
+def test_surplus_bytes_are_named_as_surplus() -> None:
+    (wait,) = read(record(word=word_of(1, 0, -8, 1)))
+
+    assert "0 of 1 arrivals are missing, and 8 bytes more than expected had arrived after" in str(
+        wait
+    )
+
+
 def test_warps_that_wait_for_the_same_are_reported_once() -> None:
     other = record(warp=2, lanes=0b101, waited_ns=100_000_000)
     elsewhere = record(warp=0, lanes=1, line=line_of("empty"), waited_ns=300_000_000)
@@ -139,7 +170,7 @@ def test_a_line_that_is_not_found_is_left_out() -> None:
         (word_of(2, 1, 1024, 1), "bytes are expected, and not everybody has arrived"),
         (
             word_of(64, 64, 0, 1),
-            "no thread has arrived in this phase: the arriving threads never reached it",
+            "the producer has not filled stage 1: the arriving threads never reached it",
         ),
         (word_of(64, 64, 0, 1), "the waiter means the phase before, whose parity is 0"),
         (word_of(64, 1, 0, 1), "63 of 64 have arrived: init() counts more than arrive"),

@@ -19,6 +19,7 @@ from tmaasync.trace import (
     find_pipelines,
     plot,
 )
+from tmaasync.trace.chip import WARP_DTYPE
 
 FULL, EMPTY, BUFFER, BYTES = 4096, 4128, 0, 1024
 PRODUCER, CONSUMER = 0, 32
@@ -223,13 +224,29 @@ def test_other_clusters_keep_theirs() -> None:
     assert len(trace.of(block=1, kind="load_issued")) == 6
 
 
+def test_warps_have_the_roles_that_the_kernel_named() -> None:
+    chip = Chip(blocks=4, warps=2, cluster=2)
+    for block in range(4):
+        pipeline(chip, block=block)
+        chip.set_role(2 * block, b"producer")
+    chip.set_role(2 * 3 + 1, b"consumer", 1)
+
+    trace = chip.trace()
+
+    assert trace.role_of((3, 0, 0), 0) == "producer"
+    assert trace.role_of((3, 0, 0), 1) == "consumer 1"
+    assert trace.role_of((2, 0, 0), 1) is None
+    assert trace.roles[1, 1, 1] == "consumer 1"
+    assert [lane.name for lane in find_lanes(trace, block=2)] == ["producer (warp 0)", "warp 1"]
+
+
 def test_blocks_beyond_the_memory_are_counted() -> None:
     chip = Chip(blocks=100, warps=3, room=64, max_bytes=20_000)
     pipeline(chip)
 
     trace = chip.trace()
 
-    kept = 20_000 // (3 * (272 + 65 * 16))
+    kept = 20_000 // (3 * (WARP_DTYPE.itemsize + 65 * 16))
     assert trace.blocks_left_out == 100 - kept
     assert trace.blocks == ((0, 0, 0),)
 

@@ -18,7 +18,7 @@ from tmaasync.emulate import LIMITS
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.traced import ChipTracer
 from tmaasync.trace import Collector
-from tmaasync.trace.chip import BUFFER_DTYPE
+from tmaasync.trace.chip import BUFFER_DTYPE, WARP_DTYPE
 
 CONFIG = LaunchConfig((1, 1, 1), (96, 1, 1), None, 1000, False, 7)
 
@@ -92,7 +92,7 @@ def test_memory_is_ready_before_the_launch_read_after_it_and_given_back(device: 
         ("cuMemcpyDtoH", home, size),
         ("cuMemFree", home),
     ]
-    assert int(device.variable["records"]) == home + 3 * 272
+    assert int(device.variable["records"]) == home + 3 * WARP_DTYPE.itemsize
     assert (device.variable["records_per_warp"], device.variable["blocks"]) == (16, 1)
     (launch,) = kept.launches
     assert (launch.kernel_name, launch.grid, launch.block) == ("relay", (1, 1, 1), (96, 1, 1))

@@ -165,6 +165,10 @@ class WaitingThreads:
     one, its name; a named barrier by its number; all are None for threads that wait in another
     instruction. ``phase`` counts the barrier's phases from 0; bytes below zero came in beyond the
     expected. ``source`` is the line in the kernel, as in ``gemm.cu:120``.
+
+    ``role`` is what the kernel calls these threads with ``set_role``. ``ring`` and ``stage`` are
+    the ring and the stage that the mbarrier belongs to. ``delivered_to`` names the buffers that
+    loads of this phase wrote, and ``late`` is a sentence about the warps that have yet to arrive.
     """
 
     block: _Block
@@ -180,15 +184,20 @@ class WaitingThreads:
     missing_bytes: int | None = None
     expected_bytes: int | None = None
     delivered_bytes: int | None = None
+    role: str | None = None
+    ring: str | None = None
+    stage: int | None = None
+    delivered_to: tuple[str, ...] = ()
+    late: str | None = None
 
     def __str__(self) -> str:
-        who = f"block {self.block}, {_named(self.threads)}{_at(self.source)}"
+        who = f"{_who(self.role, self.block, self.threads)}{_at(self.source)}"
         if self.barrier_offset is not None:
             name = self.barrier_name or f"the mbarrier at shared offset {self.barrier_offset}"
+            late = f"; {self.late}" if self.late else ""
             return (
-                f"{who}: {self.instruction} on {name}, phase {self.phase}: "
-                f"{self.missing_arrivals} arrivals and {self.missing_bytes} bytes are missing"
-                f"{self._why()}"
+                f"{who}: {self.instruction} on {name}, phase {self.phase}: {self._missing()}"
+                f"{self._why()}{late}"
             )
         if self.barrier_number is not None:
             return (
@@ -197,11 +206,43 @@ class WaitingThreads:
             )
         return f"{who}: {self.instruction}"
 
+    def _missing(self) -> str:
+        arrivals, size = self.missing_arrivals or 0, self.missing_bytes or 0
+        if size >= 0:
+            return f"{arrivals} arrivals and {size} bytes are missing"
+        surplus = f"{-size} bytes more than expected arrived"
+        return f"{arrivals} arrivals are missing, and {surplus}" if arrivals else surplus
+
     def _why(self) -> str:
         """Return the likely cause of missing or surplus bytes."""
         if not self.missing_bytes:
             return ""
-        return f" (it expects {self.expected_bytes}, and loads delivered {self.delivered_bytes})"
+        to = f" to {', '.join(self.delivered_to)}" if self.delivered_to else ""
+        expects = f"it expects {self.expected_bytes}"
+        return f" ({expects}, and loads delivered {self.delivered_bytes}{to})"
+
+
+def _who(role: str | None, block: _Block, threads: tuple[int, ...]) -> str:
+    """Name threads by their role, where the kernel names one."""
+    if role is None:
+        return f"block {block}, {_named(threads)}"
+    named = f"thread {threads[0]}" if len(threads) == 1 else _named_warps(threads)
+    return f"{role} ({named} of block {block})"
+
+
+def _one_thread(role: str | None, block: _Block, thread: int) -> str:
+    return f"block {block}, thread {thread}" if role is None else _who(role, block, (thread,))
+
+
+_WARP_THREADS = 32
+
+
+def _named_warps(threads: tuple[int, ...]) -> str:
+    """Name whole warps by their numbers, other threads by their own."""
+    warps = tuple(dict.fromkeys(thread // _WARP_THREADS for thread in threads))
+    if len(threads) != len(warps) * _WARP_THREADS:
+        return _named(threads)
+    return f"warp{'s' if len(warps) > 1 else ''} {_ranges(warps)}"
 
 
 def _at(source: str | None) -> str:
@@ -239,7 +280,8 @@ class HungThreads:
     static shared memory has negative offsets. ``phase`` is the parity that the wait names. Some of
     the ``arrivals`` that end a phase are missing, or some of the bytes; a negative number of
     missing bytes means that more arrived than was expected. ``waited_seconds`` is the time until
-    the kernel was stopped.
+    the kernel was stopped. ``role`` is what the kernel calls these threads with ``set_role``;
+    ``ring`` and ``stage`` are the ring and the stage that the mbarrier belongs to.
     """
 
     block: _Block
@@ -256,16 +298,26 @@ class HungThreads:
     missing_bytes: int
     waited_seconds: float
     cause: str
+    role: str | None = None
+    ring: str | None = None
+    stage: int | None = None
 
     def __str__(self) -> str:
         name = self.barrier_name or f"the mbarrier at shared offset {self.barrier_offset}"
         code = "" if self.code is None else f": {self.code}"
+        who = _who(self.role, self.block, self.threads)
         return (
-            f"block {self.block}, {_named(self.threads)} in {self.function} at {self.source}{code}"
-            f"\n    {name}, phase {self.phase}: {self.missing_arrivals} of {self.arrivals} arrivals"
-            f" and {self.missing_bytes} bytes are missing after {self.waited_seconds:.2f} s; "
-            f"{self.cause}"
+            f"{who} in {self.function} at {self.source}{code}"
+            f"\n    {name}, phase {self.phase}: {self._missing()} after "
+            f"{self.waited_seconds:.2f} s; {self.cause}"
         )
+
+    def _missing(self) -> str:
+        arrivals = f"{self.missing_arrivals} of {self.arrivals} arrivals"
+        if self.missing_bytes >= 0:
+            return f"{arrivals} and {self.missing_bytes} bytes are missing"
+        surplus = f"{-self.missing_bytes} bytes more than expected had arrived"
+        return f"{arrivals} are missing, and {surplus}"
 
 
 class HangError(TMAError, RuntimeError):
@@ -331,34 +383,56 @@ class EmulatedFault(TMAError, RuntimeError):  # noqa: N818 - as above
     """On the CPU: a thread executed an operation that is illegal, or would trap on the GPU."""
 
     def __init__(
-        self, kernel: str, reason: str, block: _Block, thread: int, source: str | None = None
+        self,
+        kernel: str,
+        reason: str,
+        block: _Block,
+        thread: int,
+        source: str | None = None,
+        role: str | None = None,
     ) -> None:
-        """Name the thread and its block, and the line in the source."""
+        """Name the thread, its block and its role, and the line in the source."""
         self.kernel = kernel
         self.reason = reason
         self.block = block
         self.thread = thread
         self.source = source
-        super().__init__(f"{kernel}: block {block}, thread {thread}{_at(source)}: {reason}.")
+        self.role = role
+        who = _one_thread(role, block, thread)
+        super().__init__(f"{kernel}: {who}{_at(source)}: {reason}.")
 
     def __reduce__(
         self,
-    ) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int, str | None]]:
-        return type(self), (self.kernel, self.reason, self.block, self.thread, self.source)
+    ) -> tuple[type[EmulatedFault], tuple[str, str, _Block, int, str | None, str | None]]:
+        return type(self), (
+            self.kernel,
+            self.reason,
+            self.block,
+            self.thread,
+            self.source,
+            self.role,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedAccess:
-    """One of two accesses that race: its thread, its operation, and the line in the kernel."""
+    """One of two accesses that race: its thread, its operation, and the line in the kernel.
+
+    ``role`` is what the kernel calls the thread's warp with ``set_role``. ``barrier_name`` is the
+    mbarrier that a TMA load completes on.
+    """
 
     block: _Block
     thread: int
     operation: str
     is_write: bool
     source: str | None
+    role: str | None = None
+    barrier_name: str | None = None
 
     def __str__(self) -> str:
-        return f"block {self.block}, thread {self.thread}{_at(self.source)}: {self.operation}"
+        who = _one_thread(self.role, self.block, self.thread)
+        return f"{who}{_at(self.source)}: {self.operation}"
 
 
 class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above

@@ -2,9 +2,8 @@
 
 // The structs that the host and the attention kernels share, each declared here alone. The host
 // writes or reads their bytes: a change of size or order is one of both sides.
+#include <tmaasync/paged.cuh>
 #include <tmaasync/tmaasync.cuh>
-
-#include "pages.cuh"
 
 namespace tmaasync {
 

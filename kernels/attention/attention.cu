@@ -34,15 +34,18 @@
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
+#include <tmaasync/roles.cuh>
 #include "abi.cuh"
 #include "epilogue.cuh"
-#include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "producer.cuh"
 #include "scheduler.cuh"
 #include "split_kv.cuh"
 
 using namespace tmaasync;
+
+constexpr int kThreads = (1 + CONSUMERS) * 128;
+constexpr int kProducer = 0;  // the warpgroup that loads
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
 // single consumer has enough from the start. A producer that multicasts needs more.
@@ -56,63 +59,72 @@ constexpr int kConsumerRegisters = CONSUMERS == 3   ? 160
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
-// Where the consumer's partial output of a split tile goes.
-__device__ __forceinline__ ConsumerPartial& partial_of(
-    const Consumer& consumer, const Tile& tile, TilePartial* partials
-) {
-    return partials[tile.slot() * CLUSTER + rank_in_span()].consumers[consumer.index];
-}
+// What a consumer does with its tiles besides the main loop.
+struct Tiles : AttentionTiles {
+    static constexpr bool kSkipsBlocks = tmaasync::kSkipsBlocks;
+    static constexpr bool kStoreReleasesQueries = O_OVER_Q;
 
-__device__ __forceinline__ void store_output(
-    Consumer& consumer,
-    const OTile& o,
-    const Tile& tile,
-    Accumulators& accumulators,
-    const float (&normalizers)[2],
-    TilePartial* partials
-) {
-    if constexpr (SPLITS_KEYS) {
-        if (tile.is_split()) {
-            if constexpr (kIsFp8) scale_rows(accumulators, normalizers);
-            auto& partial = partial_of(consumer, tile, partials);
-            write_partial(partial, accumulators, tile, consumer.index);
-            if constexpr (O_OVER_Q) release(consumer.shared.q_empty[0][consumer.index]);
-            return;
-        }
-    }
-    const bool leads = threadIdx.x % kWarpgroupThreads == 0;
-    auto& staged = consumer.shared.o.at(consumer.shared.q[0][consumer.index], consumer.index);
-    // The store of the tile before has read this memory.
-    if (leads) wait_group_read<0>();
-    store_consumer(o, staged, tile, consumer.index, accumulators, normalizers);
-    if constexpr (O_OVER_Q) {
-        if (leads) {
-            wait_group_read<0>();
-            consumer.shared.q_empty[0][consumer.index].arrive(kWarps);
-        }
-    }
-    // Reconverge: the assembler keeps what a warp has in common, such as pipeline states, in
-    // uniform registers only where it knows that the warp has converged.
-    __syncwarp();
-}
+    SharedMemory& shared;
+    const Problem& problem;
+    const OTile& o;
+    float* lse;
+    TilePartial* partials;
+    int consumer;
 
-// The normalizers of the thread's rows, by which the output is multiplied; writes the log-sum-exp.
-// Of a split tile they are the values' descale factor alone, and row_max and row_sum are written.
-struct Normalizers {
-    float rows[2];
-
-    __device__ __forceinline__ Normalizers(
-        const Consumer& consumer,
-        const Tile& tile,
-        const Softmax& softmax,
+    __device__ __forceinline__ Tiles(
+        SharedMemory& shared,
+        const Problem& problem,
+        const OTile& o,
         float* lse,
-        TilePartial* partials
-    ) {
-        const float factor = consumer.task().descale().values;
+        TilePartial* partials,
+        int consumer
+    )
+        : shared(shared),
+          problem(problem),
+          o(o),
+          lse(lse),
+          partials(partials),
+          consumer(consumer) {}
+
+    // --- the mask and the scores ---
+
+    __device__ __forceinline__ KeyBlocks blocks(const Task& task) const {
+        return task.tile.blocks(problem, consumer);
+    }
+
+    __device__ __forceinline__ i32 blocks_to_skip(const Task& task, const KeyBlocks& blocks) const {
+        return task.tile.blocks(problem).end - blocks.end;
+    }
+
+    __device__ __forceinline__ Softmax softmax(const Task& task) const {
+        const float factor = HAS_SOFTCAP ? 1 : task.descale().scores;
+        return {problem.scale_log2 * factor};
+    }
+
+    template <typename Scores>
+    __device__ __forceinline__ void change_scores(const Task& task, i32, Scores& scores) const {
+        if constexpr (HAS_SOFTCAP) cap_scores(scores, problem.scale * task.descale().scores);
+    }
+
+    template <typename Scores>
+    __device__ __forceinline__ void mask_scores(const Task& task, i32 block, Scores& scores) const {
+        const int row = row_of_thread(consumer);
+        const i32 positions[2] = {task.tile.position_of(row), task.tile.position_of(row + 8)};
+        task.tile.mask(problem).mask(scores, positions, block);
+    }
+
+    // --- the epilogue ---
+
+    // The factors of the output's rows, and the log-sum-exp. A split tile's output is only scaled
+    // by the values' descale factor; row_max and row_sum are written.
+    __device__ __forceinline__ void finish(
+        const Task& task, const Softmax& softmax, float (&normalizers)[2]
+    ) const {
+        const float factor = task.descale().values;
         if constexpr (SPLITS_KEYS) {
-            if (tile.is_split()) {
-                write_partial_softmax(partial_of(consumer, tile, partials), softmax);
-                if constexpr (kIsFp8) rows[0] = rows[1] = factor;
+            if (task.tile.is_split()) {
+                write_partial_softmax(partial_of(task.tile), softmax);
+                if constexpr (kIsFp8) normalizers[0] = normalizers[1] = factor;
                 return;
             }
         }
@@ -120,83 +132,45 @@ struct Normalizers {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float row_sum = softmax.row_sum(half);
-            rows[half] = inverse_row_sum(row_sum) * factor;
+            normalizers[half] = inverse_row_sum(row_sum) * factor;
             values[half] = log_sum_exp(softmax.scaled_max(half), row_sum);
         }
-        if constexpr (HAS_LSE) write_lse(consumer.problem, tile, consumer.index, values, lse);
+        if constexpr (HAS_LSE) write_lse(problem, task.tile, consumer, values, lse);
     }
-};
 
-__device__ __forceinline__ void clear(Accumulators& accumulators) {
-#pragma unroll
-    for (int i = 0; i < HEAD_DIM / 2; ++i) accumulators[i] = 0;
-}
-
-// Works on the task taken last, whose tile sees keys, and on all that follow it as long as they see
-// keys and have no blocks to skip: the tensor cores are busy from one tile to the next. Then takes
-// the task after those.
-__device__ __forceinline__ void attend_run(
-    Consumer& consumer, KeyBlocks blocks, const OTile& o, float* lse, TilePartial* partials
-) {
-    Softmax softmax = consumer.softmax();
-    Scores scores;
-    Probabilities probabilities;
-    Accumulators accumulators;
-    clear(accumulators);
-    start_tile(consumer, blocks, softmax, scores, probabilities);
-    while (true) {
-        continue_tile(consumer, blocks, softmax, scores, probabilities, accumulators);
-        const Normalizers normalizers(consumer, consumer.task().tile, softmax, lse, partials);
-        if constexpr (QUERY_BUFFERS > 1) consumer.take_task();
-        if constexpr (kTilesOverlap) {
-            blocks = consumer.blocks();
-            if (consumer.is_next_in_pipeline(blocks)) {
-                softmax = consumer.softmax();
-                overlap_tiles(consumer, blocks, softmax, scores, probabilities, accumulators);
-                const Tile& tile = consumer.task(1).tile;
-                store_output(consumer, o, tile, accumulators, normalizers.rows, partials);
-                clear(accumulators);
-                continue;
+    template <typename Queries>
+    __device__ __forceinline__ void store(
+        const Task& task,
+        Accumulators& accumulators,
+        const float (&normalizers)[2],
+        const Queries& queries
+    ) const {
+        const Tile& tile = task.tile;
+        if constexpr (SPLITS_KEYS) {
+            if (tile.is_split()) {
+                if constexpr (kIsFp8) scale_rows(accumulators, normalizers);
+                write_partial(partial_of(tile), accumulators, tile, consumer);
+                if constexpr (O_OVER_Q) queries.release();
+                return;
             }
         }
-        consumer.accumulate_pv(accumulators, probabilities);
-        const Tile& tile = consumer.task(QUERY_BUFFERS - 1).tile;
-        store_output(consumer, o, tile, accumulators, normalizers.rows, partials);
-        if constexpr (QUERY_BUFFERS == 1) consumer.take_task();
-        return;
+        auto& staged = shared.staged(shared.queries.queries[0][consumer], consumer);
+        const NamedBarrier<128> warpgroup{1u + consumer};
+        store_attention_rows<OutputO, HEAD_DIM>(staged, accumulators, normalizers, warpgroup, [&] {
+            store_staged(o, staged, tile, consumer);
+            if constexpr (O_OVER_Q) {
+                wait_group_read<0>();
+                queries.release_by_one_thread();
+            }
+        });
     }
-}
 
-// Works on a tile that sees no keys.
-__device__ __forceinline__ void attend_to_nothing(
-    Consumer& consumer, const OTile& o, float* lse, TilePartial* partials
-) {
-    const Tile& tile = consumer.task().tile;
-    consumer.release_queries();
-    Accumulators accumulators;
-    clear(accumulators);
-    const Normalizers normalizers(consumer, tile, consumer.softmax(), lse, partials);
-    store_output(consumer, o, tile, accumulators, normalizers.rows, partials);
-    consumer.take_task();
-}
-
-__device__ void attend_tiles(Consumer consumer, const OTile& o, float* lse, TilePartial* partials) {
-    // The last consumer lets the first begin.
-    if (consumer.index == CONSUMERS - 1) release_next_consumer(consumer.index);
-    consumer.take_task();
-    while (!consumer.task().is_last) {
-        const auto blocks = consumer.blocks();
-        if constexpr (kSkipsBlocks) consumer.skip_blocks(consumer.blocks_to_skip(blocks));
-        if (blocks.count() > 0) {
-            attend_run(consumer, blocks, o, lse, partials);
-        } else {
-            attend_to_nothing(consumer, o, lse, partials);
-        }
+private:
+    // Where the consumer's partial output of a split tile goes.
+    __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
+        return partials[tile.slot() * CLUSTER + rank_in_span()].consumers[consumer];
     }
-    if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();
-    // Pairs with the last release: the named barrier is complete at the end.
-    if (consumer.index == 0) Order::wait(0);
-}
+};
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ QTile q,
@@ -223,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         k.prefetch_descriptor();
         v.prefetch_descriptor();
         o.prefetch_descriptor();
-        init_barriers(shared);
+        shared.init();
     }
     if constexpr (CLUSTER == 1) {
         __syncthreads();
@@ -235,17 +209,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
         release_registers<kProducerRegisters>();
         if (warp_index() == 0 && elect()) {
             wait_for_previous_grids();
-            const Producer producer{shared, q, k, v, descales};
+            Producer producer{
+                problem,
+                q,
+                k,
+                v,
+                descales,
+                shared.keys.producer(),
+                shared.values.producer(),
+                shared.queries.producer()
+            };
             if constexpr (IS_PACKED) {
                 auto& list = *static_cast<WorkList*>(schedule);
-                load_tiles(producer, problem, DynamicScheduler(problem, list, waves));
+                load_tiles(producer, DynamicScheduler(problem, list, waves));
             } else {
-                load_tiles(producer, problem, StaticScheduler(problem, schedule, waves));
+                load_tiles(producer, StaticScheduler(problem, schedule, waves));
             }
         }
     } else {
         claim_registers<kConsumerRegisters>();
-        attend_tiles({shared, problem, warpgroup - 1}, o, lse, partials);
+        const int index = warpgroup - 1;
+        AttentionConsumer<Pipelines, MmaOrder<CONSUMERS>> consumer(shared, index);
+        consumer.attend(Tiles(shared, problem, o, lse, partials, index));
     }
     // No CTA leaves while its peer may still write into its shared memory or arrive on its
     // barriers.

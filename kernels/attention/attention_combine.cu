@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_combine(
     wait_for_previous_grids();
     for (int index = warp_index(); index < kConsumerRows; index += WARPS) {
         const int row_of_tile = consumer * kConsumerRows + index;
-        if (!is_query(tile, row_of_tile)) continue;
+        if (!tile.is_query(row_of_tile)) continue;
         Row row{index};
         for (i32 first = 0; first < splits.count; first += 32) row.add(splits, first);
         if constexpr (HAS_LSE) {

@@ -9,7 +9,6 @@
 // The constants are as in attention.cu.
 #include "abi.cuh"
 #include "config.cuh"
-#include "pages.cuh"
 #include "scheduler.cuh"
 
 using namespace tmaasync;
@@ -19,7 +18,6 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kBinsPerThread = 4;
 constexpr int kBins = kThreads * kBinsPerThread;
 constexpr int kMaxSections = 64;
-constexpr u32 kWholeWarp = 0xffffffff;
 
 struct SharedMemory {
     i32 bins[kBins];

@@ -2,13 +2,11 @@
 
 // The tile config of attention: numbers that follow from the constants that the host passes.
 // attention.cu explains those.
-#include <tmaasync/tmaasync.cuh>
-
-#include "pages.cuh"
+#include <tmaasync/attention_mask.cuh>
+#include <tmaasync/paged.cuh>
 
 namespace tmaasync {
 
-constexpr int kWarpgroupThreads = 128;
 constexpr int kConsumerRows = 64;  // of the tile, which a consumer warpgroup works on
 constexpr int kTileRows = CONSUMERS * kConsumerRows;
 constexpr int kTilePositions = kTileRows / HEADS_PER_TILE;
@@ -20,10 +18,17 @@ constexpr bool kSkipsBlocks = CLUSTER > 1 && HAS_RIGHT;
 
 static_assert(kConsumerRows % HEADS_PER_TILE == 0, "a consumer's rows are whole positions");
 
+// Where the keys of a sequence lie: one after the other, or in a paged KV cache.
+template <int kPageSize>
+struct KeysIn {
+    using type = PagedSequence<kPageSize>;
+};
+template <>
+struct KeysIn<0> {
+    using type = RaggedSequence;
+};
 using Keys = typename KeysIn<PAGE_SIZE>::type;
 
-__device__ __forceinline__ int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
+using Mask = WindowMask<BLOCK_N, HAS_LEFT, HAS_RIGHT>;
 
 }  // namespace tmaasync

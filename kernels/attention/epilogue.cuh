@@ -2,7 +2,6 @@
 
 // The epilogue: stores a consumer's output and log-sum-exp in global memory. attention.cu
 // explains the constants.
-#include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "scheduler.cuh"
 
@@ -11,16 +10,16 @@ namespace tmaasync {
 using OutputO =
     WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kConsumerRows, HEAD_DIM>;
 
-// Whether a row of a tile is one of its queries; other rows are not written.
-__device__ __forceinline__ bool is_query(const Tile& tile, int row) {
-    return tile.position + row / HEADS_PER_TILE < tile.entry.queries.length;
+// The first of a thread's two rows, as a row of the tile; the other is eight further on.
+__device__ __forceinline__ int row_of_thread(int consumer) {
+    return consumer * kConsumerRows + accumulator_row(thread_in_warpgroup(), 0);
 }
 
 // The log-sum-exp of a row that is a query.
 __device__ __forceinline__ float& lse_at(
     const Problem& problem, const Tile& tile, int row, float* lse
 ) {
-    const int position = tile.position + row / HEADS_PER_TILE;
+    const int position = tile.position_of(row);
     const int head = tile.head + row % HEADS_PER_TILE;
     const i64 line = static_cast<i64>(IS_PACKED ? 0 : tile.entry.index) * problem.heads + head;
     return lse[line * problem.queries + tile.entry.queries.start + position];
@@ -33,7 +32,7 @@ __device__ __forceinline__ void write_lse(
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of_thread(consumer) + 8 * half;
-        if (is_query(tile, row)) lse_at(problem, tile, row, lse) = values[half];
+        if (tile.is_query(row)) lse_at(problem, tile, row, lse) = values[half];
     }
 }
 
@@ -54,25 +53,6 @@ __device__ __forceinline__ void store_staged(
 ) {
     store_rows(o, staged, tile.entry, tile.head, tile.position + consumer * kConsumerPositions);
     commit_group();
-}
-
-// Stores a consumer's accumulators times `normalizers` of the thread's rows, as one bulk group. No
-// thread accesses `staged` any more.
-__device__ __forceinline__ void store_consumer(
-    const OTile& o,
-    typename OTile::Shared& staged,
-    const Tile& tile,
-    int consumer,
-    Accumulators& accumulators,
-    const float (&normalizers)[2]
-) {
-    const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};
-    warpgroup.sync();
-    scale_rows(accumulators, normalizers);
-    store_accumulators<OutputO, HEAD_DIM>(staged, accumulators);
-    fence_async_view_proxy();
-    warpgroup.sync();
-    if (threadIdx.x % kWarpgroupThreads == 0) store_staged(o, staged, tile, consumer);
 }
 
 }  // namespace tmaasync

@@ -21,21 +21,6 @@ __device__ __forceinline__ i32 rank_in_span() {
     return block_rank_in_cluster();
 }
 
-// The blocks of keys that some rows see, taken from the last to the first. Blocks from
-// `unmasked_first` to before `unmasked_end` are visible in full to every row; the others need a
-// mask.
-struct KeyBlocks {
-    i32 first;
-    i32 end;
-    i32 unmasked_first;
-    i32 unmasked_end;
-
-    __device__ __forceinline__ i32 count() const { return max(end - first, 0); }
-    __device__ __forceinline__ bool is_unmasked(i32 block) const {
-        return unmasked_first <= block && block < unmasked_end;
-    }
-};
-
 // Which blocks of its keys a tile is worked on with: all, or with split-KV one split of them.
 template <bool kMayBeSplit>
 struct KeysOfTile {
@@ -64,15 +49,16 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     i32 head;      // the first of its heads
     i32 position;  // the first of its positions
 
-    // The key that a position is aligned with, minus the position.
-    __device__ __forceinline__ i32 shift(const Problem& problem) const {
-        return problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
+    // Which keys its positions see.
+    __device__ __forceinline__ Mask mask(const Problem& problem) const {
+        const i32 shift = problem.is_bottom_right ? entry.keys.length - entry.queries.length : 0;
+        return {entry.keys.length, shift, problem.left, problem.right};
     }
 
     // The blocks that the cluster loads, for all rows of the span.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
         const i32 from = position - rank_in_span() * kTilePositions;
-        return clip(blocks_of(problem, from, from + kSpanPositions - 1));
+        return clip(mask(problem).blocks(from, from + kSpanPositions - 1));
     }
 
     // The blocks up to the last that the tile sees. Those without a mask are so for the rows of one
@@ -80,32 +66,21 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int consumer) const {
         KeyBlocks mine = blocks(problem);
         if constexpr (kSkipsBlocks) {
-            const auto seen = blocks_of(problem, position, position + kTilePositions - 1);
+            const auto seen = mask(problem).blocks(position, position + kTilePositions - 1);
             mine.end = min(mine.end, max(seen.end, mine.first));
         }
         const i32 from = position + consumer * kConsumerPositions;
-        const auto own = blocks_of(problem, from, from + kConsumerPositions - 1);
-        mine.unmasked_end = min(max(own.unmasked_end, mine.first), mine.end);
-        mine.unmasked_first = min(max(own.unmasked_first, mine.first), mine.unmasked_end);
-        return mine;
+        return mine.for_rows(mask(problem).blocks(from, from + kConsumerPositions - 1));
     }
 
-private:
-    // The blocks that positions `from` to `to` see.
-    __device__ __forceinline__ KeyBlocks blocks_of(const Problem& problem, i32 from, i32 to) const {
-        const i32 keys = entry.keys.length;
-        KeyBlocks blocks{0, ceil_div(keys, BLOCK_N), 0, keys / BLOCK_N};
-        if constexpr (HAS_RIGHT) {
-            const i32 reach = shift(problem) + problem.right + 1;
-            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), BLOCK_N));
-            blocks.unmasked_end = min(blocks.unmasked_end, max(from + reach, 0) / BLOCK_N);
-        }
-        if constexpr (HAS_LEFT) {
-            const i32 reach = shift(problem) - problem.left;
-            blocks.first = max(from + reach, 0) / BLOCK_N;
-            blocks.unmasked_first = ceil_div(max(to + reach, 0), BLOCK_N);
-        }
-        return blocks;
+    // The position of a row, which its heads share.
+    __device__ __forceinline__ i32 position_of(int row) const {
+        return position + row / HEADS_PER_TILE;
+    }
+
+    // Whether a row is one of the tile's queries; other rows are not written.
+    __device__ __forceinline__ bool is_query(int row) const {
+        return position_of(row) < entry.queries.length;
     }
 };
 

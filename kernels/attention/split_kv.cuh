@@ -24,7 +24,7 @@ __device__ __forceinline__ void write_partial(
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of_thread(0) + 8 * half;
-        if (!is_query(tile, row_of_thread(consumer) + 8 * half)) continue;
+        if (!tile.is_query(row_of_thread(consumer) + 8 * half)) continue;
 #pragma unroll
         for (int i = 2 * half; i < HEAD_DIM / 2; i += 4) {
             auto& target = partial.accumulators[row][accumulator_column(thread_in_warpgroup(), i)];

@@ -2,6 +2,8 @@
 
 // The tile config of a GEMM: numbers and types that follow from the tile types and constants that
 // the host passes. gemm.cu explains those.
+#include <tmaasync/roles.cuh>
+#include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -14,16 +16,10 @@ using Accumulator = typename AccumulatorOf<typename ATile::Element>::Type;
 
 constexpr int kWarpgroupThreads = 128;
 constexpr int kWarps = kWarpgroupThreads / 32;
-constexpr int kProducer = 0;  // the warpgroup that loads; the others are consumers
-constexpr int kThreads = (1 + CONSUMERS) * kWarpgroupThreads;
-
-// Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki.
-constexpr int kProducerRegisters = CONSUMERS == 3 ? 32 : 40;
-constexpr int kConsumerRegisters = CONSUMERS == 3 ? 160 : 232;
 
 static_assert(!PING_PONG || CONSUMERS == 2, "a ping-pong kernel has two consumers");
 
-// --- CTA tile and cluster ------------------------------------------------------------------------
+// --- CTA tile, cluster and roles -----------------------------------------------------------------
 
 // A wgmma instruction has 64 rows; a consumer issues one for each of its row blocks.
 constexpr int kMmaRows = 64;
@@ -33,11 +29,12 @@ constexpr int kConsumersPerTile = PING_PONG ? 1 : CONSUMERS;
 constexpr int kBlockM = kConsumersPerTile * ROWS;
 constexpr int kBlockK = 128 / static_cast<int>(sizeof(typename ATile::Element));
 
-// CTAs that share loads by multicast: along M they share the columns of B, along N the rows of A.
-// CTAs that split K come in addition.
-constexpr int kClusterM = SIDE_BY_SIDE ? 1 : CLUSTER;
-constexpr int kClusterN = SIDE_BY_SIDE ? CLUSTER : 1;
-constexpr int kClusterCtas = CLUSTER * SPLIT_K;
+using Cluster = ClusterShape<SIDE_BY_SIDE ? 1 : CLUSTER, SIDE_BY_SIDE ? CLUSTER : 1, SPLIT_K>;
+using Roles =
+    WarpSpecialized<CONSUMERS, DefaultRegisterSplit<CONSUMERS>, Cluster::kCtas, Cluster::kSplitK>;
+using Tiles = OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>;
+
+constexpr int kThreads = Roles::kThreads;
 
 static_assert(ROWS % kMmaRows == 0, "whole instructions");
 
@@ -68,9 +65,5 @@ static_assert(
 using Accumulators = Accumulator[kRowBlocks][BLOCK_N / 2];
 // The same of the columns that this CTA stores.
 using OutputSlice = Accumulator[kRowBlocks][kOutputSliceColumns / 2];
-
-__device__ constexpr int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
 
 }  // namespace tmaasync

@@ -96,9 +96,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     int columns
 ) {
     const TileScheduler scheduler(m, k, columns);
-    run_warp_specialized(
-        [&](SharedMemory& shared) { load_tiles(shared, images, filters, scheduler); },
-        [&](SharedMemory& shared, int consumer) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    Roles::run(
+        shared, [&] { load_tiles(shared, images, filters, scheduler); },
+        [&](int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             multiply_tiles<Operands>(

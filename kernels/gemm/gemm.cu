@@ -45,11 +45,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int batches
 ) {
     const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
-    run_warp_specialized(
-        [&](SharedMemory& shared) {
-            load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {});
-        },
-        [&](SharedMemory& shared, int consumer) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    Roles::run(
+        shared, [&] { load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {}); },
+        [&](int consumer) {
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             multiply_tiles_or_split_k<Operands>(shared, stages, c, scheduler, consumer);
         },

@@ -62,15 +62,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
     int batches
 ) {
     const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
-    run_warp_specialized(
-        [&](SharedMemory& shared) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    Roles::run(
+        shared,
+        [&] {
             load_tiles(
                 shared, a, b, scheduler, [&](OperandProducer& producer, const OutputTile& tile) {
                     if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
                 }
             );
         },
-        [&](SharedMemory& shared, int consumer) {
+        [&](int consumer) {
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             auto stages = shared.ring.consumer<Proxy::kAsync>();

@@ -27,85 +27,13 @@ using Operands = OperandPair<
 extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory);
 
 constexpr bool kSwapsAB = !C_IS_N_MAJOR;
-static_assert(CLUSTER <= 2, "a cluster takes two tiles of the last row");
 static_assert(kSwapsAB ? B_IS_K_MAJOR : A_IS_K_MAJOR, "rows of A are rows in memory");
 
-// The groups: group g has the rows from ends[g - 1], or 0, to ends[g].
-struct Groups {
-    const i32* ends;
-    i32 count;
-    i32 total_rows;
-
-    // The rows of a group, which start where the group before ends. An end before that start or
-    // beyond the arrays is clamped.
-    __device__ RaggedSequence after(i32 start, i32 group) const {
-        check_range("offsets[group]", ends[group], start, total_rows);
-        return {start, min(max(ends[group], start), total_rows) - start};
-    }
-};
-
-// A CTA's tile of a group.
-struct GroupTile {
-    int m;
-    int n;
-    int group;
-    RaggedSequence rows;
-    bool shares_b;
-};
-
-// The tile scheduler of a grouped GEMM: a cluster's tiles group by group, in each in rasterisation
-// order. A row of tiles without a partner is taken in pairs along N, which share nothing, so that
-// no CTA idles.
-struct GroupedScheduler {
-    Groups groups;
-    int columns;
+struct GroupSchedule : GroupedScheduler<kBlockM, BLOCK_N, CLUSTER, GROUP_M, kSwapsAB> {
     int k_blocks;
-    int index;  // of the cluster within the group
-    int group = 0;
-    RaggedSequence rows;
 
-    __device__ GroupedScheduler(const Groups& groups, int columns, int k)
-        : groups(groups),
-          columns(columns),
-          k_blocks(ceil_div(k, kBlockK)),
-          index(blockIdx.x / CLUSTER),
-          rows(groups.after(0, 0)) {
-        find_group();
-    }
-
-    __device__ int m_tiles() const { return ceil_div(kSwapsAB ? columns : rows.length, kBlockM); }
-    __device__ int n_tiles() const { return ceil_div(kSwapsAB ? rows.length : columns, BLOCK_N); }
-
-    // How many clusters have their tiles along M, and along N.
-    __device__ int clusters_along_m() const { return m_tiles() / CLUSTER * n_tiles(); }
-    __device__ int clusters_along_n() const {
-        return m_tiles() % CLUSTER * ceil_div(n_tiles(), CLUSTER);
-    }
-
-    __device__ bool done() const { return group == groups.count; }
-
-    __device__ void step() {
-        index += gridDim.x / CLUSTER;
-        find_group();
-    }
-
-    // Advances to the group in which the cluster's next tile lies.
-    __device__ void find_group() {
-        while (index >= clusters_along_m() + clusters_along_n()) {
-            index -= clusters_along_m() + clusters_along_n();
-            if (++group == groups.count) return;
-            rows = groups.after(rows.end(), group);
-        }
-    }
-
-    __device__ GroupTile tile() const {
-        if (CLUSTER > 1 && index >= clusters_along_m()) {
-            const int n_tile = (index - clusters_along_m()) * CLUSTER + block_rank_in_cluster();
-            return {(m_tiles() - 1) * kBlockM, n_tile * BLOCK_N, group, rows, false};
-        }
-        const RasterizedTile tile(index, m_tiles() / CLUSTER, n_tiles());
-        return {tile.m(), tile.n(), group, rows, true};
-    }
+    __device__ GroupSchedule(const RowGroups& groups, int columns, int k)
+        : GroupedScheduler(groups, columns), k_blocks(count_tiles(k, kBlockK)) {}
 };
 
 // Where an operand's tile starts: `first` counts along M or N, in rows of A from the group's first.
@@ -116,7 +44,7 @@ __device__ Coordinates<kRank> operand_at(const GroupTile& tile, int first, int k
 }
 
 __device__ void load_tiles(
-    SharedMemory& shared, const ATile& a, const BTile& b, GroupedScheduler scheduler
+    SharedMemory& shared, const ATile& a, const BTile& b, GroupSchedule scheduler
 ) {
     auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
@@ -127,7 +55,7 @@ __device__ void load_tiles(
             const auto b_at = operand_at<BTile::kRank, B_IS_K_MAJOR>(tile, tile.n, k);
             a.async_copy(stage->a, stage.full(), a_at);
             if (tile.shares_b) {
-                load_operand<kClusterM>(stage, stage->b, b, b_at);
+                stage.async_multicast_load(b, stage->b, b_at);
             } else {
                 b.async_copy(stage->b, stage.full(), b_at);
             }
@@ -145,14 +73,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
     int n,
     int k
 ) {
-    const Groups groups{ends, count, total_rows};
-    run_warp_specialized(
-        [&](SharedMemory& shared) { load_tiles(shared, a, b, GroupedScheduler(groups, n, k)); },
-        [&](SharedMemory& shared, int consumer) {
+    const RowGroups groups{ends, count, total_rows};
+    auto& shared = dynamic_shared<SharedMemory>();
+    Roles::run(
+        shared, [&] { load_tiles(shared, a, b, GroupSchedule(groups, n, k)); },
+        [&](int consumer) {
             // A grid before this one may have written the ends.
             wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            const GroupedScheduler scheduler(groups, n, k);
+            const GroupSchedule scheduler(groups, n, k);
             multiply_tiles<Operands>(shared, stages, c, scheduler, consumer);
         },
         a, b, c

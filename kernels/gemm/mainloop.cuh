@@ -4,7 +4,6 @@
 // warpgroup loads, consumer warpgroups multiply the tiles in the pipeline.
 #include <tmaasync/mainloop.cuh>
 
-#include "../pingpong.cuh"
 #include "config.cuh"
 #include "epilogue.cuh"
 #include "pipeline.cuh"
@@ -42,52 +41,13 @@ __device__ void multiply_tiles(
         epilogue.store(accumulators, c, tile, visitors...);
     };
     if constexpr (PING_PONG) {
-        using Order = MmaOrder<CONSUMERS>;
-        multiply_tiles_pingpong<Loop, Order>(stages, scheduler, scheduler.k_blocks, consumer, store);
+        multiply_tiles_pingpong<Loop>(stages, scheduler, scheduler.k_blocks, consumer, store);
     } else {
-        multiply_tiles_cooperative<Loop>(stages, scheduler, scheduler.k_blocks, consumer_row(consumer), store);
+        multiply_tiles_cooperative<Loop>(
+            stages, scheduler, scheduler.k_blocks, consumer_row(consumer), store
+        );
     }
     epilogue.drain();
-}
-
-// Runs the roles of a CTA's warpgroups: one thread of the producer calls load(shared), every
-// consumer calls multiply(shared, consumer). The tensor maps of `tiles` are prefetched.
-template <typename Storage = SharedMemory, typename Load, typename Multiply, typename... Tiles>
-__device__ __forceinline__ void run_warp_specialized(
-    Load load, Multiply multiply, const Tiles&... tiles
-) {
-    auto& shared = dynamic_shared<Storage>();
-    const int warpgroup = warpgroup_index();
-
-    // The next grid may initialise its barriers while this one multiplies.
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        (tiles.prefetch_descriptor(), ...);
-        shared.ring.init();
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (warpgroup == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            load(shared);
-        }
-        // The consumers of all CTAs that split K synchronise twice: see split_k.cuh.
-        if constexpr (SPLIT_K > 1) {
-            cluster_sync();
-            cluster_sync();
-        }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        multiply(shared, warpgroup - 1);
-    }
-    // No CTA leaves while a peer may still write into its shared memory or arrive on its barriers.
-    if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();
 }
 
 }  // namespace tmaasync

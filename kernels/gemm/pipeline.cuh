@@ -16,20 +16,18 @@ struct Stage {
     typename BTile::Shared b;
 };
 
-// CTAs that share loads have neighbouring ranks in the cluster; CTAs that split K have ranks
-// CLUSTER apart.
-using Sharing = Multicast<CLUSTER, SPLIT_K>;
-using StageState = PipelineState<STAGES>;
-
 // Side holds the scales that a stage of a block-scaled GEMM has next to the tiles.
 template <typename Side>
-using OperandRing = Ring<Stage, STAGES, ConsumerWarps<kConsumersPerTile * kWarps>, Sharing, Side>;
+using OperandRing =
+    Ring<Stage, STAGES, ConsumerWarps<kConsumersPerTile * kWarps>, Cluster::Sharing, Side>;
 
 // A CTA's shared memory.
 template <typename Side>
 struct SharedStorage {
     OperandRing<Side> ring;
     TileEpilogue::Shared epilogue[CONSUMERS];
+
+    __device__ void init() { ring.init(); }
 };
 
 using SharedMemory = SharedStorage<NoSide>;

@@ -30,14 +30,14 @@ __device__ void load_tiles(
     TileScheduler scheduler,
     LoadMore load_more
 ) {
-    const KRange blocks(scheduler.k_blocks);
+    const auto blocks = KRange::of<Cluster>(scheduler.k_blocks);
     auto producer = shared.ring.producer();
     for (; !scheduler.done(); scheduler.step()) {
         const auto tile = scheduler.tile();
         for (const auto stage : producer.produce(blocks.count)) {
             const int k = (blocks.first + stage.iteration()) * kBlockK;
-            load_operand<kClusterN>(stage, stage->a, a, a_at(tile, k));
-            load_operand<kClusterM>(stage, stage->b, b, b_at(tile, k));
+            load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));
+            load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));
         }
         load_more(producer, tile);
     }

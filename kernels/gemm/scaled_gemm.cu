@@ -74,7 +74,7 @@ __device__ void load_tiles(
             auto& scales = shared.ring.side[stage.index()];
             auto& full = stage.full();
             a.async_copy(stage->a, full, {block * kBlockK, tile.m});
-            load_operand<kClusterM>(stage, stage->b, b, {block * kBlockK, tile.n});
+            load_operand<Cluster::kM>(stage, stage->b, b, {block * kBlockK, tile.n});
             a_scales.async_copy(scales.a, full, {tile.m, block});
             b_scales.async_copy(scales.b, full, b_scales_at(tile.n, block));
         }
@@ -133,13 +133,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(
     int k
 ) {
     const TileScheduler scheduler(m, n, k);
-    run_warp_specialized<ScaledSharedMemory>(
-        [&](ScaledSharedMemory& shared) {
-            load_tiles(shared, a, b, a_scales, b_scales, scheduler);
-        },
-        [&](ScaledSharedMemory& shared, int consumer) {
-            multiply_scaled_tiles(shared, c, scheduler, consumer);
-        },
-        a, b, a_scales, b_scales, c
+    auto& shared = dynamic_shared<ScaledSharedMemory>();
+    Roles::run(
+        shared, [&] { load_tiles(shared, a, b, a_scales, b_scales, scheduler); },
+        [&](int consumer) { multiply_scaled_tiles(shared, c, scheduler, consumer); }, a, b,
+        a_scales, b_scales, c
     );
 }

@@ -9,27 +9,13 @@
 
 namespace tmaasync {
 
-static_assert(kClusterCtas <= 8, "a cluster has at most eight CTAs");
+static_assert(Cluster::kCtas <= 8, "a cluster has at most eight CTAs");
 static_assert(SPLIT_K == 1 || !PING_PONG, "consumers share a tile whose K is split");
 
 // This CTA's number among those that split K.
 __device__ int split_rank() {
-    return block_rank_in_cluster() / CLUSTER;
+    return Cluster::split_rank();
 }
-
-// The blocks of K that this CTA multiplies: all, or its share of them, which may be none.
-struct KRange {
-    int first;
-    int count;
-
-    __device__ explicit KRange(int all) : first(0), count(all) {
-        if constexpr (SPLIT_K > 1) {
-            const int rank = split_rank();
-            first = all * rank / SPLIT_K;
-            count = all * (rank + 1) / SPLIT_K - first;
-        }
-    }
-};
 
 // Four of a thread's accumulators.
 struct alignas(16) Quad {
@@ -57,7 +43,7 @@ __device__ PartialSlice& received_slice(SharedMemory& shared, int peer) {
 __device__ PartialSlice& remote_slice(SharedMemory& shared, int owner) {
     const int rank = split_rank();
     auto& slice = received_slice(shared, rank < owner ? rank : rank - 1);
-    return *map_shared_rank(&slice, owner * CLUSTER + Sharing::rank());
+    return *map_shared_rank(&slice, owner * CLUSTER + Cluster::Sharing::rank());
 }
 
 __device__ int consumer_thread() {
@@ -161,7 +147,9 @@ __device__ void multiply_split_tile(
 ) {
     const int rank = split_rank();
     OutputSlice slice;
-    multiply_slice<Operands>(shared, stages, slice, consumer, KRange(scheduler.k_blocks).count);
+    multiply_slice<Operands>(
+        shared, stages, slice, consumer, KRange::of<Cluster>(scheduler.k_blocks).count
+    );
     if (rank >= kOutputSlices) return;
     auto tile = scheduler.tile();
     tile.n += rank * kOutputSliceColumns;

@@ -63,7 +63,7 @@ _LAST_RELEASE = (
 _EMPTY_COUNT = "Consumers::kWarps * Group::kCtas"
 _EVERY_CTA = "((1u << kCtas) - 1) << first_rank()"
 _SHARE = "Group::cta_mask(), Group::rank(), policy"
-_LOAD_B = "load_operand<kClusterM>(stage, stage->b, b, b_at(tile, k));"
+_LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
 _GROUP = "const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};"
 _FIRST_SYNC = "warpgroup.sync();\n        epilogue.apply_chunk"
 _STORE_BEGINS = "if (leads) {\n            const int row"
@@ -82,11 +82,11 @@ _SEND = "send_slices(shared, accumulators);"
 _ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
 _LAST_WAIT = "if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
-_MULTIPLY = "multiply(shared, warpgroup - 1);"
+_MULTIPLY = "consume(warpgroup - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
-_CLUSTER_OPEN = "cluster_sync();\n    }\n\n    if (warpgroup == kProducer)"
-_CLUSTER_CLOSE = "if constexpr (CLUSTER > 1 && SPLIT_K == 1) cluster_sync();"
-_SHARED = "auto& shared = dynamic_shared<Storage>();"
+_CLUSTER_OPEN = "enter_cluster();\n        if (warpgroup == 0)"
+_CLUSTER_CLOSE = "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();"
+_SHARED = "auto& shared = dynamic_shared<SharedMemory>();"
 _COPY_LOAD = "source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));"
 _REFILL = "loaded.step();"
 
@@ -123,7 +123,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(bytes - 1024);",
         "deadlock",
-        r"full\[0\], phase 0: 0 arrivals and -1024 bytes are missing",
+        r"full\[0\], phase 0: 1024 bytes more than expected arrived",
     ),
     Mutation(
         "only the bytes of A expected",
@@ -131,7 +131,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(ATile::kBytes);",
         "deadlock",
-        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing",
+        r"full\[\d\], phase \d: \d+ bytes more than expected arrived",
     ),
     Mutation(
         "no bytes expected",
@@ -172,8 +172,8 @@ MUTATIONS = (
         _LOAD_B,
         _LOAD_B + _LOAD_B,
         "either",
-        r"full\[\d\], phase \d: 0 arrivals and -\d+ bytes are missing|"
-        r"full\[\d\] still expects -\d+ bytes",
+        r"full\[\d\], phase \d: \d+ bytes more than expected arrived|"
+        r"full\[\d\] has \d+ bytes more than it expects",
     ),
     Mutation(
         "full waits for two arrivals",
@@ -187,7 +187,7 @@ MUTATIONS = (
         "empty waits for every thread",
         "gemm",
         _EMPTY_COUNT,
-        "CONSUMERS * kWarpgroupThreads * CLUSTER",
+        "CONSUMERS * 128 * CLUSTER",
         "deadlock",
         r"empty\[0\], phase 0: 248 arrivals and 0 bytes are missing",
     ),
@@ -195,7 +195,7 @@ MUTATIONS = (
         "empty waits for one group",
         "gemm",
         _EMPTY_COUNT,
-        "kWarps",
+        "4",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
@@ -326,7 +326,7 @@ MUTATIONS = (
         _CONSUMER_LOOP,
         "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
         "fault",
-        _any("ends while a TMA load to shared offset 0 .* is still on its way", _UNREAD),
+        _any("ends while a TMA load to shared offset 0 .* is in flight", _UNREAD),
     ),
     Mutation(
         "the consumer leaves after one tile",
@@ -457,7 +457,7 @@ MUTATIONS = (
         "shared memory starts at 16",
         "gemm",
         _SHARED,
-        _BASE.format("shared", "Storage"),
+        _BASE.format("shared", "SharedMemory"),
         "fault",
         r"shared address is 0x\w+10; it must be a multiple of 128|shared address is 0x10; it must",
     ),
@@ -473,8 +473,8 @@ MUTATIONS = (
     Mutation(
         "blocks instead of elements",
         "gemm",
-        "load_operand<kClusterN>(stage, stage->a, a, a_at(tile, k));",
-        "load_operand<kClusterN>(stage, stage->a, a, a_at(tile, stage.iteration()));",
+        "load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));",
+        "load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, stage.iteration()));",
         "fault",
         r"innermost coordinate is [123], or \d bytes of BFLOAT16; it must be a multiple of 16",
     ),
@@ -530,18 +530,18 @@ MUTATIONS = (
     Mutation(
         "the producer leaves out a group",
         "grouped",
-        "load_tiles(shared, a, b, GroupedScheduler(groups, n, k));",
-        "load_tiles(shared, a, b, GroupedScheduler({ends, count - 1, total_rows}, n, k));",
+        "load_tiles(shared, a, b, GroupSchedule(groups, n, k));",
+        "load_tiles(shared, a, b, GroupSchedule({ends, count - 1, total_rows}, n, k));",
         "deadlock",
         _NEVER_ARMED,
     ),
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "shared, c, GroupedScheduler(groups, n, k),",
-        "shared, c, GroupedScheduler({ends, count - 1, total_rows}, n, k),",
+        "shared, c, GroupSchedule(groups, n, k),",
+        "shared, c, GroupSchedule({ends, count - 1, total_rows}, n, k),",
         "fault",
-        _any(_UNREAD, r"ends while a TMA load to .* is still on its way"),
+        _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
     # --- a pair of CTAs -----------------------------------------------------------------------
     Mutation(
@@ -590,7 +590,7 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].expect_bytes(ATile::kBytes + BTile::kBytes / CLUSTER);",
         "deadlock",
-        r"full\[\d\], phase \d: . arrivals and -\d+ bytes are missing",
+        r"full\[\d\], phase \d: .*\d+ bytes more than expected arrived",
     ),
     Mutation(
         "all expect on CTA 0",
@@ -636,7 +636,7 @@ MUTATIONS = (
         "nobody waits for the peer's init",
         "pair",
         _CLUSTER_OPEN,
-        "__syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
+        "__syncthreads();\n        if (warpgroup == 0)",
         "race",
         r"race on ring\.(full|empty)\[\d\] .*\n.*init\n(.*\n)*.*cluster_sync\(\)",
     ),
@@ -664,7 +664,7 @@ MUTATIONS = (
         _ARM,
         "full[loaded.index].expect_bytes(bytes(next) - 16);",
         "deadlock",
-        r"full\[0\], phase 0: 0 arrivals and -16 bytes are missing",
+        r"full\[0\], phase 0: 16 bytes more than expected arrived",
     ),
     Mutation(
         "a size that is no multiple of 16",
@@ -971,7 +971,7 @@ MUTATIONS = (
     Mutation(
         "blocks of K that peers load are waited for",
         "split",
-        "KRange(scheduler.k_blocks).count",
+        "KRange::of<Cluster>(scheduler.k_blocks).count",
         "scheduler.k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
@@ -1011,8 +1011,8 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised twice",
         "gemm",
-        "shared.ring.init();\n    }",
-        "shared.ring.init();\n        shared.ring.init();\n    }",
+        "shared.init();\n        }",
+        "shared.init();\n            shared.init();\n        }",
         "fault",
         r"full\[0\] is initialised again without mbarrier.inval",
     ),
@@ -1039,6 +1039,6 @@ MUTATIONS = (
         "    wait_group_read<0>();\n    }",
         "    wait_group_read<0>();\n        next = first;\n        load_next();\n    }",
         "fault",
-        _any("ends while a TMA load .* is still on its way", _UNREAD),
+        _any("ends while a TMA load .* is in flight", _UNREAD),
     ),
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_OWN_INCLUDE = re.compile(r'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:store_)?ring\.cuh)>)\n')
+_STRUCTURED = "ring|store_ring|roles|scheduler|mainloop|epilogue|split_k"
+_OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
 )

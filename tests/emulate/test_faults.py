@@ -22,7 +22,10 @@ DEFECTS = {
     "bad coordinate": "innermost coordinate is 1, or 4 bytes",
     "bad address": "shared address is 0x10; it must be a multiple of 128",
     "beyond the end": r"a TMA load reaches shared bytes 4096 \(full\) to 8192; the CTA has 4224",
-    "ends before the load": r"a TMA load to shared offset 0 \(tile\) is still on its way",
+    "ends before the load": (
+        r"a TMA load to shared offset 0 \(tile\), issued by thread 0 at .*, is in flight. Wait on "
+        "full before the end"
+    ),
     "ends before the store": r"TMA still reads .* wait_group_read<0>\(\)",
     "ends with bytes expected": "CTA ends while full still expects 16 bytes",
     "no shared address": "points elsewhere",

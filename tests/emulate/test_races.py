@@ -181,7 +181,7 @@ STAGED_RACES = {
             f"{LOAD} shared.full.wait_relaxed<Scope::kCta>(0); "
             "if (shared.tile.data()[threadIdx.x] == 7) array[0] = 1;"
         ),
-        "Wait on the barrier",
+        "Wait on full",
     ),
     "no proxy fence": (
         f"{FILL} __syncthreads(); {STORE} wait_group_read<0>(); }}",

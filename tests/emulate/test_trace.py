@@ -517,7 +517,7 @@ def test_the_json_of_a_gemm_keeps_the_rules_of_the_format(tmp_path: Path) -> Non
     records = document((tmp_path / "gemm.json").read_text())
 
     assert labels(records, "process_name") == ["gemm (0, 0, 0)"]
-    assert {"warp 0", "warp 5", "full: stage 3"} <= set(labels(records, "thread_name"))
+    assert {"warp 0", "warp 5", "full[3]"} <= set(labels(records, "thread_name"))
     counts = [entry["args"]["stages"] for entry in records if entry["ph"] == "C"]
     assert (min(counts), counts[-1]) == (0, 0)
     times = [entry["ts"] for entry in records if entry["ph"] == "C"]

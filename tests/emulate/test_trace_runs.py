@@ -128,7 +128,7 @@ def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
 
     assert (trace.kernel_name, pipeline.name, len(pipeline.stages)) == (
         "gemm",
-        "ring.full",
+        "ring",
         CONFIG.stages,
     )
     for index, stage in enumerate(pipeline.stages):

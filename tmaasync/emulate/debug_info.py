@@ -7,6 +7,7 @@ import functools
 import io
 import math
 import operator
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ _BARRIER, _TILE, _TILE_MEMBERS = "SharedMemBarrier", "Shared", ["bytes"]
 # Of an expression "push this constant, then make an address of it": its first and last byte.
 _CONSTANT_BYTES = {0x0C: 4, 0x0E: 8}
 _THREAD_LOCAL = (0x9B, 0xE0)
+_STEP = re.compile(r"\w+|\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class DebugInfo:
     def shared_name(self, offset: int) -> str | None:
         """Return the name at this byte of the struct of `dynamic_shared`, as in ``full[2]``."""
         return self._asked(lambda: _place_name(self._layout, offset), None)
+
+    def has_shared_member(self, name: str) -> bool:
+        """Return whether the struct of `dynamic_shared` has a member of this name."""
+        return self._asked(lambda: _has_member(self._layout, name), False)
 
     def static_shared_name(self, offset: int) -> str | None:
         """Return the ``__shared__`` variable at this byte of the library's thread_local segment."""
@@ -327,6 +333,33 @@ def _place_name(layout: DIE | None, offset: int) -> str | None:
     if layout is None or not 0 <= offset < _size_bytes(layout):
         return None
     return _leaf(layout, offset)[0].removeprefix(".") or None
+
+
+def _has_member(kind: DIE | None, name: str) -> bool:
+    """True if the names between dots and brackets lead from the type to a member."""
+    for step in _STEP.findall(name):
+        if kind is None:
+            return False
+        kind = _bare(kind)
+        if step.startswith("["):
+            is_array = kind.tag == "DW_TAG_array_type"
+            kind = _target(kind, "DW_AT_type") if is_array else None
+        else:
+            kind = _member_type(kind, step)
+    return kind is not None
+
+
+def _member_type(kind: DIE, name: str) -> DIE | None:
+    """Return the type of the member of this name; members of bases and anonymous ones count."""
+    for member, _ in _members(kind):
+        inner = _target(member, "DW_AT_type")
+        if _name(member) == name and member.tag == "DW_TAG_member":
+            return inner
+        is_open = member.tag != "DW_TAG_member" or "DW_AT_name" not in member.attributes
+        found = _member_type(_bare(inner), name) if is_open else None
+        if found is not None:
+            return found
+    return None
 
 
 def _leaf(kind: DIE, offset: int) -> tuple[str, DIE]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tmaasync._driver import LaunchConfig
 from tmaasync._hardware import MAX_SHARED_BYTES
+from tmaasync.emulate.arrivals import Arrivals
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.debug_info import debug_info, source_frame
 from tmaasync.emulate.estimate import LaunchEstimate
@@ -24,6 +25,7 @@ from tmaasync.errors import (
     WaitingThreads,
 )
 from tmaasync.trace.events import NameOf, offset_name
+from tmaasync.trace.rings import ring_part
 
 __all__ = ["error_of", "shared_names"]
 
@@ -51,8 +53,8 @@ _MAP_READ = "TMA's read of a tensor map"
 _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
-# An address in shared memory, as runtime/words.hpp writes it into a reason.
-_ADDRESS = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
+# An address in shared memory or in the code, as runtime/words.hpp writes it into a reason.
+_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line|stage) (\d+)\}")
 
 
 def error_of(
@@ -79,8 +81,10 @@ def error_of(
             tuple(record["block"]),
             record["thread"],
             words.line(record["address"]),
+            record["role"] or None,
         )
-    waits = tuple(_waiting(words, wait) for wait in record["waits"])
+    arrivals = Arrivals(record, words.name)
+    waits = tuple(_waiting(words, arrivals, wait) for wait in record["waits"])
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         return EmulatedTimeout(program.name, budget_seconds, looping, waits)
@@ -127,10 +131,22 @@ class _Words:
         """Put the source's names of barriers and buffers where the reason has addresses."""
         return _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
 
+    def sibling(self, name: str | None, member: str) -> str | None:
+        """Return another member of the stage that has this name; None if there is none."""
+        part = ring_part(name)
+        other = None if part is None else part.sibling(member)
+        return other if other is not None and self._info.has_shared_member(other) else None
+
     def _described(self, kind: str, offset: int) -> str:
+        if kind == "line":
+            line = self.line(offset)
+            return "" if line is None else f" at {line}"
         name = self.name(offset)
         if kind == "barrier":
             return name or f"the mbarrier at shared offset {offset}"
+        if kind == "stage":
+            full = self.sibling(name, "full")
+            return "" if full is None else f": {full} ends the loads into the stage"
         address = f"shared {kind} {offset}"
         return address if name is None else f"{address} ({name})"
 
@@ -138,16 +154,19 @@ class _Words:
 # --- deadlocks --------------------------------------------------------------------------------
 
 
-def _waiting(words: _Words, record: dict[str, Any]) -> WaitingThreads:
+def _waiting(words: _Words, arrivals: Arrivals, record: dict[str, Any]) -> WaitingThreads:
     barrier = record.get("barrier", {})
     home = barrier.get("block")
     offset = barrier.get("offset")
+    name = None if offset is None else words.name(offset)
+    part = ring_part(name)
+    buffers = (words.name(start) for start in barrier.get("landings", ()))
     return WaitingThreads(
         block=tuple(record["block"]),
         threads=tuple(record["threads"]),
         instruction=record["instruction"],
         source=words.line(record["address"]),
-        barrier_name=None if offset is None else words.name(offset),
+        barrier_name=name,
         barrier_offset=offset,
         barrier_number=barrier.get("number"),
         barrier_block=None if home is None else tuple(home),
@@ -156,6 +175,11 @@ def _waiting(words: _Words, record: dict[str, Any]) -> WaitingThreads:
         missing_bytes=barrier.get("missing_bytes"),
         expected_bytes=barrier.get("expected_bytes"),
         delivered_bytes=barrier.get("delivered_bytes"),
+        role=record["role"] or None,
+        ring=None if part is None else part.ring or None,
+        stage=None if part is None else part.stage,
+        delivered_to=tuple(dict.fromkeys(filter(None, buffers))),
+        late=None if offset is None else arrivals.late(record),
     )
 
 
@@ -174,7 +198,7 @@ def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
         name=words.name(start) if is_shared else None,
         first=first,
         second=second,
-        cause=_cause(first, second, lacks_fence=record["lacks_proxy_fence"]),
+        cause=_cause(words, first, second, lacks_fence=record["lacks_proxy_fence"]),
     )
 
 
@@ -185,12 +209,18 @@ def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
         operation=_OPERATIONS[record["operation"]],
         is_write=record["writes"],
         source=words.line(record["address"]),
+        role=record.get("role") or None,
+        barrier_name=words.name(record["barrier"]) if "barrier" in record else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The likeliest missing step between two accesses; None stands for any operation."""
+    """The likeliest missing step between two accesses; None stands for any operation.
+
+    In a cause ``{full}`` stands for the mbarrier that a load completes on, and ``{empty}`` for the
+    one on which its stage is released.
+    """
 
     before: str | None
     after: str | None
@@ -273,7 +303,7 @@ _RULES = (
         "then meets the others, or all arrive on an mbarrier with mbarrier_cp_async_arrive() and "
         "wait on it",
     ),
-    _Rule(_LOAD, None, "the data may not have landed. Wait on the barrier that the load credits"),
+    _Rule(_LOAD, None, "the data may not have landed. Wait on {full} before the other access"),
     *(
         _Rule(
             store,
@@ -325,8 +355,8 @@ _RULES = (
     _Rule(
         None,
         _LOAD,
-        "the buffer is loaded before its readers are done. Let them arrive on an empty barrier, "
-        "and let the producer wait on it",
+        "the buffer is loaded before its readers are done. Let them arrive on {empty}, and let the "
+        "producer wait on it",
     ),
     _Rule(
         None,
@@ -343,5 +373,11 @@ _RULES = (
 )
 
 
-def _cause(first: EmulatedAccess, second: EmulatedAccess, *, lacks_fence: bool) -> str:
-    return next(rule.cause for rule in _RULES if rule.fits(first, second, fence=lacks_fence))
+def _cause(
+    words: _Words, first: EmulatedAccess, second: EmulatedAccess, *, lacks_fence: bool
+) -> str:
+    rule = next(rule for rule in _RULES if rule.fits(first, second, fence=lacks_fence))
+    return rule.cause.format(
+        full=first.barrier_name or "the barrier that the load credits",
+        empty=words.sibling(second.barrier_name, "empty") or "an empty barrier",
+    )

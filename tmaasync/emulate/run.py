@@ -22,6 +22,7 @@ from tmaasync.emulate.reports import error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
+from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
     "LIMITS",
@@ -211,8 +212,10 @@ class EmulatedLaunch:
         """Give the events to the collector, whether the launch ended well or not."""
         config = self._config
         names = shared_names(program, config.shared_bytes)
-        events = _take_events(log)
-        collector.add(program.name, config.grid, config.block, config.cluster, events, names)
+        events = _take_bytes(log.events, log.count * EVENT_DTYPE.itemsize)
+        roles = _take_bytes(log.roles, log.role_count * ROLE_DTYPE.itemsize)
+        launched = (program.name, config.grid, config.block, config.cluster)
+        collector.add(*launched, events, names, warp_roles(roles))
 
     def _size(self, schedule: Schedule) -> LaunchEstimate:
         """Estimate the launch; raise if it is too large."""
@@ -290,7 +293,12 @@ class _Array(ctypes.Structure):
 
 
 class _EventLog(ctypes.Structure):
-    _fields_ = (("events", ctypes.c_void_p), ("count", ctypes.c_uint64))
+    _fields_ = (
+        ("events", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("roles", ctypes.c_void_p),
+        ("role_count", ctypes.c_uint64),
+    )
 
 
 class _LaunchNumbers(ctypes.Structure):
@@ -350,13 +358,13 @@ _LIBC.free.argtypes = (ctypes.c_void_p,)
 _LIBC.free.restype = None
 
 
-def _take_events(log: _EventLog) -> bytes:
-    if not log.events:
+def _take_bytes(address: int | None, size: int) -> bytes:
+    if not address:
         return b""
     try:
-        return ctypes.string_at(log.events, log.count * EVENT_DTYPE.itemsize)
+        return ctypes.string_at(address, size)
     finally:
-        _LIBC.free(log.events)
+        _LIBC.free(address)
 
 
 def _take_text(address: int) -> str:

@@ -15,6 +15,8 @@ from tmaasync._compile import Source
 from tmaasync._hardware import WARP_THREADS
 from tmaasync.emulate.debug_info import DebugInfo, debug_info
 from tmaasync.errors import HungThreads, TMAError
+from tmaasync.trace.rings import RingPart, ring_part
+from tmaasync.trace.roles import role_name
 
 __all__ = [
     "HANG_STATE",
@@ -39,11 +41,12 @@ WAIT_RECORD = np.dtype(
         ("dynamic", "<u4"),
         ("phase", "<u4"),
         ("line", "<u4"),
-        ("padding", "<u4"),
+        ("role_number", "<u4"),
         ("word", "<u8"),
         ("waited_ns", "<u8"),
         ("file", "S96"),
         ("function", "S96"),
+        ("role", "S32"),
     ]
 )
 HANG_STATE = np.dtype(
@@ -104,8 +107,8 @@ def _signed(value: int, width: int) -> int:
 # --- the likely cause -------------------------------------------------------------------------
 
 
-def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
-    """Return the likely causes, the likeliest first."""
+def _causes(word: BarrierWord, phase: int, part: RingPart | None) -> Iterator[str]:
+    """Return the likely causes, the likeliest first; ``part`` is the barrier's part of a ring."""
     arrived, missing_bytes = word.arrivals - word.missing_arrivals, word.missing_bytes
     if word.arrivals == 0:
         yield "these 8 bytes are no mbarrier: init() was not called, or something overwrote it"
@@ -130,13 +133,22 @@ def _causes(word: BarrierWord, phase: int) -> Iterator[str]:
         yield "bytes are expected, and not everybody has arrived: expect_tx() does not arrive"
     if arrived == 0:
         yield (
-            "no thread has arrived in this phase: the arriving threads never reached it, or wait "
+            f"{_nobody(part)}: the arriving threads never reached it, or wait "
             f"too; or the waiter means the phase before, whose parity is {phase ^ 1}"
         )
     yield (
         f"{arrived} of {word.arrivals} have arrived: init() counts more than arrive, or some left "
         "or wait elsewhere"
     )
+
+
+def _nobody(part: RingPart | None) -> str:
+    """Return what it means that no thread has arrived."""
+    if part is not None and part.member == "empty":
+        return f"no consumer has released {part.stage_name}"
+    if part is not None and part.member == "full":
+        return f"the producer has not filled {part.stage_name}"
+    return "no thread has arrived in this phase"
 
 
 # --- from records to threads ------------------------------------------------------------------
@@ -155,7 +167,8 @@ def hung_threads(records: bytes, source: Source, name_of: BarrierName) -> Iterat
     parts = np.split(np.frombuffer(records, WAIT_RECORD), [_RECORDS_OF_CLUSTER])
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for one in itertools.chain(*map(_longest_first, parts)):
-        same = (*one["block"].tolist(), one["barrier"], one["phase"], one["file"], one["line"])
+        names = (one["file"], one["line"], one["role"], one["role_number"])
+        same = (*one["block"].tolist(), one["barrier"], one["phase"], *names)
         groups.setdefault(same, []).append(one)
     for group in groups.values():
         yield _hung(group, source, name_of)
@@ -173,6 +186,8 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
     file, line = Path(first["file"].decode()), int(first["line"])
     # In a cluster the window of each CTA has an address of its own, by multiples of 16 MiB.
     offset = (int(first["barrier"]) - int(first["dynamic"])) % _WINDOW_BYTES
+    name = name_of(offset) if offset < _WINDOW_BYTES // 2 else None
+    part = ring_part(name)
     return HungThreads(
         block=tuple(first["block"].tolist()),
         cta_rank=int(first["cta_rank"]),
@@ -180,14 +195,17 @@ def _hung(group: list[Any], source: Source, name_of: BarrierName) -> HungThreads
         source=f"{file.name}:{line}",
         code=_code(source, file, line),
         function=first["function"].decode(),
-        barrier_name=name_of(offset) if offset < _WINDOW_BYTES // 2 else None,
+        barrier_name=name,
         barrier_offset=offset if offset < _WINDOW_BYTES // 2 else offset - _WINDOW_BYTES,
         phase=phase,
         arrivals=word.arrivals,
         missing_arrivals=word.missing_arrivals,
         missing_bytes=word.missing_bytes,
         waited_seconds=max(int(one["waited_ns"]) for one in group) / 1e9,
-        cause=next(_causes(word, phase)),
+        cause=next(_causes(word, phase, part)),
+        role=role_name(first["role"], int(first["role_number"])),
+        ring=None if part is None else part.ring or None,
+        stage=None if part is None else part.stage,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tmaasync.errors import ArgumentError
 from tmaasync.trace.events import EVENT_DTYPE, Event, NameOf, offset_name
 from tmaasync.trace.launch import Extents
+from tmaasync.trace.roles import WarpRoles
 from tmaasync.trace.saved import BROKEN, arguments_of, document_of
 from tmaasync.trace.trace import Trace
 
@@ -59,6 +60,7 @@ class Collector:
         cluster: Extents | None,
         raw: bytes | bytearray | memoryview,
         name_of: NameOf | None = None,
+        roles: WarpRoles | None = None,
     ) -> Trace:
         """Add the records of a finished launch; ``raw`` is copied."""
         if len(memoryview(raw).cast("B")) % EVENT_DTYPE.itemsize:
@@ -73,6 +75,7 @@ class Collector:
             cluster=cluster or (1, 1, 1),
             events=np.frombuffer(raw, EVENT_DTYPE),
             name_of=name_of or offset_name,
+            roles=roles or {},
         )
         self.take(trace)
         return trace

@@ -93,7 +93,8 @@ class Event:
     is where it happens, ``barrier_block`` the one whose shared memory holds the barrier; both run
     x, y, z. ``phase`` counts from 0; -1 is the phase that a fresh barrier counts as completed.
     ``sequence`` is the number of the copy or the wgmma in its cluster: a load and its landings
-    share one.
+    share one. ``shared_name`` and ``barrier_name`` are names in the source; ``role`` is what the
+    kernel calls the thread's warp with ``set_role``.
     """
 
     time: int
@@ -102,7 +103,9 @@ class Event:
     cluster: int
     rank: int
     thread: int | None
+    role: str | None
     shared: int | None
+    shared_name: str | None
     barrier: int | None
     barrier_name: str | None
     barrier_block: tuple[int, int, int]
@@ -130,19 +133,30 @@ def readable(
     record: Any,
     block_of: Callable[[int, int], tuple[int, int, int]],
     name_of: NameOf,
+    role_of: Callable[[int, int, int], str | None],
 ) -> Event:
-    """Return the event of one record."""
+    """Return the event of one record.
+
+    Args:
+        record: One element of the array of events.
+        block_of: Returns the block of a cluster and a rank.
+        name_of: Returns the name of an offset in shared memory.
+        role_of: Returns the role of the warp of a cluster, a rank and a thread.
+    """
     fields = {name: int(record[name]) for name in EVENT_DTYPE.names or ()}
     kind = EventKind(fields["kind"])
     barrier, phase = _unless(fields["barrier"], NOTHING), fields["phase"]
+    shared, thread = _unless(fields["shared"], NOTHING), _unless(fields["thread"], NOBODY)
     return Event(
         time=fields["time"],
         kind=kind,
         block=block_of(fields["cluster"], fields["rank"]),
         cluster=fields["cluster"],
         rank=fields["rank"],
-        thread=_unless(fields["thread"], NOBODY),
-        shared=_unless(fields["shared"], NOTHING),
+        thread=thread,
+        role=None if thread is None else role_of(fields["cluster"], fields["rank"], thread),
+        shared=shared,
+        shared_name=None if shared is None else name_of(shared),
         barrier=barrier,
         barrier_name=None if barrier is None else barrier_name(kind, barrier, name_of),
         barrier_block=block_of(fields["cluster"], fields["other"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,15 @@ from tmaasync.trace.events import NOBODY, NOTHING, EventKind, barrier_name
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.pipelines import Pipeline, find_pipelines
 
-__all__ = ["Activity", "Lane", "LaneSpan", "find_lanes", "packed", "warp_names"]
+__all__ = [
+    "Activity",
+    "Lane",
+    "LaneSpan",
+    "find_lanes",
+    "packed",
+    "role_and_warps",
+    "warp_names",
+]
 
 _Events = np.ndarray[Any, Any]
 
@@ -58,20 +66,22 @@ class LaneSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Warps of one warpgroup that do the same.
+    """Warps of one warpgroup that do the same and have the same role.
 
-    ``loads`` are the time and the sequence of each load they issue.
+    ``loads`` are the time and the sequence of each load they issue. ``role`` is what the kernel
+    calls the warps with ``set_role``.
     """
 
     block: tuple[int, int, int]
     warps: tuple[int, ...]
     spans: tuple[LaneSpan, ...]
     loads: tuple[tuple[int, int], ...]
+    role: str | None = None
 
     @property
     def name(self) -> str:
-        """``warp 0``, ``warps 5-7``."""
-        return warp_names(self.warps)
+        """``producer (warp 0)``; without a role ``warp 0``, ``warps 5-7``."""
+        return role_and_warps(self.role, self.warps)
 
 
 def find_lanes(
@@ -90,7 +100,7 @@ def find_lanes(
     of_block = trace.of(block=block)
     events = of_block.events[of_block.events["thread"] != NOBODY]
     end = trace.of(cluster=trace.cluster_of(block)).end
-    spans = _spans_by_warp(of_block, events, _roles(pipelines), end)
+    spans = _spans_by_warp(of_block, events, _barrier_waits(pipelines), end)
     where = trace.block_at_index(trace.block_index(block))
     return tuple(
         Lane(
@@ -98,21 +108,22 @@ def find_lanes(
             warps=warps,
             spans=_union(span for warp in warps for span in spans[warp]),
             loads=_loads(events, warps),
+            role=trace.role_of(where, warps[0]),
         )
-        for group in _alike(events)
+        for group in _alike(events, lambda warp: trace.role_of(where, warp))
         for warps in ((group,) if alike else ((warp,) for warp in group))
     )
 
 
-def _roles(pipelines: Iterable[Pipeline]) -> dict[int, Activity]:
+def _barrier_waits(pipelines: Iterable[Pipeline]) -> dict[int, Activity]:
     """Return the kind of wait for each barrier of the pipelines."""
-    roles: dict[int, Activity] = {}
+    waits: dict[int, Activity] = {}
     for pipeline in pipelines:
         for stage in pipeline.stages:
-            roles[stage.full] = Activity.WAITING_FULL
+            waits[stage.full] = Activity.WAITING_FULL
             if stage.empty is not None:
-                roles[stage.empty] = Activity.WAITING_EMPTY
-    return roles
+                waits[stage.empty] = Activity.WAITING_EMPTY
+    return waits
 
 
 # --- which warps are alike --------------------------------------------------------------------
@@ -126,13 +137,14 @@ _MEETINGS = (
 )
 
 
-def _alike(events: _Events) -> Iterator[tuple[int, ...]]:
-    """Group warps by warpgroup and by what they do; leave out warps that only join barriers."""
+def _alike(events: _Events, role_of: Callable[[int], str | None]) -> Iterator[tuple[int, ...]]:
+    """Group warps by warpgroup, role and what they do; leave out warps that only join barriers."""
     deeds = _deeds(events)
-    groups: dict[tuple[int, frozenset[tuple[int, ...]]], list[int]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for warp in sorted(deeds):
         if any(deed[0] not in _MEETINGS for deed in deeds[warp]):
-            groups[warp // WARPGROUP_WARPS, frozenset(deeds[warp])].append(warp)
+            key = (warp // WARPGROUP_WARPS, role_of(warp), frozenset(deeds[warp]))
+            groups[key].append(warp)
     return (tuple(warps) for warps in groups.values())
 
 
@@ -168,12 +180,12 @@ _BEGINS = (EventKind.WAIT_BEGIN,)
 
 
 def _spans_by_warp(
-    trace: LaunchEvents, events: _Events, roles: dict[int, Activity], end: int
+    trace: LaunchEvents, events: _Events, kinds: dict[int, Activity], end: int
 ) -> dict[int, list[LaneSpan]]:
     spans: dict[int, list[LaneSpan]] = defaultdict(list)
     work = {**_work(events, EventKind.MMA_ISSUED), **_work(events, EventKind.STORE_ISSUED)}
     for warp, record, begin, over in _waits(events, end):
-        activity = _waited(record, roles, work)
+        activity = _waited(record, kinds, work)
         name = _name_of_wait(trace, record, activity)
         barrier = int(record["barrier"])
         spans[warp].append(
@@ -210,14 +222,14 @@ def _work(events: _Events, kind: EventKind) -> dict[int, EventKind]:
     return dict.fromkeys(issued["sequence"].tolist(), kind)
 
 
-def _waited(record: Any, roles: dict[int, Activity], work: dict[int, EventKind]) -> Activity:
+def _waited(record: Any, kinds: dict[int, Activity], work: dict[int, EventKind]) -> Activity:
     """Classify a wait: by the barrier, or by the copy or the wgmma that it names."""
     if record["kind"] == EventKind.NAMED_WAIT_END:
         return Activity.WAITING_NAMED
     if record["kind"] == EventKind.CLUSTER_WAIT_END:
         return Activity.WAITING_CLUSTER
     if record["barrier"] != NOTHING:
-        return roles.get(int(record["barrier"]), Activity.WAITING_BARRIER)
+        return kinds.get(int(record["barrier"]), Activity.WAITING_BARRIER)
     awaited = work.get(int(record["sequence"]))
     if awaited is None:
         return Activity.WAITING
@@ -310,6 +322,15 @@ def warp_names(warps: Sequence[int]) -> str:
     ('warp 0', 'warps 4, 6-7')
     """
     return f"warp{'s' if len(warps) > 1 else ''} {', '.join(_ranges(warps))}"
+
+
+def role_and_warps(role: str | None, warps: Sequence[int]) -> str:
+    """Return the name of warps with this role.
+
+    >>> role_and_warps("consumer 0", [4, 5, 6, 7]), role_and_warps(None, [0])
+    ('consumer 0 (warps 4-7)', 'warp 0')
+    """
+    return warp_names(warps) if role is None else f"{role} ({warp_names(warps)})"
 
 
 def _ranges(numbers: Sequence[int]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tmaasync.trace.events import (
     offset_name,
     readable,
 )
+from tmaasync.trace.roles import WarpRoles
 
 __all__ = ["Extents", "LaunchEvents"]
 
@@ -39,6 +40,7 @@ class LaunchEvents:
     unit: Literal["step", "ns"] = "step"
     dropped: int = 0
     blocks_left_out: int = 0
+    roles: WarpRoles = field(default_factory=dict)
     end: int = field(init=False)
     """The time of the last event."""
 
@@ -69,7 +71,10 @@ class LaunchEvents:
         return len(self.events)
 
     def __iter__(self) -> Iterator[Event]:
-        return (readable(record, self.block_at, self.name_of) for record in self.events)
+        def role_of(cluster: int, rank: int, thread: int) -> str | None:
+            return self.roles.get((cluster, rank, thread // WARP_THREADS))
+
+        return (readable(record, self.block_at, self.name_of, role_of) for record in self.events)
 
     def __repr__(self) -> str:
         kind = type(self).__name__
@@ -107,6 +112,13 @@ class LaunchEvents:
         """Return the events of the clusters of the first ``count`` blocks that have any."""
         clusters = [self.cluster_of(block) for block in self.blocks[:count]]
         return replace(self, events=self.events[np.isin(self.events["cluster"], clusters)])
+
+    def role_of(self, block: int | Sequence[int], warp: int) -> str | None:
+        """Return the role that the kernel gave a warp of a block; None without one."""
+        at = self.block_at_index(self.block_index(block))
+        x, y, z = (i % size for i, size in zip(at, self.cluster, strict=True))
+        rank = x + self.cluster[0] * (y + self.cluster[1] * z)
+        return self.roles.get((self.cluster_of(block), rank, warp))
 
     @property
     def blocks(self) -> tuple[Extents, ...]:

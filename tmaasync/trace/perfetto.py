@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmaasync.trace.events import NOTHING, EventKind
+import numpy as np
+
+from tmaasync.trace.events import NOTHING, EventKind, offset_name
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, find_lanes, packed
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.pipelines import Pipeline, StageState, find_pipelines
@@ -85,8 +87,11 @@ class _Process:
             yield from self._counter(pipeline)
 
     def _lane(self, lane: Lane) -> Iterator[_Record]:
+        names = _buffer_names(self.trace)
         loads = {
-            LaneSpan(Activity.LOADING, time, time + 1, f"load {sequence}"): sequence
+            LaneSpan(
+                Activity.LOADING, time, time + 1, f"load {sequence}{names[sequence]}"
+            ): sequence
             for time, sequence in lane.loads
         }
         for name, spans in _threads(lane, loads):
@@ -101,7 +106,7 @@ class _Process:
         for index, stage in enumerate(pipeline.stages):
             track = self.pid, next(self._tids)
             self.stages[pipeline.block, stage.full] = track
-            yield from _thread_metadata(track, f"{pipeline.name}: stage {index}")
+            yield from _thread_metadata(track, pipeline.stage_name(index))
             for span in stage.spans:
                 yield from self._bar(
                     track, span.begin, span.end, span.state.value, "stage", phase=span.phase
@@ -128,6 +133,15 @@ class _Process:
 
     def _record(self, phase: str, track: _Track, time: int, **more: Any) -> _Record:
         return _timed(phase, track, self.began + time * _MICROSECONDS[self.trace.unit], **more)
+
+
+def _buffer_names(trace: LaunchEvents) -> dict[int, str]:
+    """Return the name of the buffer that each load fills, as in ``: ring.stages[2].a``."""
+    loads = trace.of(kind=EventKind.LOAD_ISSUED).events
+    named = ((offset, trace.name_of(offset)) for offset in np.unique(loads["shared"]).tolist())
+    names = {offset: "" if name == offset_name(offset) else f": {name}" for offset, name in named}
+    pairs = zip(loads["sequence"].tolist(), loads["shared"].tolist(), strict=True)
+    return {sequence: names[offset] for sequence, offset in pairs}
 
 
 def _threads(lane: Lane, loads: Iterable[LaneSpan]) -> Iterator[tuple[str, tuple[LaneSpan, ...]]]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind, NameOf, offset_name
 from tmaasync.trace.launch import LaunchEvents
+from tmaasync.trace.rings import ring_part
 
 __all__ = ["Pipeline", "Stage", "StageSpan", "StageState", "find_pipelines"]
 
@@ -72,11 +73,22 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Stages that one thread fills in order, as a ring buffer, in one block (x, y, z)."""
+    """Stages that one thread fills in order, as a ring buffer, in one block (x, y, z).
+
+    ``name`` is the ring in the source, such as ``ring_k``; without a ring the array of its full
+    barriers, or a number.
+    """
 
     name: str
     block: tuple[int, int, int]
     stages: tuple[Stage, ...]
+
+    def stage_name(self, index: int) -> str:
+        """Return the name of a stage: ``ring_k, stage 2``, ``full[2]``."""
+        if len(self.stages) == 1:
+            return self.name
+        is_array = ring_part(f"{self.name}[0]") is not None
+        return f"{self.name}[{index}]" if is_array else f"{self.name}, stage {index}"
 
     def count(self, state: StageState, time: int) -> int:
         """Count the stages in this state at a time."""
@@ -297,10 +309,13 @@ def _groups(histories: list[_History], name_of: NameOf) -> Iterable[list[_Histor
 
 
 def _pipeline_name(group: list[_History], number: int, name_of: NameOf) -> str:
-    """Return the array of full barriers by its name, or the only barrier, or a number."""
+    """Return the ring, the array of full barriers or the only barrier by its name, or a number."""
     name = name_of(group[0].full)
     if name == offset_name(group[0].full):
         return f"pipeline {number}"
+    part = ring_part(name)
+    if part is not None and part.ring and part.member == "full":
+        return part.ring
     return _array_name(name) or name
 
 

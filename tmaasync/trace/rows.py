@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tmaasync.trace.lanes import Activity, Lane, LaneSpan, packed
 from tmaasync.trace.pipelines import Pipeline, StageState
+from tmaasync.trace.rings import ring_part
 
 __all__ = ["Bar", "Row", "lane_rows", "stage_rows"]
 
@@ -66,15 +67,7 @@ def stage_rows(pipelines: Iterable[Pipeline], begin: int, end: int) -> Iterator[
                     is_filling = span.state in (StageState.FILLING, StageState.LOADED)
                     labels = (f"phase {span.phase}", str(span.phase)) if is_filling else ()
                     bars.append(Bar(bar.begin, bar.end, bar.state, labels))
-            yield stage.full, Row(_stage_name(pipeline, index), "", _disjoint(bars))
-
-
-def _stage_name(pipeline: Pipeline, index: int) -> str:
-    if len(pipeline.stages) == 1:
-        return pipeline.name
-    return (
-        f"{pipeline.name}, stage {index}" if " " in pipeline.name else f"{pipeline.name}[{index}]"
-    )
+            yield stage.full, Row(pipeline.stage_name(index), "", _disjoint(bars))
 
 
 def _bars(spans: Iterable[LaneSpan], begin: int, end: int) -> tuple[Bar, ...]:
@@ -87,9 +80,13 @@ def _bars(spans: Iterable[LaneSpan], begin: int, end: int) -> tuple[Bar, ...]:
 
 
 def _labels(span: LaneSpan) -> tuple[str, ...]:
-    """Return the span's name and, if it is an element of an array, its index alone."""
+    """Return the span's name, then its ring and stage; of an element of an array the index."""
     if span.activity is Activity.COMPUTING:
         return ()  # The row is named already.
+    part = ring_part(span.name)
+    if part is not None:
+        ring = part.ring.rpartition(".")[2]
+        return (span.name, *([f"{ring}[{part.stage}]"] if ring else []), f"[{part.stage}]")
     _, bracket, element = span.name.partition("[")
     return (span.name, bracket + element) if bracket else (span.name,)
 

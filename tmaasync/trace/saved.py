@@ -14,6 +14,7 @@ import numpy as np
 from tmaasync.trace.events import EVENT_DTYPE, NAMED_KINDS, NOTHING, offset_name
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.perfetto import trace_document
+from tmaasync.trace.roles import WarpRoles
 
 __all__ = ["BROKEN", "arguments_of", "document_of"]
 
@@ -43,6 +44,7 @@ def _facts_of(trace: LaunchEvents) -> dict[str, Any]:
         "names": {
             offset: name for offset, name in names.items() if name != offset_name(int(offset))
         },
+        "roles": _saved_roles(trace.roles),
         "events": base64.b64encode(zlib.compress(events.tobytes())).decode(),
     }
 
@@ -58,7 +60,24 @@ def arguments_of(facts: Mapping[str, Any]) -> dict[str, Any]:
         "blocks_left_out": int(facts["blocks_left_out"]),
         **{name: _extents(facts[name]) for name in _EXTENTS},
         "events": np.frombuffer(raw, EVENT_DTYPE),
+        "roles": _loaded_roles(facts.get("roles", {})),
         "name_of": lambda offset: names.get(offset) or offset_name(offset),
+    }
+
+
+def _saved_roles(roles: WarpRoles) -> dict[str, list[list[int]]]:
+    """Return cluster, rank and warp of all warps of each role."""
+    saved: dict[str, list[list[int]]] = {}
+    for warp, role in roles.items():
+        saved.setdefault(role, []).append(list(warp))
+    return saved
+
+
+def _loaded_roles(saved: Mapping[str, Any]) -> WarpRoles:
+    return {
+        (int(cluster), int(rank), int(warp)): str(role)
+        for role, warps in saved.items()
+        for cluster, rank, warp in warps
     }
 
 

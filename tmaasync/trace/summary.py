@@ -11,7 +11,7 @@ import numpy as np
 
 from tmaasync._hardware import WARP_THREADS, WARPGROUP_WARPS
 from tmaasync.trace.events import NOBODY, NOTHING, EventKind
-from tmaasync.trace.lanes import Activity, warp_names
+from tmaasync.trace.lanes import Activity, role_and_warps
 from tmaasync.trace.launch import LaunchEvents
 from tmaasync.trace.spans import ACTIVITIES, Spans, find_spans, thing
 
@@ -46,7 +46,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Warps of one warpgroup that do the same kinds of things, in all blocks."""
+    """Warps of one warpgroup that do the same kinds of things, in all blocks.
+
+    ``name`` is the role that the kernel gives them with ``set_role``, and their numbers.
+    """
 
     name: str
     deeds: tuple[str, ...]
@@ -78,7 +81,7 @@ def summarize(trace: LaunchEvents) -> Summary:
     threads = trace.events[trace.events["thread"] != NOBODY]
     spans = find_spans(trace)
     profiles = _profiles(trace, threads, spans)
-    roles = _roles(profiles)
+    roles = _roles(profiles, _role_names(trace))
     names = {warp: name for name, warps in roles.items() for warp in warps}
     times = _block_times(threads)
     return Summary(
@@ -138,11 +141,21 @@ def _profiles(trace: LaunchEvents, threads: _Array, spans: Spans) -> dict[int, f
     return {warp: frozenset(profiles[warp] | meetings[warp]) for warp in sorted(profiles)}
 
 
-def _roles(profiles: dict[int, frozenset[object]]) -> dict[str, tuple[int, ...]]:
-    groups: dict[tuple[int, frozenset[object]], list[int]] = defaultdict(list)
+def _roles(
+    profiles: dict[int, frozenset[object]], names: dict[int, str]
+) -> dict[str, tuple[int, ...]]:
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for warp, profile in profiles.items():
-        groups[warp // WARPGROUP_WARPS, profile].append(warp)
-    return {warp_names(warps): tuple(warps) for warps in groups.values()}
+        groups[warp // WARPGROUP_WARPS, names.get(warp), profile].append(warp)
+    return {role_and_warps(names.get(warps[0]), warps): tuple(warps) for warps in groups.values()}
+
+
+def _role_names(trace: LaunchEvents) -> dict[int, str]:
+    """Return the role of each warp; a warp with another role in another block has both."""
+    roles: dict[int, dict[str, None]] = defaultdict(dict)
+    for (_, _, warp), role in sorted(trace.roles.items()):
+        roles[warp][role] = None
+    return {warp: " or ".join(names) for warp, names in roles.items()}
 
 
 def _distinct(*columns: _Array) -> Iterator[list[int]]:

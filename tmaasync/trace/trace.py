@@ -19,7 +19,8 @@ class Trace(LaunchEvents):
 
     ``events`` is an array of `EVENT_DTYPE`, cluster by cluster and each in the order of its clock;
     iterating gives `Event` objects instead. ``grid``, ``block`` and ``cluster`` run x, y, z.
-    ``name_of`` gives an offset in shared memory its name.
+    ``name_of`` gives an offset in shared memory its name. ``roles`` has what the kernel calls its
+    warps with ``set_role``, by cluster, rank in the cluster, and warp; `role_of` looks one up.
 
     On the emulator ``unit`` is ``"step"``: times count the steps of the cluster's scheduler, and
     clusters do not share a clock. On the GPU it is ``"ns"``, and all blocks share a clock, within

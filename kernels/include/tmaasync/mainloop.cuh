@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/ring.cuh>
+#include <tmaasync/roles.cuh>
 #include <tmaasync/wgmma.cuh>
 
 // Main loops of a GEMM over the stages of a ring (CUTLASS's collective main loops): a consumer
@@ -245,12 +246,13 @@ __device__ __forceinline__ void multiply_tiles_cooperative(
 // Ping-pong consumers (CUTLASS's KernelTmaWarpSpecializedPingpong): each of two has every second
 // tile, and its epilogue overlaps the other's main loop. A consumer first looks at the ring when
 // its turn comes: by then the other has waited for all of its stages, so that no barrier can
-// complete two phases unseen, which their parity would hide. Order is MmaOrder<2>; the ring has
-// the warps of one consumer, since each stage has one reader.
-template <typename Loop, typename Order, typename Consumer, typename Schedule, typename Store>
+// complete two phases unseen, which their parity would hide. The ring has the warps of one
+// consumer, since each stage has one reader.
+template <typename Loop, typename Consumer, typename Schedule, typename Store>
 __device__ __forceinline__ void multiply_tiles_pingpong(
     Consumer& consumer, Schedule schedule, int k_blocks, int number, const Store& store
 ) {
+    using Order = MmaOrder<2>;
     bool has_turn = number == 0;
     if (!has_turn && !schedule.done()) {
         schedule.step();

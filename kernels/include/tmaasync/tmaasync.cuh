@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything above the PTX wrappers but wgmma, which needs sm_90a: <tmaasync/wgmma.cuh>.
+// Everything above the PTX wrappers but wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>), and the
+// parts of structured kernels above the ring: <tmaasync/roles.cuh>, <tmaasync/scheduler.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
@@ -11,6 +12,7 @@
 #include <tmaasync/pipeline.cuh>
 #include <tmaasync/ragged.cuh>
 #include <tmaasync/ring.cuh>
+#include <tmaasync/role_name.cuh>
 #include <tmaasync/shared.cuh>
 #include <tmaasync/split.cuh>
 #include <tmaasync/store_ring.cuh>

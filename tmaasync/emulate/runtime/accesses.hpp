@@ -23,9 +23,21 @@ inline void touch_shared(
 // Before a read: shared memory holds nothing until it is written.
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
+    const std::string read =
+        "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset);
+    for (const Flight& flight : fiber.cluster->flights()) {
+        if (flight.kind == Flight::Kind::kArrival || flight.target->rank != rank) continue;
+        if (offset < flight.shared || offset >= flight.shared + flight.bytes) continue;
+        fiber.cluster->fail(
+            fiber, read + ", which nothing has written yet: the TMA load to " +
+                       shared_at(flight.shared) + issued_by(*flight.issuer, flight.site) +
+                       " is in flight. Wait for its end on " + barrier_at(flight.barrier) +
+                       " before the read"
+        );
+    }
     fiber.cluster->fail(
-        fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
-                   ", which nothing has written. Initialise it, or wait for what should"
+        fiber, read + ", which nothing has written. Initialise it, or wait for what should" +
+                   on_full_barrier_of(offset)
     );
 }
 
@@ -75,8 +87,11 @@ inline Agent bulk_agent(Cluster& cluster, Agent& agent) {
 
 // --- mbarriers -----------------------------------------------------------------------------------
 
-inline Access access_by(Agent thread, Epoch epoch, uintptr_t site, Operation operation) {
+inline Access access_in(
+    const Cluster& cluster, Agent thread, Epoch epoch, uintptr_t site, Operation operation
+) {
     Access access{.agent = thread, .epoch = epoch, .thread = thread, .site = site};
+    access.cluster = static_cast<uint32_t>(cluster.index());
     access.operation = operation;
     access.is_write = true;
     return access;
@@ -85,10 +100,11 @@ inline Access access_by(Agent thread, Epoch epoch, uintptr_t site, Operation ope
 inline void report_init(Fiber& fiber, const Cta& home, const Mbarrier& barrier, Operation use) {
     Detector& detector = *fiber.cluster->detector();
     detector.report({
-        access_by(
-            barrier.initialiser, barrier.initialised, barrier.init_site, Operation::kBarrierInit
+        access_in(
+            *fiber.cluster, barrier.initialiser, barrier.initialised, barrier.init_site,
+            Operation::kBarrierInit
         ),
-        access_by(fiber.number, detector.epoch_of(fiber.number), fiber.site, use),
+        access_in(*fiber.cluster, fiber.number, detector.epoch_of(fiber.number), fiber.site, use),
         {Space::kShared, home.rank, barrier.offset},
         use == Operation::kTmaLoad,
     });
@@ -123,8 +139,8 @@ inline void fence_inits(Fiber& fiber) {
 
 inline void report_registers(Fiber& fiber, uintptr_t before, Operation first, Operation second) {
     fiber.cluster->detector()->report({
-        access_by(fiber.number, 0, before, first),
-        access_by(fiber.number, 0, fiber.site, second),
+        access_in(*fiber.cluster, fiber.number, 0, before, first),
+        access_in(*fiber.cluster, fiber.number, 0, fiber.site, second),
         {Space::kRegisters, fiber.cta->rank, 0},
     });
     fiber.cluster->stop_if_race(fiber);

@@ -19,6 +19,17 @@ Fiber& caller(uintptr_t site) {
     return fiber;
 }
 
+// Keeps a name that is too long without its end.
+void name_role(Fiber& fiber, const char* name, uint32_t number) {
+    std::string role = name;
+    if (!role.empty() && number != UINT32_MAX) role += " " + std::to_string(number);
+    Warp& warp = *fiber.warp;
+    if (role == warp.role) return;
+    std::memset(warp.role, 0, kRoleBytes);
+    std::memcpy(warp.role, role.data(), std::min(role.size(), kRoleBytes - 1));
+    fiber.cluster->record_role(fiber);
+}
+
 BulkReduction decoded(const Reduction& given) {
     const auto code = static_cast<uint64_t>(given.type);
     return {static_cast<ReduceOp>(given.op), detail::type_of_code(code)};
@@ -36,6 +47,10 @@ void fail(const char* reason) {
 void spin(const char* instruction) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->spin(fiber, {.instruction = instruction});
+}
+
+void set_role(const char* name, uint32_t number) {
+    name_role(TMAASYNC_EMULATE_CALLER(), name, number);
 }
 
 // --- threads together ----------------------------------------------------------------------------

@@ -90,7 +90,7 @@ inline void Cluster::land(const Flight& flight) {
     std::string reason;
     try {
         Mbarrier* barrier = find_barrier(*flight.target, flight.barrier, reason);
-        if (!barrier) return report_fault(*flight.issuer, reason);
+        if (!barrier) return report_fault(*flight.issuer, reason, flight.site);
         if (flight.kind == Flight::Kind::kArrival) {
             land_thread_copies(*flight.issuer, flight.epoch);
             return arrive_for_copies(*this, flight, *barrier);
@@ -112,12 +112,13 @@ inline void Cluster::land(const Flight& flight) {
         }
         barrier->bytes -= bytes;
         barrier->landed = barrier->phase + 1;
+        barrier->landings.push_back({flight.shared, flight.issuer, flight.site});
         reason = overflow_of(*barrier);
-        if (!reason.empty()) return report_fault(*flight.issuer, reason);
+        if (!reason.empty()) return report_fault(*flight.issuer, reason, flight.site);
         record_landing(*this, flight, *barrier, bytes);
         complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
-        report_fault(*flight.issuer, fault.reason);
+        report_fault(*flight.issuer, fault.reason, flight.site);
     }
 }
 
@@ -196,6 +197,7 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     flight.shared = place.offset;
     flight.barrier = credited.offset;
     flight.issuer = &fiber;
+    flight.site = fiber.site;
     std::string reason;
     Mbarrier* counted = find_barrier(*credited.cta, credited.offset, reason);
     if (!counted) fiber.cluster->fail(fiber, reason);

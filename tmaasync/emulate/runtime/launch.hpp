@@ -40,7 +40,8 @@ inline void check_nothing_lands(Fiber& fiber) {
         }
         fiber.cluster->fail(
             fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) +
-                       " is still on its way. Wait for every load before the end"
+                       issued_by(*flight.issuer, flight.site) + " is in flight. Wait on " +
+                       barrier_at(flight.barrier) + " before the end"
         );
     }
 }
@@ -48,12 +49,22 @@ inline void check_nothing_lands(Fiber& fiber) {
 inline void check_no_bytes_missing(Fiber& fiber) {
     for (const Mbarrier& barrier : fiber.cta->barriers) {
         if (!barrier.is_valid || barrier.bytes == 0) continue;
+        const std::string bytes = std::to_string(std::abs(barrier.bytes)) + " bytes";
         fiber.cluster->fail(
-            fiber, "the CTA ends while " + barrier_name(barrier) + " still expects " +
-                       std::to_string(barrier.bytes) +
-                       " bytes. Expect as many bytes per phase as its copies deliver"
+            fiber, "the CTA ends while " + barrier_name(barrier) +
+                       (barrier.bytes > 0 ? " still expects " + bytes
+                                          : " has " + bytes + " more than it expects") +
+                       ". Expect as many bytes per phase as its copies deliver"
         );
     }
+}
+
+// " to stages[0].a, issued by producer (thread 0) at kernel.cu:30," of the last load that landed.
+inline std::string landing_text(const Mbarrier& barrier) {
+    const auto& landings = barrier.landings.empty() ? barrier.landed_last : barrier.landings;
+    if (landings.empty()) return "";
+    const Landing& last = landings.back();
+    return " to " + shared_at(last.shared) + issued_by(*last.issuer, last.site);
 }
 
 // A load that no thread waited for might not have landed yet, and no thread may read it.
@@ -63,7 +74,8 @@ inline void check_loads_were_awaited(Fiber& fiber) {
         fiber.cluster->fail(
             fiber, "the CTA ends, and no thread has waited for phase " +
                        std::to_string(barrier.landed - 1) + " of " + barrier_name(barrier) +
-                       ", in which a TMA load landed. Wait for every load, or do not issue it"
+                       ", in which a TMA load" + landing_text(barrier) +
+                       " landed. Wait for every load, or do not issue it"
         );
     }
 }
@@ -75,7 +87,7 @@ inline void Cluster::give_up() {
         if (fiber.is_done || fiber.wait.kind != Wait::Kind::kMbarrier) continue;
         std::string reason;
         if (find_barrier(ctas_[fiber.wait.cta->rank], fiber.wait.number, reason)) continue;
-        failure_ = {Failure::Kind::kFault, std::move(reason), &fiber};
+        failure_ = {Failure::Kind::kFault, std::move(reason), &fiber, fiber.site};
         return;
     }
 }
@@ -116,13 +128,20 @@ public:
         escape(failure.reason);
         out_ << "\"";
         if (failure.fiber) {
-            out_ << ", \"address\": " << address_in_library(failure.fiber->site)
-                 << ", \"thread\": " << failure.fiber->index << ", \"block\": ";
+            out_ << ", \"address\": " << address_in_library(failure.site)
+                 << ", \"thread\": " << failure.fiber->index << ", \"role\": ";
+            role(*failure.fiber->warp);
+            out_ << ", \"block\": ";
             block(*failure.fiber->cta);
         }
         out_ << ", \"waits\": [";
         if (failure.kind != Failure::Kind::kFault) waits();
-        out_ << "]}";
+        out_ << "]";
+        if (failure.kind != Failure::Kind::kFault) {
+            warps();
+            barriers();
+        }
+        out_ << "}";
     }
 
     std::string text() const { return out_.text(); }
@@ -135,20 +154,69 @@ private:
         }
     }
 
+    void role(const Warp& warp) {
+        out_ << '"';
+        escape(warp.role);
+        out_ << '"';
+    }
+
+    // Every warp of the cluster, by its number.
+    void warps() {
+        out_ << ", \"warps\": [";
+        const char* separator = "";
+        for (const Cta& cta : cluster_.ctas()) {
+            for (std::size_t i = 0; i < cta.warps.size(); ++i) {
+                out_ << separator << "{\"block\": ";
+                block(cta);
+                out_ << ", \"warp\": " << i << ", \"role\": ";
+                role(cta.warps[i]);
+                out_ << ", \"has_ended\": " << (cta.warps[i].live_lanes ? "false" : "true") << "}";
+                separator = ", ";
+            }
+        }
+        out_ << "]";
+    }
+
+    // Every mbarrier of the cluster, and which warps arrived and waited on it.
+    void barriers() {
+        out_ << ", \"barriers\": [";
+        const char* separator = "";
+        for (const Cta& cta : cluster_.ctas()) {
+            for (const Mbarrier& barrier : cta.barriers) {
+                out_ << separator << "{\"block\": ";
+                block(cta);
+                out_ << ", \"offset\": " << barrier.offset;
+                numbers("arrived", barrier.arrived.warps());
+                numbers("arrivers", barrier.arrivers.warps());
+                numbers("waited", barrier.waited.warps());
+                out_ << "}";
+                separator = ", ";
+            }
+        }
+        out_ << "]";
+    }
+
+    void numbers(const char* name, const std::vector<uint32_t>& values) {
+        out_ << ", \"" << name << "\": [";
+        for (std::size_t i = 0; i < values.size(); ++i) out_ << (i ? ", " : "") << values[i];
+        out_ << "]";
+    }
+
     void block(const Cta& cta) {
         out_ << "[" << cta.block.x << ", " << cta.block.y << ", " << cta.block.z << "]";
     }
 
     // Threads of one CTA that wait for the same thing are one entry.
     void waits() {
-        using Key = std::tuple<const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t>;
+        using Key = std::tuple<
+            const Cta*, Wait::Kind, const char*, const Cta*, uint32_t, uint32_t, std::string>;
         std::map<Key, std::vector<const Fiber*>> entries;
         std::vector<Key> order;
         for (const Fiber& fiber : cluster_.fibers()) {
             if (fiber.is_done) continue;
             const Wait& wait = fiber.wait;
-            const Key key{fiber.cta, wait.kind,   wait.instruction,
-                          wait.cta,  wait.number, wait.parity};
+            const Key key{fiber.cta,   wait.kind,   wait.instruction, wait.cta,
+                          wait.number, wait.parity, fiber.warp->role};
             if (entries[key].empty()) order.push_back(key);
             entries[key].push_back(&fiber);
         }
@@ -166,7 +234,8 @@ private:
         out_ << ", \"instruction\": \"" << wait.instruction
              << "\", \"address\": " << address_in_library(fibers[0]->site) << ", \"threads\": [";
         for (std::size_t i = 0; i < fibers.size(); ++i) out_ << (i ? ", " : "") << fibers[i]->index;
-        out_ << "]";
+        out_ << "], \"role\": ";
+        role(*fibers[0]->warp);
         if (wait.kind == Wait::Kind::kMbarrier) mbarrier(wait);
         if (wait.kind == Wait::Kind::kNamedBarrier) named(wait);
         out_ << "}";
@@ -188,11 +257,26 @@ private:
         const Launch& launch = cluster_.launch();
         const uint3 at = launch.block_of(access.cluster, access.thread / launch.threads());
         out_ << "{\"block\": [" << at.x << ", " << at.y << ", " << at.z
-             << "], \"thread\": " << access.thread % launch.threads()
-             << ", \"operation\": " << static_cast<int>(access.operation)
+             << "], \"thread\": " << access.thread % launch.threads();
+        access_names(access);
+        out_ << ", \"operation\": " << static_cast<int>(access.operation)
              << ", \"writes\": " << (access.is_write ? "true" : "false")
              << ", \"bytes\": " << static_cast<int>(access.bytes)
              << ", \"address\": " << address_in_library(access.site) << "}";
+    }
+
+    // The role of its warp, and the mbarrier that counts a load. Of other clusters nothing is
+    // known.
+    void access_names(const Access& access) {
+        if (access.cluster != cluster_.index()) return;
+        out_ << ", \"role\": ";
+        role(*cluster_.fibers()[access.thread].warp);
+        for (const Cta& cta : cluster_.ctas()) {
+            for (const Mbarrier& barrier : cta.barriers) {
+                if (barrier.agent == kNoAgent || barrier.agent != access.agent) continue;
+                out_ << ", \"barrier\": " << barrier.offset;
+            }
+        }
     }
 
     uintptr_t address_in_library(uintptr_t site) const {
@@ -210,7 +294,12 @@ private:
                  << ", \"missing_arrivals\": " << barrier.pending
                  << ", \"missing_bytes\": " << barrier.bytes
                  << ", \"expected_bytes\": " << barrier.expected
-                 << ", \"delivered_bytes\": " << barrier.expected - barrier.bytes << "}";
+                 << ", \"delivered_bytes\": " << barrier.expected - barrier.bytes
+                 << ", \"landings\": [";
+            for (std::size_t i = 0; i < barrier.landings.size(); ++i) {
+                out_ << (i ? ", " : "") << barrier.landings[i].shared;
+            }
+            out_ << "]}";
         }
     }
 
@@ -267,7 +356,7 @@ private:
             const uint64_t index = next_.fetch_add(1);
             if (index >= launch_.clusters()) return;
             cluster.run(index, guard.site(), watchdog);
-            if (launch_.trace) launch_.trace->take(cluster.recorder()->events());
+            if (launch_.trace) launch_.trace->take(*cluster.recorder());
             if (cluster.has_failed()) return keep(cluster, index);
         }
     }

@@ -3,6 +3,7 @@
 
 #include <vector_types.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -82,6 +83,27 @@ struct Launch {
 
 // --- barriers ------------------------------------------------------------------------------------
 
+// Warps of a cluster by their number, each once.
+class WarpSet {
+public:
+    void add(uint32_t warp) {
+        if (!warps_.empty() && warps_.back() == warp) return;
+        if (std::find(warps_.begin(), warps_.end(), warp) == warps_.end()) warps_.push_back(warp);
+    }
+    void clear() { warps_.clear(); }
+    const std::vector<uint32_t>& warps() const { return warps_; }
+
+private:
+    std::vector<uint32_t> warps_;
+};
+
+// A load that a barrier counted: the first byte that it wrote, its thread and its line.
+struct Landing {
+    uint32_t shared;
+    const Fiber* issuer;
+    uintptr_t site;
+};
+
 struct Mbarrier {
     uint32_t offset = 0;
     uint32_t count = 0;
@@ -95,6 +117,12 @@ struct Mbarrier {
     uint64_t landed = 0;    // phases that have to complete until all loads so far have landed
     uint64_t observed = 0;  // phases that some thread knows to be complete
     std::vector<Fiber*> waiters;
+    // For reports.
+    WarpSet arrived;                   // in this phase
+    WarpSet arrivers;                  // in any phase
+    WarpSet waited;                    // in any phase
+    std::vector<Landing> landings;     // in this phase
+    std::vector<Landing> landed_last;  // in the last completed phase that had any
     // For the race detector.
     uint32_t initialiser = 0;
     Epoch initialised = 0;
@@ -144,6 +172,7 @@ struct Flight {
     uint32_t barrier;
     Fiber* issuer;
     uintptr_t map_address;  // 0 for a parameter, which is never written
+    uintptr_t site = 0;
     Issued issued;
     uint32_t sequence = kNothing;
     Epoch epoch = 0;  // of an arrival: of the last copies of its thread that it counts
@@ -233,6 +262,7 @@ struct Wait {
 
 struct Warp {
     uint32_t live_lanes = 0;
+    char role[kRoleBytes]{};  // empty: the kernel names none
     std::vector<Meeting> meetings;
 };
 
@@ -295,6 +325,7 @@ struct Failure {
     enum class Kind : uint8_t { kNone, kFault, kDeadlock, kRace, kTimeout } kind = Kind::kNone;
     std::string reason;
     const Fiber* fiber = nullptr;
+    uintptr_t site = 0;  // where in the kernel
 };
 
 // Whether this thread of the host runs a CUDA thread now.
@@ -344,7 +375,7 @@ public:
             case Watchdog::kJump:
                 running_->wait.instruction = "runs, and never waits";
                 running_->site = 0;
-                failure_ = {Failure::Kind::kTimeout, "", running_};
+                failure_ = {Failure::Kind::kTimeout, "", running_, 0};
                 break;
             default:
                 report_crash(site.address);
@@ -366,6 +397,8 @@ public:
     bool has_failed() const { return failure_.kind != Failure::Kind::kNone; }
     const std::vector<Fiber>& fibers() const { return fibers_; }
     std::vector<Cta>& ctas() { return ctas_; }
+    const std::vector<Cta>& ctas() const { return ctas_; }
+    uint64_t index() const { return index_; }  // in the grid
     uint32_t live() const { return live_; }
     Choices& choices() { return choices_; }
     const uint64_t& progress() const { return progress_; }
@@ -463,7 +496,12 @@ public:
 
     // The first one counts.
     void report_fault(const Fiber& fiber, std::string reason) {
-        if (!has_failed()) failure_ = {Failure::Kind::kFault, std::move(reason), &fiber};
+        report_fault(fiber, std::move(reason), fiber.site);
+    }
+
+    // Of an operation that the thread issued elsewhere.
+    void report_fault(const Fiber& fiber, std::string reason, uintptr_t site) {
+        if (!has_failed()) failure_ = {Failure::Kind::kFault, std::move(reason), &fiber, site};
     }
 
     // --- the cluster barrier ---
@@ -513,6 +551,10 @@ public:
     bool stands_for_warp(const Fiber& fiber) const {
         return recorder_ &&
                fiber.lane == static_cast<uint32_t>(__builtin_ctz(fiber.warp->live_lanes));
+    }
+
+    void record_role(const Fiber& fiber) {
+        if (recorder_) recorder_->add_role(fiber.rank, fiber.index / 32, fiber.warp->role);
     }
 
     uint32_t new_sequence() { return recorder_ ? recorder_->new_sequence() : kNothing; }
@@ -631,6 +673,7 @@ private:
     }
 
     void reset(uint64_t index) {
+        index_ = index;
         const uint64_t seed = launch_.seed * 0x2545f4914f6cdd1d + index;
         choices_ = Choices(launch_.policy, seed, launch_.cluster_ctas(), launch_.threads());
         failure_ = {};
@@ -720,6 +763,7 @@ private:
     View cluster_completed_;
     std::unique_ptr<Detector> detector_;
     std::unique_ptr<Recorder> recorder_;
+    uint64_t index_ = 0;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
     // Phases completed, copies landed, wgmmas computed, threads ended.
@@ -732,6 +776,18 @@ private:
 };
 
 // --- addresses -----------------------------------------------------------------------------------
+
+// ", issued by producer (thread 0) at kernel.cu:30," in the middle of a sentence.
+inline std::string issued_by(const Fiber& issuer, uintptr_t site) {
+    const std::string role = issuer.warp->role, thread = "thread " + std::to_string(issuer.index);
+    return ", issued by " + (role.empty() ? thread : role + " (" + thread + ")") +
+           at_line(issuer.cluster->launch().address_in_library(site)) + ",";
+}
+
+// Of the warps of a cluster.
+inline uint32_t warp_number(const Fiber& fiber) {
+    return fiber.rank * static_cast<uint32_t>(fiber.cta->warps.size()) + fiber.index / 32;
+}
 
 struct Place {
     Cta* cta;

@@ -85,10 +85,20 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     cluster.record(owner, on_barrier(EventKind::kPhaseCompleted, owner, barrier));
     ++barrier.phase;
     barrier.pending = barrier.count;
+    barrier.arrived.clear();
+    if (!barrier.landings.empty()) {
+        barrier.landed_last.swap(barrier.landings);
+        barrier.landings.clear();
+    }
     cluster.note_progress();
     barrier.expected = 0;
     if (Detector* detector = cluster.detector()) hand_on(*detector, barrier);
     cluster.wake_all(barrier.waiters);
+}
+
+inline void note_arrival(const Fiber& fiber, Mbarrier& barrier) {
+    barrier.arrived.add(warp_number(fiber));
+    barrier.arrivers.add(warp_number(fiber));
 }
 
 inline bool is_in_use(const Mbarrier& barrier) {
@@ -206,6 +216,7 @@ inline uint64_t arrive(
     if (count > barrier.pending) fiber.cluster->fail(fiber, too_many_arrivals(barrier, count));
     fiber.cluster->record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
+    note_arrival(fiber, barrier);
     complete_phase(*fiber.cluster, *place.cta, barrier);
     return phase;
 }
@@ -300,6 +311,7 @@ inline bool wait_for_parity(
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
     const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
     begin_wait(fiber, noted);
+    barrier.waited.add(warp_number(fiber));
     if (!has_completed(barrier, parity)) {
         const uint64_t awaited = barrier.phase;
         const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
@@ -327,6 +339,7 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
     const bool is_complete = has_completed(barrier, parity);
+    barrier.waited.add(warp_number(fiber));
     if (is_complete) {
         observe(barrier);
         acquire_completed(fiber, barrier, acquires);

@@ -44,10 +44,11 @@ inline void arrive_for_copies(Cluster& cluster, const Flight& flight, Mbarrier& 
         barrier.gathered.issued_after.raise(flight.issuer->copies_agent, flight.epoch);
     }
     if (barrier.pending == 0) {
-        return cluster.report_fault(*flight.issuer, too_many_arrivals(barrier, 1));
+        return cluster.report_fault(*flight.issuer, too_many_arrivals(barrier, 1), flight.site);
     }
     cluster.record(*flight.target, on_barrier(EventKind::kArrive, *flight.target, barrier));
     --barrier.pending;
+    note_arrival(*flight.issuer, barrier);
     complete_phase(cluster, *flight.target, barrier);
 }
 
@@ -135,6 +136,7 @@ inline void arrive_after_thread_copies(Fiber& fiber, uint32_t address, bool rais
     flight.barrier = place.offset;
     flight.issuer = &fiber;
     flight.epoch = fiber.copies_epoch++;
+    flight.site = fiber.site;
     fiber.cluster->flights().push_back(std::move(flight));
     fiber.cluster->let_land(fiber);
 }

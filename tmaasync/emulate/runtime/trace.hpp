@@ -1,6 +1,7 @@
 // What a launch did, event by event, for tmaasync.trace.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -15,7 +16,7 @@ namespace tmaasync_emulate {
 constexpr uint32_t kNothing = UINT32_MAX;
 constexpr uint16_t kNobody = UINT16_MAX;
 
-// In the order of EventKind in tmaasync/emulate/trace/events.py.
+// In the order of EventKind in tmaasync/trace/events.py.
 enum class EventKind : uint16_t {
     kLoadIssued = 1,
     kLoadLanded,
@@ -37,7 +38,7 @@ enum class EventKind : uint16_t {
     kThreadEnd,
 };
 
-// EVENT_DTYPE of tmaasync/emulate/trace/events.py.
+// EVENT_DTYPE of tmaasync/trace/events.py.
 struct Event {
     uint64_t time = 0;
     uint64_t address = 0;
@@ -53,6 +54,16 @@ struct Event {
     uint32_t sequence = kNothing;
 };
 static_assert(sizeof(Event) == 48);
+
+// The role that a warp was given; ROLE_DTYPE of tmaasync/trace/roles.py.
+constexpr std::size_t kRoleBytes = 40;
+struct RoleRecord {
+    uint32_t cluster = 0;
+    uint16_t rank = 0;
+    uint16_t warp = 0;
+    char role[kRoleBytes]{};
+};
+static_assert(sizeof(RoleRecord) == 48);
 
 // A wait on one phase of one barrier.
 struct AwaitedPhase {
@@ -71,6 +82,7 @@ public:
         sequence_ = 0;
         time_ = 0;
         events_.clear();
+        roles_.clear();
         first_waits_.clear();
     }
 
@@ -81,6 +93,13 @@ public:
         event.cluster = cluster_;
         if (event.other == kNobody) event.other = event.rank;
         events_.push_back(event);
+    }
+
+    // Of a warp, once its name is known or has changed.
+    void add_role(uint32_t rank, uint32_t warp, const char (&role)[kRoleBytes]) {
+        RoleRecord record{cluster_, static_cast<uint16_t>(rank), static_cast<uint16_t>(warp), {}};
+        std::memcpy(record.role, role, kRoleBytes);
+        roles_.push_back(record);
     }
 
     // Of the next copy or wgmma.
@@ -97,12 +116,14 @@ public:
     }
 
     const std::vector<Event>& events() const { return events_; }
+    const std::vector<RoleRecord>& roles() const { return roles_; }
 
 private:
     uint32_t cluster_ = 0;
     uint32_t sequence_ = 0;
     uint64_t time_ = 0;  // steps of the scheduler
     std::vector<Event> events_;
+    std::vector<RoleRecord> roles_;
     std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> first_waits_;
 };
 
@@ -110,27 +131,39 @@ private:
 struct EventLog {
     Event* events;
     uint64_t count;
+    RoleRecord* roles;
+    uint64_t role_count;
 };
 
 // Of all clusters of a launch.
 class GridTrace {
 public:
-    void take(const std::vector<Event>& events) {
+    void take(const Recorder& recorder) {
         const std::lock_guard guard(lock_);
-        events_.insert(events_.end(), events.begin(), events.end());
+        events_.insert(events_.end(), recorder.events().begin(), recorder.events().end());
+        roles_.insert(roles_.end(), recorder.roles().begin(), recorder.roles().end());
     }
 
     EventLog copied() const {
-        const std::size_t bytes = events_.size() * sizeof(Event);
-        auto* events = static_cast<Event*>(std::malloc(bytes));
-        if (!events) return {nullptr, 0};
-        std::memcpy(events, events_.data(), bytes);
-        return {events, events_.size()};
+        EventLog log{copy_of(events_), events_.size(), copy_of(roles_), roles_.size()};
+        if (!log.events) log.count = 0;
+        if (!log.roles) log.role_count = 0;
+        return log;
     }
 
 private:
+    // Null without memory.
+    template <typename Record>
+    static Record* copy_of(const std::vector<Record>& records) {
+        const std::size_t bytes = records.size() * sizeof(Record);
+        auto* copy = static_cast<Record*>(std::malloc(bytes));
+        if (copy && bytes) std::memcpy(copy, records.data(), bytes);
+        return copy;
+    }
+
     std::mutex lock_;
     std::vector<Event> events_;
+    std::vector<RoleRecord> roles_;
 };
 
 }  // namespace tmaasync_emulate

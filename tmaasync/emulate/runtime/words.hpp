@@ -48,8 +48,8 @@ inline std::string hexadecimal(uintptr_t number) {
     return (Words() << Hex{number}).text();
 }
 
-// Addresses in shared memory, as a fault's reason holds them: emulate/reports.py replaces the
-// braces by the name of the variable in the kernel's source.
+// Addresses in shared memory and in the kernel's code, as a fault's reason holds them:
+// emulate/reports.py replaces the braces by the name of the variable or the line in the source.
 
 inline std::string barrier_at(uint32_t offset) {
     return "{barrier " + std::to_string(offset) + "}";
@@ -61,6 +61,16 @@ inline std::string shared_at(uint32_t offset) {
 
 inline std::string shared_bytes_from(uint32_t offset) {
     return "{bytes " + std::to_string(offset) + "}";
+}
+
+// " at kernel.cu:38", for an address as the library's debugging information counts.
+inline std::string at_line(uintptr_t address_in_library) {
+    return "{line " + std::to_string(address_in_library) + "}";
+}
+
+// ", on ring.full[1]" if the offset lies in a stage of a ring.
+inline std::string on_full_barrier_of(uint32_t offset) {
+    return "{stage " + std::to_string(offset) + "}";
 }
 
 }  // namespace tmaasync_emulate

@@ -28,7 +28,7 @@ GROUP_ROWS = 64
 MAX_CONSUMERS = 3
 """Consumer warpgroups of a CTA."""
 
-_BARRIER_BYTES = 1024
+_BARRIER_BYTES = 3 * 1024  # of queries, keys and values, each in 1 KiB for the tiles after them
 _OUTPUT_BYTES = 2
 _MAX_STAGES = 4
 

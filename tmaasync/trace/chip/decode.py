@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tmaasync.trace.chip.events import events_of
-from tmaasync.trace.chip.layout import Layout
+from tmaasync.trace.chip.layout import WARP_DTYPE, Layout
 from tmaasync.trace.chip.notes import Places, read
 from tmaasync.trace.events import NameOf, offset_name
+from tmaasync.trace.roles import WarpRoles, role_name
 from tmaasync.trace.trace import Trace
 
 __all__ = ["ChipLaunch", "decode"]
@@ -46,7 +49,21 @@ def decode(raw: bytes, layout: Layout, launch: ChipLaunch, usual_cycle_ns: float
         cluster=launch.cluster,
         events=events_of(notes),
         name_of=launch.name_of,
+        roles=_roles(raw, layout, places),
         unit="ns",
         dropped=dropped,
         blocks_left_out=math.prod(launch.grid) - layout.blocks,
     )
+
+
+def _roles(raw: bytes, layout: Layout, places: Places) -> WarpRoles:
+    """Return what the kernel calls its warps."""
+    warps = np.frombuffer(raw, WARP_DTYPE, layout.warps)
+    named = np.flatnonzero(warps["role"] != b"")
+    roles: WarpRoles = {}
+    for index in named.tolist():
+        block, warp = divmod(index, layout.warps_per_block)
+        role = role_name(warps["role"][index], int(warps["role_number"][index]))
+        if role is not None:
+            roles[int(places.clusters[block]), int(places.ranks[block]), warp] = role
+    return roles

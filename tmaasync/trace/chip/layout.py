@@ -34,9 +34,11 @@ WARP_DTYPE = np.dtype(
         ("processor", "<u4"),
         ("dynamic_shared", "<u4"),
         ("unused", "<u8"),
+        ("role", "S28"),
+        ("role_number", "<u4"),
     ]
 )
-"""``struct TraceWarp``: 272 bytes. The first pair of clocks is read when the block begins; a pair
+"""``struct TraceWarp``: 304 bytes. The first pair of clocks is read when the block begins; a pair
 that was never read is 0."""
 
 BUFFER_DTYPE = np.dtype(

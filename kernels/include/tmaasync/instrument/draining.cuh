@@ -15,6 +15,7 @@ namespace tmaasync::instrument {
 constexpr bool kWatchesHangs = true;
 
 constexpr int kNameBytes = 96;
+constexpr int kRoleBytes = 32;
 
 // Threads of a warp whose wait exceeded its budget, and the phase that they waited for.
 struct WaitRecord {
@@ -27,13 +28,14 @@ struct WaitRecord {
     u32 dynamic;  // the offset of dynamic shared memory
     u32 phase;
     u32 line;
-    u32 padding;
+    u32 role_number;
     u64 word;  // the barrier's
     u64 waited_ns;
     char file[kNameBytes];
     char function[kNameBytes];
+    char role[kRoleBytes];  // empty: the kernel names none
 };
-static_assert(sizeof(WaitRecord) == 256, "the host reads it");
+static_assert(sizeof(WaitRecord) == 288, "the host reads it");
 
 // Most records are kept for the first cluster: its waits explain more than waits of any clusters.
 constexpr u32 kRecordsOfCluster = 48;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tmaasync/instrument/draining.cuh>
+#include <tmaasync/instrument/role.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/ptx/cluster.cuh>
 #include <tmaasync/ptx/exit.cuh>
@@ -56,10 +57,11 @@ __device__ __forceinline__ u64 cluster_number() {
 }
 
 // Copy a name; of one that is too long, its end.
-__device__ __forceinline__ void copy_name(char (&target)[kNameBytes], const char* name) {
+template <int kBytes>
+__device__ __forceinline__ void copy_name(char (&target)[kBytes], const char* name) {
     int length = 0;
     while (name[length]) ++length;
-    const int skipped = max(0, length - (kNameBytes - 1));
+    const int skipped = max(0, length - (kBytes - 1));
     for (int i = 0; i <= length - skipped; ++i) target[i] = name[skipped + i];
 }
 
@@ -91,6 +93,9 @@ __device__ __forceinline__ void record_threads(WaitRecord* record, u32 warp, u32
     record->cta_rank = ptx::cluster_ctarank();
     record->warp = warp;
     record->lanes = lanes;
+    const WarpRole role = role_of_warp();
+    copy_name(record->role, role.name ? role.name : "");
+    record->role_number = role.number;
 }
 
 // Record a wait, in one of the lanes that come here together.
@@ -162,13 +167,10 @@ struct Polling {
     u64 last_ns;
 };
 
-// One entry per warp slot of every SM: more SMs than any Hopper GPU has (132 on an H200).
-constexpr u32 kMostSms = 160;
-constexpr u32 kWarpsOfSm = 64;
-inline __device__ Polling tmaasync_polling[kMostSms * kWarpsOfSm];
+inline __device__ Polling tmaasync_polling[kWarpSlots];
 
 __device__ __forceinline__ Polling& polling_of_warp() {
-    return tmaasync_polling[ptx::smid() % kMostSms * kWarpsOfSm + ptx::warpid() % kWarpsOfSm];
+    return tmaasync_polling[warp_slot()];
 }
 
 // When this warp began to poll this phase. A pause of an eighth of the budget begins anew.

@@ -27,6 +27,7 @@ struct alignas(16) TraceClocks {
 };
 
 constexpr int kTraceClocks = 16;
+constexpr int kTraceRoleBytes = 28;
 constexpr u32 kTraceNothing = ~0u;
 
 // WARP_DTYPE. The first clocks are read when the block opens, the others at some of its waits.
@@ -35,6 +36,8 @@ struct TraceWarp {
     u32 processor;
     u32 dynamic_shared;
     u64 unused;
+    char role[kTraceRoleBytes];  // empty: the kernel names none
+    u32 role_number;             // kNoNumber: none
 };
 
 // BUFFER_DTYPE, written by the host before each launch. After a warp's records there is one more:

@@ -57,6 +57,9 @@ inline Thread& current_thread() {
 // Lets others run, and goes on. For a thread that asks again and again.
 TMAASYNC_EMULATE_CALL void spin(const char* instruction);
 
+// Names the role of the calling thread's warp. A number of UINT32_MAX is none.
+TMAASYNC_EMULATE_CALL void set_role(const char* name, uint32_t number);
+
 // --- threads together ----------------------------------------------------------------------------
 
 TMAASYNC_EMULATE_CALL void sync_warp(uint32_t mask);

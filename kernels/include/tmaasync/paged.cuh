@@ -1,12 +1,13 @@
 #pragma once
 
-// Where the keys and values of a sequence lie: one after the other, or in a paged KV cache
-// (PagedAttention).
-#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/barrier.cuh>
+#include <tmaasync/operands/integers.cuh>
+#include <tmaasync/ragged.cuh>
 
+// The paged KV cache (PagedAttention): the keys and values of a sequence lie in pages.
 namespace tmaasync {
 
-// The keys of a packed sequence, in pages of kPageSize rows anywhere in the array.
+// The keys of a sequence, in pages of kPageSize rows anywhere in the array.
 template <int kPageSize>
 struct PagedSequence {
     i32 start;  // in the prefix sum of the lengths
@@ -18,25 +19,17 @@ struct PagedSequence {
         return key < length ? pages[key / kPageSize] : 0;
     }
 
-    // The rows of the sequence in the page of a key; none beyond the last key.
+    // The rows of the sequence in the page of a key; none beyond the last key. `page_step` is rows
+    // of the array from one page to the next.
     __device__ __forceinline__ RaggedSequence rows_of(i32 page, i32 key, i32 page_step) const {
         const i32 first = key / kPageSize * kPageSize;
         return {page * page_step, min(max(length - first, 0), kPageSize)};
     }
 };
 
-template <int kPageSize>
-struct KeysIn {
-    using type = PagedSequence<kPageSize>;
-};
-template <>
-struct KeysIn<0> {
-    using type = RaggedSequence;
-};
-
-// Loads a block of keys or values from its pages. Each box of the tile lies in one page. The first
+// Load a block of keys or values from its pages. Each box of the tile lies in one page. The first
 // page is a parameter, because the producer looks it up before it waits for the stage. Rows beyond
-// the sequence become zeros, so that a whole block of bytes always arrives.
+// the sequence become zeros: the barrier must expect Rows::kBytes.
 template <typename Rows, int kPageSize>
 __device__ __forceinline__ void load_pages(
     const Rows& rows,
@@ -56,7 +49,6 @@ __device__ __forceinline__ void load_pages(
         Rows::kBoxes == kRowBoxes * kColumnBoxes && kPageSize % kBoxRows == 0,
         "a box lies in one page"
     );
-    full.expect_bytes(Rows::kBytes);
 #pragma unroll 1
     for (int row_box = 0; row_box < kRowBoxes; ++row_box) {
         const i32 key = first_key + row_box * kBoxRows;

@@ -14,12 +14,6 @@ __device__ __forceinline__ float masked_score() {
     return __uint_as_float(0xff800000);
 }
 
-// Which columns of a block a thread's two rows see, counted from the thread's first column.
-struct VisibleColumns {
-    i32 first[2];
-    i32 end[2];
-};
-
 // Four neighbouring lanes of a warp share a row.
 __device__ __forceinline__ float max_of_row(float value) {
     value = fmaxf(value, __shfl_xor_sync(kWholeWarp, value, 1));
@@ -47,20 +41,8 @@ __device__ __forceinline__ float sum_of_warp(float value) {
     return value;
 }
 
-template <bool kHasLeft, int kScores>
-__device__ __forceinline__ void mask_scores(
-    float (&scores)[kScores], const VisibleColumns& visible
-) {
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) {
-        const int column = accumulator_column(0, i), half = i / 2 % 2;
-        if (column >= visible.end[half]) scores[i] = masked_score();
-        if (kHasLeft && column < visible.first[half]) scores[i] = masked_score();
-    }
-}
-
-// Softcap without its cap: tanh(x * scale), by the exponential. The instruction for tanh has 11
-// bits.
+// Softcap up to its factor: tanh(score * scale), by the exponential, because the instruction for
+// tanh has 11 bits. The softmax multiplies by the cap.
 template <int kScores>
 __device__ __forceinline__ void cap_scores(float (&scores)[kScores], float scale) {
     constexpr float kTwoLog2E = 2.8853900817779268f;
@@ -142,6 +124,15 @@ private:
         new_max[1] = max_of_row(fmaxf(chains[2], chains[3]));
     }
 };
+
+// Multiply the thread's two rows of accumulators, each by its own factor.
+template <int kAccumulators>
+__device__ __forceinline__ void scale_rows(
+    float (&accumulators)[kAccumulators], const float (&factors)[2]
+) {
+#pragma unroll
+    for (int i = 0; i < kAccumulators; ++i) accumulators[i] *= factors[i / 2 % 2];
+}
 
 // Whether any row of the warp has to be rescaled.
 __device__ __forceinline__ bool any_rescale(const float (&rescale)[2]) {

@@ -1,0 +1,533 @@
+#pragma once
+
+#include <tmaasync/attention_mask.cuh>
+#include <tmaasync/bulk_group.cuh>
+#include <tmaasync/query_ring.cuh>
+#include <tmaasync/ring.cuh>
+#include <tmaasync/softmax.cuh>
+#include <tmaasync/wgmma.cuh>
+
+// The consumers of an attention kernel: scores S = Q K^T, probabilities P = softmax(S), output
+// O += P V. After FlashAttention-3 (Shah et al. 2024): consumers alternate at the tensor cores
+// (ping-pong), and within a consumer the MMAs of a block overlap the softmax of its neighbour
+// (intra-warpgroup pipelining). The masks, the score function and the epilogue are the user's.
+namespace tmaasync {
+
+// --- types ---------------------------------------------------------------------------------------
+
+// For FP8, wgmma accepts V only with the keys contiguous: [kHeadDim][kBlockKeys].
+template <typename VTile, int kBlockKeys, int kHeadDim, bool kIsTransposed>
+struct ValueOperand {
+    using Type =
+        WgmmaBuffer<typename VTile::Element, VTile::kSwizzle, Major::kMN, kBlockKeys, kHeadDim>;
+};
+template <typename VTile, int kBlockKeys, int kHeadDim>
+struct ValueOperand<VTile, kBlockKeys, kHeadDim, true> {
+    using Type =
+        WgmmaBuffer<typename VTile::Element, VTile::kSwizzle, Major::kK, kHeadDim, kBlockKeys>;
+};
+
+// The operands of a consumer warpgroup, and the registers of a thread: 64 rows of queries, blocks
+// of kBlockKeys keys, kHeadDimension columns.
+template <typename QTile, typename KTile, typename VTile, int kBlockKeys, int kHeadDimension>
+struct AttentionOperands {
+    using Element = typename QTile::Element;
+    static constexpr int kRows = 64;
+    static constexpr int kKeys = kBlockKeys;
+    static constexpr int kHeadDim = kHeadDimension;
+    static constexpr bool kIsFp8 = sizeof(Element) == 1;
+
+    using QueryTile = QTile;
+    using KeyTile = KTile;
+    using ValueTile = VTile;
+    using Q = WgmmaBuffer<Element, QTile::kSwizzle, Major::kK, kRows, kHeadDim>;
+    using K = WgmmaBuffer<Element, KTile::kSwizzle, Major::kK, kKeys, kHeadDim>;
+    using V = typename ValueOperand<VTile, kKeys, kHeadDim, kIsFp8>::Type;
+
+    using Scores = float[kKeys / 2];
+    using Probabilities = u32[kKeys * sizeof(Element) / 32][4];  // P as an A operand
+    using Accumulators = float[kHeadDim / 2];
+
+    // The thresholds that P's type allows: e4m3 holds 448.
+    using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
+};
+
+// The pipelines of a CTA in shared memory: the hand-over of tiles and queries, and rings of blocks
+// of keys and of values.
+template <
+    typename OperandTypes,
+    typename Message,
+    int kConsumerCount,
+    int kStages,
+    int kQueryBuffers = 2,
+    typename Group = Multicast<1>>
+struct AttentionPipelines {
+    using Operands = OperandTypes;
+    using Queries = QueryRing<typename Operands::QueryTile, Message, kQueryBuffers, kConsumerCount>;
+    using Warps = ConsumerWarps<kConsumerCount * Queries::kConsumerWarps>;
+    using Keys = Ring<typename Operands::KeyTile::Shared, kStages, Warps, Group>;
+    using Values = Ring<typename Operands::ValueTile::Shared, kStages, Warps, Group>;
+    static constexpr int kConsumers = kConsumerCount;
+
+    Queries queries;
+    Keys keys;
+    Values values;
+
+    // Initialise the barriers, by one thread.
+    __device__ __forceinline__ void init() {
+        queries.init();
+        keys.init();
+        values.init();
+    }
+};
+
+// --- the producer --------------------------------------------------------------------------------
+
+// Load what a tile needs in the order in which the consumers wait for it: the keys of a block, then
+// the values of the one before. load_queries() hands the tile over; load_keys and load_values take
+// the number of a block.
+template <typename LoadQueries, typename LoadKeys, typename LoadValues>
+__device__ __forceinline__ void load_attention_tile(
+    const KeyBlocks& blocks,
+    const LoadQueries& load_queries,
+    const LoadKeys& load_keys,
+    const LoadValues& load_values
+) {
+    if (blocks.count() > 0) load_keys(blocks.end - 1);
+    load_queries();
+    if (blocks.count() == 0) return;
+    for (int block = blocks.end - 2; block >= blocks.first; --block) {
+        load_keys(block);
+        load_values(block + 1);
+    }
+    load_values(blocks.first);
+}
+
+// --- the consumers -------------------------------------------------------------------------------
+
+// What a kernel's consumers do with their tiles, other than the main loop. Derive from it, and
+// write blocks(), softmax() and store(); the others hide these defaults.
+//   KeyBlocks blocks(message)                       the blocks that the consumer's rows see
+//   Softmax softmax(message)                        the softmax of a tile
+//   void change_scores(message, block, scores)      on every block: softcap, ALiBi, ...
+//   void mask_scores(message, block, scores)        on blocks that need a mask
+//   void finish(message, softmax, normalizers)      the factors of the output's rows; log-sum-exp
+//   void store(message, accumulators, normalizers, queries)   the epilogue; `queries` is the
+//                                                   QueryConsumer of the tile
+struct AttentionTiles {
+    // Whether a cluster loads blocks that only another CTA needs, before those of blocks():
+    // blocks_to_skip(message, blocks) counts them.
+    static constexpr bool kSkipsBlocks = false;
+    // Whether store() releases the queries, because their memory stages the output.
+    static constexpr bool kStoreReleasesQueries = false;
+
+    template <typename Message>
+    __device__ __forceinline__ i32 blocks_to_skip(const Message&, const KeyBlocks&) const {
+        return 0;
+    }
+    template <typename Message, typename Scores>
+    __device__ __forceinline__ void change_scores(const Message&, i32, Scores&) const {}
+
+    template <typename Message, typename Softmax>
+    __device__ __forceinline__ void finish(
+        const Message&, const Softmax& softmax, float (&normalizers)[2]
+    ) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            normalizers[half] = inverse_row_sum(softmax.row_sum(half));
+        }
+    }
+};
+
+// A consumer warpgroup: takes tiles, and computes the rows of each.
+template <typename Pipelines, typename Order>
+class AttentionConsumer {
+public:
+    using Operands = typename Pipelines::Operands;
+    using Scores = typename Operands::Scores;
+    using Probabilities = typename Operands::Probabilities;
+    using Accumulators = typename Operands::Accumulators;
+
+    __device__ __forceinline__ AttentionConsumer(Pipelines& pipelines, int index)
+        : pipelines_(pipelines), index_(index), queries_(pipelines.queries.consumer(index)) {}
+
+    // Compute all tiles that the producer hands over.
+    template <typename Tiles>
+    __device__ __forceinline__ void attend(const Tiles& tiles) {
+        // The last consumer lets the first begin.
+        if (index_ == kConsumers - 1) release_next_consumer();
+        queries_.take();
+        while (!queries_.is_end()) {
+            const auto blocks = blocks_of(tiles);
+            if constexpr (Tiles::kSkipsBlocks) discard_blocks(blocks_to_skip(tiles, blocks));
+            if (blocks.count() > 0) {
+                attend_run(tiles, blocks);
+            } else {
+                attend_to_nothing(tiles);
+            }
+        }
+        if (thread_in_warpgroup() == 0) wait_group_read<0>();
+        // Pairs with the last release: the named barrier is complete at the end.
+        if (index_ == 0) Order::wait(0);
+    }
+
+private:
+    static constexpr int kConsumers = Pipelines::kConsumers;
+    static constexpr int kBuffers = Pipelines::Queries::kBuffers;
+    static constexpr int kHeadDim = Operands::kHeadDim;
+
+    // Two-level accumulation of FP8 (as in DeepSeek-V3 and SageAttention2). The tensor cores' FP8
+    // accumulators drop bits below the first 14 or so, always towards zero: 16384 equal
+    // probabilities would come to three quarters of their sum (measured on an H200). So the tensor
+    // cores accumulate one block alone, and blocks are added in fp32. There are registers for both
+    // while there are no scores, for some columns at once: the MMAs of a consumer follow one
+    // another.
+    static constexpr bool kAccumulatesInTwoLevels = Operands::kIsFp8;
+    static constexpr int kColumnsAtOnce = kHeadDim == 192 ? 96 : 64;
+
+    // Whether the first S of a tile overlaps the last P V of the tile before.
+    static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;
+
+    using KeyState = typename Pipelines::Keys::State;
+    using ValueState = typename Pipelines::Values::State;
+
+    // --- tiles ---
+
+    // Works on the tile taken last, which sees keys, and on all that follow it as long as they see
+    // keys and have no blocks to skip: the tensor cores are busy from one tile to the next. Then
+    // takes the tile after those.
+    template <typename Tiles>
+    __device__ __forceinline__ void attend_run(const Tiles& tiles, KeyBlocks blocks) {
+        auto softmax = tiles.softmax(queries_.message());
+        Scores scores;
+        Probabilities probabilities;
+        Accumulators accumulators;
+        clear(accumulators);
+        start_tile(tiles, blocks, softmax, scores, probabilities);
+        while (true) {
+            continue_tile(tiles, blocks, softmax, scores, probabilities, accumulators);
+            float normalizers[2];
+            tiles.finish(queries_.message(), softmax, normalizers);
+            if constexpr (kBuffers > 1) queries_.take();
+            if constexpr (kTilesOverlap) {
+                blocks = blocks_of(tiles);
+                if (is_next_in_pipeline(tiles, blocks)) {
+                    softmax = tiles.softmax(queries_.message());
+                    overlap_tiles(tiles, blocks, softmax, scores, probabilities, accumulators);
+                    tiles.store(queries_.message(1), accumulators, normalizers, queries_);
+                    clear(accumulators);
+                    continue;
+                }
+            }
+            accumulate_pv(accumulators, probabilities);
+            tiles.store(queries_.message(kBuffers - 1), accumulators, normalizers, queries_);
+            if constexpr (kBuffers == 1) queries_.take();
+            return;
+        }
+    }
+
+    // Works on a tile that sees no keys.
+    template <typename Tiles>
+    __device__ __forceinline__ void attend_to_nothing(const Tiles& tiles) {
+        release_queries<Tiles>();
+        Accumulators accumulators;
+        clear(accumulators);
+        float normalizers[2];
+        tiles.finish(queries_.message(), tiles.softmax(queries_.message()), normalizers);
+        tiles.store(queries_.message(), accumulators, normalizers, queries_);
+        queries_.take();
+    }
+
+    // The blocks of the tile taken last; none after the last tile.
+    template <typename Tiles>
+    __device__ __forceinline__ KeyBlocks blocks_of(const Tiles& tiles) const {
+        return queries_.is_end() ? KeyBlocks{} : tiles.blocks(queries_.message());
+    }
+
+    // How many blocks the cluster loads before those.
+    template <typename Tiles>
+    __device__ __forceinline__ i32
+    blocks_to_skip(const Tiles& tiles, const KeyBlocks& blocks) const {
+        return queries_.is_end() ? 0 : tiles.blocks_to_skip(queries_.message(), blocks);
+    }
+
+    // Whether the tile's first block is the next in the pipeline.
+    template <typename Tiles>
+    __device__ __forceinline__ bool is_next_in_pipeline(
+        const Tiles& tiles, const KeyBlocks& blocks
+    ) const {
+        if constexpr (Tiles::kSkipsBlocks) {
+            if (blocks_to_skip(tiles, blocks) > 0) return false;
+        }
+        return blocks.count() > 0;
+    }
+
+    // --- blocks of a tile ---
+
+    // The first block of a tile, where no MMA is in flight.
+    template <typename Tiles, typename Softmax>
+    __device__ __forceinline__ void start_tile(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        Softmax& softmax,
+        Scores& scores,
+        Probabilities& probabilities
+    ) {
+        float rescale[2];
+        issue_qk(scores);
+        wait_for_qk<0>(scores);
+        apply_softmax<true>(tiles, blocks, blocks.end - 1, softmax, scores, rescale);
+        accumulators_to_a<typename Operands::Element>(probabilities, scores);
+    }
+
+    // All blocks of a tile but the first. P V of the last is left to the caller.
+    template <typename Tiles, typename Softmax>
+    __device__ __forceinline__ void continue_tile(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        Softmax& softmax,
+        Scores& scores,
+        Probabilities& probabilities,
+        Accumulators& accumulators
+    ) {
+        int block = blocks.end - 2;
+        for (; block >= max(blocks.unmasked_end, blocks.first); --block) {
+            step<true>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+        }
+        for (; block >= blocks.unmasked_first; --block) {
+            step<false>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+        }
+        for (; block >= blocks.first; --block) {
+            step<true>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+        }
+        release_queries<Tiles>();
+    }
+
+    // The last P V of a tile, overlapped with the first block of the next.
+    template <typename Tiles, typename Softmax>
+    __device__ __forceinline__ void overlap_tiles(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        Softmax& softmax,
+        Scores& scores,
+        Probabilities& probabilities,
+        Accumulators& accumulators
+    ) {
+        float rescale[2];
+        overlap_blocks<true>(
+            tiles, blocks, blocks.end - 1, softmax, scores, probabilities, accumulators, rescale
+        );
+    }
+
+    // Another block of the same tile.
+    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    __device__ __forceinline__ void step(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        int block,
+        Softmax& softmax,
+        Scores& scores,
+        Probabilities& probabilities,
+        Accumulators& accumulators
+    ) {
+        float rescale[2];
+        overlap_blocks<kMayBeMasked>(
+            tiles, blocks, block, softmax, scores, probabilities, accumulators, rescale
+        );
+        if (any_rescale(rescale)) scale_rows(accumulators, rescale);
+    }
+
+    // Computes P of a block and O += P V of the block before. Both MMAs are issued in this
+    // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
+    // and the softmax overlaps the MMAs of other consumers.
+    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    __device__ __forceinline__ void overlap_blocks(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        int block,
+        Softmax& softmax,
+        Scores& scores,
+        Probabilities& probabilities,
+        Accumulators& accumulators,
+        float (&rescale)[2]
+    ) {
+        Order::wait(index_);
+        if constexpr (kAccumulatesInTwoLevels) accumulate_pv(accumulators, probabilities);
+        issue_qk(scores);
+        if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
+        release_next_consumer();
+        wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
+        apply_softmax<kMayBeMasked>(tiles, blocks, block, softmax, scores, rescale);
+        if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
+        accumulators_to_a<typename Operands::Element>(probabilities, scores);
+    }
+
+    // P = softmax(S), in place. kMayBeMasked: the block may need a mask.
+    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    __device__ __forceinline__ void apply_softmax(
+        const Tiles& tiles,
+        const KeyBlocks& blocks,
+        int block,
+        Softmax& softmax,
+        Scores& scores,
+        float (&rescale)[2]
+    ) {
+        tiles.change_scores(queries_.message(), block, scores);
+        if constexpr (kMayBeMasked) {
+            if (!blocks.is_unmasked(block)) tiles.mask_scores(queries_.message(), block, scores);
+        }
+        softmax.template update<kMayBeMasked>(scores, rescale);
+    }
+
+    // --- MMAs ---
+
+    // Issues S = Q K^T as one wgmma group.
+    __device__ __forceinline__ void issue_qk(Scores& scores) {
+        const u64 q = Operands::Q::descriptor(queries_.queries(), 0);
+        const u64 k = Operands::K::descriptor(pipelines_.keys.stages[k_state_.index], 0);
+        pipelines_.keys.consumer_wait(k_state_);
+        wgmma_fence_operands(scores);
+        wgmma_fence();
+        wgmma_tile<typename Operands::Q, typename Operands::K>(scores, q, k, false);
+        wgmma_commit_group();
+    }
+
+    // Issues O += P V as one wgmma group.
+    __device__ __forceinline__ void issue_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
+        const u64 v = Operands::V::descriptor(pipelines_.values.stages[v_state_.index], 0);
+        pipelines_.values.consumer_wait(v_state_);
+        wgmma_fence_operands(accumulators);
+        wgmma_fence_operands(probabilities);
+        wgmma_fence();
+        wgmma_tile_rs<typename Operands::V>(accumulators, probabilities, v, true);
+        wgmma_commit_group();
+    }
+
+    // Waits for S, with at most kPending later groups in flight, and releases the keys.
+    template <int kPending>
+    __device__ __forceinline__ void wait_for_qk(Scores& scores) {
+        wgmma_wait_group<kPending>();
+        wgmma_fence_operands(scores);
+        release_keys();
+    }
+
+    // Waits for O, and releases the values.
+    __device__ __forceinline__ void wait_for_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
+        wgmma_wait_group<0>();
+        wgmma_fence_operands(accumulators);
+        wgmma_fence_operands(probabilities);
+        release_values();
+    }
+
+    // O += P V, to its end.
+    __device__ __forceinline__ void accumulate_pv(
+        Accumulators& accumulators, Probabilities& probabilities
+    ) {
+        if constexpr (kAccumulatesInTwoLevels) {
+            pipelines_.values.consumer_wait(v_state_);
+#pragma unroll
+            for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
+                accumulate_columns(accumulators, probabilities, first);
+            }
+            release_values();
+        } else {
+            issue_pv(accumulators, probabilities);
+            wait_for_pv(accumulators, probabilities);
+        }
+    }
+
+    // Adds P V of kColumnsAtOnce columns from `first` on.
+    __device__ __forceinline__ void accumulate_columns(
+        Accumulators& accumulators, Probabilities& probabilities, int first
+    ) {
+        float block[kColumnsAtOnce / 2];
+        wgmma_fence_operands(block);
+        wgmma_fence_operands(probabilities);
+        wgmma_fence();
+        const u64 v = Operands::V::descriptor(pipelines_.values.stages[v_state_.index], first);
+        wgmma_tile_rs<typename Operands::V>(block, probabilities, v, false);
+        finish_wgmma<0>(block);
+        wgmma_fence_operands(probabilities);
+#pragma unroll
+        for (int i = 0; i < kColumnsAtOnce / 2; ++i) accumulators[first / 2 + i] += block[i];
+    }
+
+    // --- pipelines ---
+
+    __device__ __forceinline__ void release_next_consumer() const {
+        Order::release(index_ == kConsumers - 1 ? 0 : index_ + 1);
+    }
+
+    // Releases the queries once all S of the tile are done, unless the output is staged there.
+    template <typename Tiles>
+    __device__ __forceinline__ void release_queries() const {
+        if constexpr (!Tiles::kStoreReleasesQueries) queries_.release();
+    }
+
+    __device__ __forceinline__ void release_keys() {
+        pipelines_.keys.template consumer_release<Proxy::kAsync>(k_state_.index);
+        k_state_.step();
+    }
+
+    __device__ __forceinline__ void release_values() {
+        pipelines_.values.template consumer_release<Proxy::kAsync>(v_state_.index);
+        v_state_.step();
+    }
+
+    // Releases blocks that only the peer CTA needs.
+    __device__ __forceinline__ void discard_blocks(i32 count) {
+        for (i32 i = 0; i < count; ++i) {
+            pipelines_.keys.consumer_wait(k_state_);
+            // No other lane of the warp may still be waiting for it.
+            __syncwarp();
+            release_keys();
+            pipelines_.values.consumer_wait(v_state_);
+            __syncwarp();
+            release_values();
+        }
+    }
+
+    __device__ __forceinline__ static void clear(Accumulators& accumulators) {
+#pragma unroll
+        for (float& accumulator : accumulators) accumulator = 0;
+    }
+
+    Pipelines& pipelines_;
+    int index_;
+    KeyState k_state_ = KeyState::for_consumer();
+    ValueState v_state_ = ValueState::for_consumer();
+    QueryConsumer<typename Pipelines::Queries> queries_;
+};
+
+// --- the epilogue --------------------------------------------------------------------------------
+
+// Multiply the accumulators' rows by `normalizers`, stage them in `staged`, and store them by
+// store_staged(), which one thread calls: TMA stores, commit_group(), and whatever follows. The
+// warpgroup synchronises at the named barrier. Earlier stores by the same thread have read
+// `staged`.
+template <typename Output, int kHeadDim, typename Shared, typename StoreStaged>
+__device__ __forceinline__ void store_attention_rows(
+    Shared& staged,
+    float (&accumulators)[kHeadDim / 2],
+    const float (&normalizers)[2],
+    const NamedBarrier<128>& warpgroup,
+    const StoreStaged& store_staged
+) {
+    const bool leads = thread_in_warpgroup() == 0;
+    if (leads) wait_group_read<0>();
+    warpgroup.sync();
+    scale_rows(accumulators, normalizers);
+    store_accumulators<Output, kHeadDim>(staged, accumulators);
+    fence_async_view_proxy();
+    warpgroup.sync();
+    if (leads) store_staged();
+    // Reconverge: the assembler keeps what a warp has in common, such as pipeline states, in
+    // uniform registers only where it knows that the warp has converged.
+    __syncwarp();
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <tmaasync/fragment.cuh>
+#include <tmaasync/operands/integers.cuh>
+#include <tmaasync/softmax.cuh>
+
+// Masks of attention: which blocks of keys the rows of a tile see, and which columns of a block.
+namespace tmaasync {
+
+__device__ __forceinline__ int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+// The blocks of keys that some rows see, visited from the last to the first. Blocks from
+// `unmasked_first` to before `unmasked_end` are visible in full to every row; the others need a
+// mask.
+struct KeyBlocks {
+    i32 first;
+    i32 end;
+    i32 unmasked_first;
+    i32 unmasked_end;
+
+    __device__ __forceinline__ i32 count() const { return max(end - first, 0); }
+    __device__ __forceinline__ bool is_unmasked(i32 block) const {
+        return unmasked_first <= block && block < unmasked_end;
+    }
+
+    // The same blocks for fewer rows, which see the blocks `own`: fewer blocks need a mask.
+    __device__ __forceinline__ KeyBlocks for_rows(const KeyBlocks& own) const {
+        KeyBlocks blocks = *this;
+        blocks.unmasked_end = min(max(own.unmasked_end, first), end);
+        blocks.unmasked_first = min(max(own.unmasked_first, first), blocks.unmasked_end);
+        return blocks;
+    }
+
+    // The same blocks, each with a mask: for a mask that a user computes key by key.
+    __device__ __forceinline__ KeyBlocks all_masked() const { return {first, end, first, first}; }
+};
+
+// The columns of a block that a thread's two rows see, counted from the thread's first column.
+struct VisibleColumns {
+    i32 first[2];
+    i32 end[2];
+};
+
+template <bool kHasLeft, int kScores>
+__device__ __forceinline__ void mask_scores(
+    float (&scores)[kScores], const VisibleColumns& visible
+) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        const int column = accumulator_column(0, i), half = i / 2 % 2;
+        if (column >= visible.end[half]) scores[i] = masked_score();
+        if (kHasLeft && column < visible.first[half]) scores[i] = masked_score();
+    }
+}
+
+// Replace the score of every row and column by score(old, position, key). `positions` are those of
+// the thread's two rows.
+template <int kScores, typename Score>
+__device__ __forceinline__ void transform_scores(
+    float (&scores)[kScores], const i32 (&positions)[2], i32 first_key, const Score& score
+) {
+    const i32 key = first_key + accumulator_column(thread_in_warpgroup(), 0);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+        scores[i] = score(scores[i], positions[i / 2 % 2], key + accumulator_column(0, i));
+    }
+}
+
+// A sliding window of keys, in blocks of kBlockKeys: the position p of a query sees the keys from
+// p + shift - left to p + shift + right. Without kHasLeft or kHasRight that side is open:
+// <false, false> sees every key, <false, true> with right = 0 is a causal mask. No position sees
+// keys beyond the last.
+template <int kBlockKeys, bool kHasLeft, bool kHasRight>
+struct WindowMask {
+    static constexpr int kKeys = kBlockKeys;
+
+    i32 keys;       // the length of the sequence
+    i32 shift = 0;  // keys - queries aligns the last position with the last key, 0 the first ones
+    i32 left = 0;
+    i32 right = 0;
+
+    // The blocks that positions `from` to `to` see.
+    __device__ __forceinline__ KeyBlocks blocks(i32 from, i32 to) const {
+        KeyBlocks blocks{0, ceil_div(keys, kBlockKeys), 0, keys / kBlockKeys};
+        if constexpr (kHasRight) {
+            const i32 reach = shift + right + 1;
+            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), kBlockKeys));
+            blocks.unmasked_end = min(blocks.unmasked_end, max(from + reach, 0) / kBlockKeys);
+        }
+        if constexpr (kHasLeft) {
+            const i32 reach = shift - left;
+            blocks.first = max(from + reach, 0) / kBlockKeys;
+            blocks.unmasked_first = ceil_div(max(to + reach, 0), kBlockKeys);
+        }
+        return blocks;
+    }
+
+    // Mask a block of scores. `positions` are those of the thread's two rows.
+    template <int kScores>
+    __device__ __forceinline__ void mask(
+        float (&scores)[kScores], const i32 (&positions)[2], i32 block
+    ) const {
+        const i32 first_column = block * kBlockKeys + accumulator_column(thread_in_warpgroup(), 0);
+        VisibleColumns visible;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const i32 own = positions[half] + shift;
+            i32 end = keys;
+            if constexpr (kHasRight) end = min(end, own + right + 1);
+            visible.end[half] = end - first_column;
+            visible.first[half] = own - left - first_column;
+        }
+        mask_scores<kHasLeft>(scores, visible);
+    }
+};
+
+}  // namespace tmaasync

@@ -1,0 +1,389 @@
+#pragma once
+
+#include <tmaasync/check.cuh>
+#include <tmaasync/ragged.cuh>
+#include <tmaasync/ring.cuh>
+
+// Tile schedulers of persistent kernels: which tiles a cluster works on, and in which order. All
+// have one interface:
+//
+//   for (const auto tile : schedule)                           or, to look one tile ahead,
+//   for (; !schedule.done(); schedule.step()) schedule.tile()
+//
+// A loop leaves the scheduler as it was, so that producer and consumers can start from the same.
+//
+//   StaticScheduler     any number of clusters takes the tiles in turn (CUTLASS's
+//                       PersistentTileSchedulerSm90)
+//   DynamicScheduler    each cluster takes the next tile when it is done, from an atomic counter
+//                       (FlashAttention-3's DynamicPersistentTileScheduler)
+//   ListScheduler       the host names what each cluster takes in each wave, for example by
+//                       longest processing time first (LPT, Graham 1969)
+//   GroupedScheduler    the tiles of groups of rows that lie one after the other (CUTLASS's
+//                       PersistentTileSchedulerSm90Group)
+//
+// The first three take the tiles of a grid: of OutputTiles, or of a type with the same members.
+namespace tmaasync {
+
+// --- ranges --------------------------------------------------------------------------------------
+
+// The range of `for (const auto tile : schedule)`, over a copy of the scheduler.
+template <typename Scheduler>
+class ScheduleIterator {
+public:
+    struct End {};
+
+    __device__ __forceinline__ explicit ScheduleIterator(const Scheduler& scheduler)
+        : scheduler_(scheduler) {}
+    __device__ __forceinline__ bool operator!=(End) const { return !scheduler_.done(); }
+    __device__ __forceinline__ void operator++() { scheduler_.step(); }
+    __device__ __forceinline__ auto operator*() const { return scheduler_.tile(); }
+
+private:
+    Scheduler scheduler_;
+};
+
+// The base of a scheduler, which it is the argument of.
+template <typename Scheduler>
+struct Schedule {
+    __device__ __forceinline__ auto begin() const {
+        return ScheduleIterator<Scheduler>(static_cast<const Scheduler&>(*this));
+    }
+    __device__ __forceinline__ auto end() const {
+        return typename ScheduleIterator<Scheduler>::End{};
+    }
+};
+
+// --- clusters ------------------------------------------------------------------------------------
+
+// The shape of a cluster: CTAs along M share the columns of B, CTAs along N the rows of A, and
+// kSplits times as many each multiply a range of K (split-K). CTAs that share loads have
+// neighbouring ranks, those along M first. <1> is no cluster.
+template <int kCtasAlongM = 1, int kCtasAlongN = 1, int kSplits = 1>
+struct ClusterShape {
+    static constexpr int kM = kCtasAlongM;
+    static constexpr int kN = kCtasAlongN;
+    static constexpr int kSplitK = kSplits;
+    static constexpr int kCtas = kM * kN * kSplitK;
+    // The CTAs that share loads; the argument of a Ring.
+    using Sharing = Multicast<kM * kN, kSplitK>;
+
+    // This CTA's number along M, along N, and among the CTAs that split K.
+    __device__ __forceinline__ static int rank_m() {
+        if constexpr (kM == 1) return 0;
+        if constexpr (kN == 1) return Sharing::rank();
+        return Sharing::rank() % kM;
+    }
+    __device__ __forceinline__ static int rank_n() {
+        if constexpr (kN == 1) return 0;
+        if constexpr (kM == 1) return Sharing::rank();
+        return Sharing::rank() / kM;
+    }
+    __device__ __forceinline__ static int split_rank() {
+        if constexpr (kSplitK == 1) return 0;
+        return block_rank_in_cluster() / (kM * kN);
+    }
+
+    // This cluster's number in a grid of one dimension, and how many clusters that has.
+    __device__ __forceinline__ static int index() { return blockIdx.x / kCtas; }
+    __device__ __forceinline__ static int count() { return gridDim.x / kCtas; }
+};
+
+// --- grids of tiles ------------------------------------------------------------------------------
+
+__device__ __forceinline__ constexpr int count_tiles(int extent, int side) {
+    return (extent + side - 1) / side;
+}
+
+// The index-th of m_tiles x n_tiles tiles in rasterisation order: kGroupM rows of tiles are visited
+// column by column, which keeps the operands of a wave in L2 (L2 swizzle: CUTLASS's threadblock
+// swizzle, Triton's grouped ordering).
+template <int kGroupM>
+struct RasterizedTile {
+    int m_tile;
+    int n_tile;
+
+    __device__ __forceinline__ RasterizedTile(int index, int m_tiles, int n_tiles) {
+        const int group = index / (kGroupM * n_tiles);
+        const int within = index % (kGroupM * n_tiles);
+        const int rows = min(kGroupM, m_tiles - group * kGroupM);
+        m_tile = group * kGroupM + within % rows;
+        n_tile = within / rows;
+    }
+};
+
+// Coordinates in a matrix, or in one of a batch of matrices where the map has a third dimension.
+template <int kRank>
+__device__ __forceinline__ Coordinates<kRank> in_batch(int inner, int outer, int batch) {
+    static_assert(kRank == 2 || kRank == 3, "a matrix, or a batch of matrices");
+    if constexpr (kRank == 3) {
+        return {inner, outer, batch};
+    } else {
+        return {inner, outer};
+    }
+}
+
+// A CTA's tile of the output, by its first row and column.
+struct OutputTile {
+    int m;
+    int n;
+    int batch;
+
+    // Coordinates of the element `row` rows and `column` columns further on, in a matrix with N
+    // contiguous, or M, or in a batch of them.
+    template <int kRank = 2, bool kIsNMajor = true>
+    __device__ __forceinline__ Coordinates<kRank> at(int row, int column) const {
+        const int inner = kIsNMajor ? n + column : m + row;
+        const int outer = kIsNMajor ? m + row : n + column;
+        return in_batch<kRank>(inner, outer, batch);
+    }
+
+    // Store a chunk that starts `row` rows and `column` columns further on.
+    template <bool kIsNMajor = true, typename Tile>
+    __device__ __forceinline__ void store(
+        const Tile& c, const typename Tile::Shared& chunk, int row, int column
+    ) const {
+        c.async_store(chunk, at<Tile::kRank, kIsNMajor>(row, column));
+    }
+
+    // Load the same chunk of a matrix with the shape of the output.
+    template <bool kIsNMajor = true, typename Tile>
+    __device__ __forceinline__ void load(
+        const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column
+    ) const {
+        c.async_copy(chunk, full, at<Tile::kRank, kIsNMajor>(row, column));
+    }
+};
+
+// The tiles of an output of m x n, or of a batch of them: matrix by matrix, in each in
+// rasterisation order. kTileM x kTileN is the tile of one CTA; tiles of a cluster are neighbours.
+template <int kTileM, int kTileN, typename ClusterOfTiles = ClusterShape<>, int kGroupM = 8>
+struct OutputTiles {
+    using Cluster = ClusterOfTiles;
+
+    int m_tiles;
+    int n_tiles;
+    int batches;
+
+    __device__ __forceinline__ OutputTiles(int m, int n, int batches = 1)
+        : m_tiles(count_tiles(m, kTileM * Cluster::kM)),
+          n_tiles(count_tiles(n, kTileN * Cluster::kN)),
+          batches(batches) {}
+
+    // How many tiles all clusters together have.
+    __device__ __forceinline__ int count() const { return m_tiles * n_tiles * batches; }
+
+    // This CTA's part of a cluster's tile.
+    __device__ __forceinline__ OutputTile at(int index) const {
+        const int tiles = m_tiles * n_tiles;
+        const int batch = batches == 1 ? 0 : index / tiles;
+        const RasterizedTile<kGroupM> tile(index - batch * tiles, m_tiles, n_tiles);
+        return {
+            (tile.m_tile * Cluster::kM + Cluster::rank_m()) * kTileM,
+            (tile.n_tile * Cluster::kN + Cluster::rank_n()) * kTileN, batch
+        };
+    }
+};
+
+// A range of the blocks along K: all, or with split-K one of `splits` shares, which are equal up to
+// one block and may be empty.
+struct KRange {
+    int first;
+    int count;
+
+    __device__ __forceinline__ explicit KRange(int blocks) : first(0), count(blocks) {}
+    __device__ __forceinline__ KRange(int blocks, int rank, int splits)
+        : first(blocks * rank / splits), count(blocks * (rank + 1) / splits - first) {}
+
+    // The range of this CTA of the cluster.
+    template <typename Cluster>
+    __device__ __forceinline__ static KRange of(int blocks) {
+        if constexpr (Cluster::kSplitK == 1) return KRange(blocks);
+        return KRange(blocks, Cluster::split_rank(), Cluster::kSplitK);
+    }
+};
+
+// --- schedulers ----------------------------------------------------------------------------------
+
+// The static persistent scheduler: cluster i of c takes tiles i, i + c, i + 2 c and so on. Any
+// number of clusters takes all tiles.
+template <typename Tiles>
+struct StaticScheduler : Schedule<StaticScheduler<Tiles>> {
+    using Cluster = typename Tiles::Cluster;
+
+    Tiles tiles;
+    int index;
+
+    __device__ __forceinline__ explicit StaticScheduler(const Tiles& tiles)
+        : tiles(tiles), index(Cluster::index()) {}
+
+    __device__ __forceinline__ bool done() const { return index >= tiles.count(); }
+    __device__ __forceinline__ void step() { index += Cluster::count(); }
+    __device__ __forceinline__ auto tile() const { return tiles.at(index); }
+};
+
+// The dynamic persistent scheduler: a cluster takes its next tile from an atomic tile counter in
+// global memory, 0 before the first launch. step() takes a tile, so that one thread of the cluster
+// goes through the schedule and hands each `index` to the others, which call tiles.at(index). It
+// may step before it works on a tile, which hides the latency of the atomic. It has to go on until
+// done().
+template <typename Tiles>
+struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
+    using Cluster = typename Tiles::Cluster;
+
+    Tiles tiles;
+    u32* counter;
+    int index;
+
+    __device__ __forceinline__ DynamicScheduler(const Tiles& tiles, u32* counter)
+        : tiles(tiles), counter(counter), index(Cluster::index()) {}
+
+    __device__ __forceinline__ bool done() const { return index >= tiles.count(); }
+
+    // A cluster asks once for every tile that it works on, so that all ask as often as there are
+    // tiles: the last to ask wraps the counter to 0, where the next launch needs it.
+    __device__ __forceinline__ void step() {
+        index = Cluster::count() + static_cast<int>(atomicInc(counter, tiles.count() - 1));
+    }
+
+    __device__ __forceinline__ auto tile() const { return tiles.at(index); }
+};
+
+// A schedule made on the host: table[wave][cluster] is the tile that a cluster takes in a wave, by
+// its index; negative where the cluster has finished.
+template <typename Tiles>
+struct ListScheduler : Schedule<ListScheduler<Tiles>> {
+    using Cluster = typename Tiles::Cluster;
+
+    Tiles tiles;
+    const i32* table;
+    int waves;
+    int wave = 0;
+    int index;
+
+    __device__ __forceinline__ ListScheduler(const Tiles& tiles, const i32* table, int waves)
+        : tiles(tiles), table(table), waves(waves), index(listed()) {}
+
+    __device__ __forceinline__ bool done() const { return index < 0; }
+    __device__ __forceinline__ void step() {
+        ++wave;
+        index = listed();
+    }
+    __device__ __forceinline__ auto tile() const { return tiles.at(index); }
+
+private:
+    __device__ __forceinline__ int listed() const {
+        if (wave >= waves) return -1;
+        const int tile = table[wave * Cluster::count() + Cluster::index()];
+        check(
+            tile < tiles.count(), "table[wave][cluster]", tile, "it must be below", tiles.count()
+        );
+        return tile;
+    }
+};
+
+// --- groups of rows ------------------------------------------------------------------------------
+
+// Groups of rows that lie one after the other in an array: group g has the rows from ends[g - 1],
+// or 0, to ends[g] (offs of PyTorch's _grouped_mm). At least one group, any of which may be empty.
+struct RowGroups {
+    const i32* ends;
+    i32 count;
+    i32 total_rows;
+
+    // The rows of a group, which start where the group before ends. An end before that start or
+    // beyond the arrays is clamped.
+    __device__ __forceinline__ RaggedSequence after(i32 start, i32 group) const {
+        check_range("offsets[group]", ends[group], start, total_rows);
+        return {start, min(max(ends[group], start), total_rows) - start};
+    }
+};
+
+// A CTA's tile of a group: m and n count from the group's first row. The tiles of a cluster lie
+// along M and share loads of B, or along N and share nothing.
+struct GroupTile {
+    int m;
+    int n;
+    int group;
+    RaggedSequence rows;
+    bool shares_b;
+
+    // As OutputTile::store, through a RaggedTensorMap, which stops at the group's end.
+    template <bool kIsNMajor = true, typename Tile>
+    __device__ __forceinline__ void store(
+        const Tile& c, const typename Tile::Shared& chunk, int row, int column
+    ) const {
+        c.async_store(chunk, rows, OutputTile{m, n, group}.at<2, kIsNMajor>(row, column));
+    }
+};
+
+// The scheduler of a grouped GEMM: a cluster's tiles group by group, in each in rasterisation
+// order. Groups lie along M, or along N (swap AB), and the output has `extent` columns, or rows. A
+// row of tiles without a partner is taken in pairs along N, which share nothing, so that no CTA
+// idles.
+template <
+    int kTileM,
+    int kTileN,
+    int kClusterCtas = 1,
+    int kGroupM = 8,
+    bool kGroupsLieAlongN = false>
+struct GroupedScheduler
+    : Schedule<GroupedScheduler<kTileM, kTileN, kClusterCtas, kGroupM, kGroupsLieAlongN>> {
+    using Cluster = ClusterShape<kClusterCtas>;
+    static_assert(kClusterCtas <= 2, "a cluster takes two tiles of the last row");
+
+    RowGroups groups;
+    int extent;
+    int index;  // of the cluster within the group
+    int group = 0;
+    RaggedSequence rows;
+
+    __device__ __forceinline__ GroupedScheduler(const RowGroups& groups, int extent)
+        : groups(groups), extent(extent), index(Cluster::index()), rows(groups.after(0, 0)) {
+        find_group();
+    }
+
+    __device__ __forceinline__ bool done() const { return group == groups.count; }
+
+    __device__ __forceinline__ void step() {
+        index += Cluster::count();
+        find_group();
+    }
+
+    __device__ __forceinline__ GroupTile tile() const {
+        if (kClusterCtas > 1 && index >= clusters_along_m()) {
+            const int n_tile =
+                (index - clusters_along_m()) * kClusterCtas + block_rank_in_cluster();
+            return {(m_tiles() - 1) * kTileM, n_tile * kTileN, group, rows, false};
+        }
+        const RasterizedTile<kGroupM> tile(index, m_tiles() / kClusterCtas, n_tiles());
+        const int m_tile = tile.m_tile * kClusterCtas + Cluster::rank_m();
+        return {m_tile * kTileM, tile.n_tile * kTileN, group, rows, true};
+    }
+
+private:
+    __device__ __forceinline__ int m_tiles() const {
+        return count_tiles(kGroupsLieAlongN ? extent : rows.length, kTileM);
+    }
+    __device__ __forceinline__ int n_tiles() const {
+        return count_tiles(kGroupsLieAlongN ? rows.length : extent, kTileN);
+    }
+
+    // How many clusters have their tiles along M, and along N.
+    __device__ __forceinline__ int clusters_along_m() const {
+        return m_tiles() / kClusterCtas * n_tiles();
+    }
+    __device__ __forceinline__ int clusters_along_n() const {
+        return m_tiles() % kClusterCtas * count_tiles(n_tiles(), kClusterCtas);
+    }
+
+    // Advances to the group in which the cluster's next tile lies.
+    __device__ __forceinline__ void find_group() {
+        while (index >= clusters_along_m() + clusters_along_n()) {
+            index -= clusters_along_m() + clusters_along_n();
+            if (++group == groups.count) return;
+            rows = groups.after(rows.end(), group);
+        }
+    }
+};
+
+}  // namespace tmaasync

@@ -1,0 +1,112 @@
+"""The warps that a waiting thread waits for, from what the warps of its cluster did so far."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tmaasync.trace.lanes import warp_names
+from tmaasync.trace.rings import RingPart, ring_part
+
+__all__ = ["Arrivals"]
+
+_NUMBER = re.compile(r" \d+$")
+_DEEDS = {"full": "filled", "empty": "released"}
+
+
+class Arrivals:
+    """Who arrived on the mbarriers of a cluster, and who arrives on them as a rule.
+
+    A warp is expected on a barrier of a ring if it has done its part on any stage: the producer
+    waits on ``empty`` and arrives on ``full``, a consumer the other way round. Warps with the same
+    role but another number, such as ``consumer 1``, are expected where one of them was seen.
+    """
+
+    def __init__(self, report: dict[str, Any], name_of: Callable[[int], str | None]) -> None:
+        self._warps = report["warps"]
+        self._barriers = report["barriers"]
+        self._name_of = name_of
+
+    def late(self, waiting: dict[str, Any]) -> str | None:
+        """Return a sentence about the warps that a wait of the report lacks; None if unknown."""
+        barrier = waiting["barrier"]
+        missing, part = barrier["missing_arrivals"], self._part(barrier)
+        own = next(each for each in self._barriers if _is_same(each, barrier))
+        if not missing:
+            return None
+        expected = self._with_peers({*own["arrivers"], *self._of_ring(own, part)})
+        late = sorted(expected - {*own["arrived"]})
+        home = waiting["block"]
+        # One arrival of each warp, or one of each lane: more warps than arrivals are a guess.
+        if late and len(late) <= missing:
+            return self._sentence(late, home, part, barrier["missing_bytes"] < 0)
+        if part is None:
+            return None
+        if own["arrived"]:
+            return f"only {self._described(own['arrived'], home)} {_done(part)}"
+        return f"no warp has {_done(part)}"
+
+    def _of_ring(self, own: dict[str, Any], part: RingPart | None) -> Iterable[int]:
+        """Yield the warps that did this barrier's part on any stage of its ring."""
+        if part is None:
+            return
+        for other in self._barriers:
+            found = self._part(other)
+            if other["block"] == own["block"] and found is not None and found.ring == part.ring:
+                yield from other["arrivers" if found.member == part.member else "waited"]
+
+    def _part(self, barrier: dict[str, Any]) -> RingPart | None:
+        part = ring_part(self._name_of(barrier["offset"]))
+        return None if part is None or part.member not in _DEEDS else part
+
+    def _with_peers(self, warps: set[int]) -> set[int]:
+        """Add the warps of the same blocks that have the same role."""
+        seen = {self._kind(warp) for warp in warps} - {None}
+        return warps | {warp for warp in range(len(self._warps)) if self._kind(warp) in seen}
+
+    def _kind(self, warp: int) -> tuple[Any, ...] | None:
+        """Return block and role of a warp, without the role's number; None without a role."""
+        facts = self._warps[warp]
+        return (*facts["block"], _NUMBER.sub("", facts["role"])) if facts["role"] else None
+
+    def _sentence(
+        self, late: list[int], home: list[int], part: RingPart | None, is_surplus: bool
+    ) -> str:
+        have = "have" if len(late) > 1 and not self._is_one_role(late) else "has"
+        ended = f"{have} ended and " if all(self._warps[x]["has_ended"] for x in late) else ""
+        who = self._described(late, home)
+        if part is None:
+            return f"{who} {ended}{have} yet to arrive"
+        done = f"expected the bytes of {part.stage_name}" if is_surplus else _done(part)
+        return f"{who} {ended}{have} not {done}"
+
+    def _is_one_role(self, warps: list[int]) -> bool:
+        roles = {(*self._warps[warp]["block"], self._warps[warp]["role"]) for warp in warps}
+        return len(roles) == 1 and bool(self._warps[warps[0]]["role"])
+
+    def _described(self, warps: Iterable[int], home: list[int]) -> str:
+        """Name warps by role, by block where it is not the waiting one's."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for warp in sorted(warps):
+            facts = self._warps[warp]
+            groups.setdefault((*facts["block"], facts["role"]), []).append(facts["warp"])
+        texts = []
+        for (*block, role), numbers in groups.items():
+            where = "" if block == home else f" of block {tuple(block)}"
+            names = f"{warp_names(numbers)}{where}"
+            texts.append(f"{role} ({names})" if role else names)
+        return _joined(texts)
+
+
+def _done(part: RingPart) -> str:
+    """Return what an arrival on the barrier has done: "released stage 2 of ring"."""
+    return f"{_DEEDS[part.member]} {part.stage_name}"
+
+
+def _joined(texts: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+
+
+def _is_same(entry: dict[str, Any], barrier: dict[str, Any]) -> bool:
+    return bool(entry["offset"] == barrier["offset"] and entry["block"] == barrier["block"])

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <tmaasync/operands/integers.cuh>
+
+namespace tmaasync::instrument {
+
+constexpr u32 kNoNumber = ~0u;
+
+// Keep the role of the calling warp, for reports and traces.
+__device__ __forceinline__ void note_role(const char* name, u32 number) {
+    tmaasync_emulate::set_role(name, number);
+}
+
+}  // namespace tmaasync::instrument

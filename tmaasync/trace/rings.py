@@ -1,0 +1,46 @@
+"""Rings by the names of their members in the source: ``ring.full[2]`` belongs to a stage."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["RingPart", "ring_part"]
+
+_PART = re.compile(r"(.*?)\.?\b(full|empty|stages|side)\[(\d+)\](.*)")
+
+
+class RingPart(NamedTuple):
+    """The barrier or the buffer of one stage.
+
+    ``ring`` is the name of the struct that has the barriers, "" if it is the whole shared memory;
+    ``member`` is ``full``, ``empty``, ``stages`` or ``side``.
+    """
+
+    ring: str
+    member: str
+    stage: int
+
+    @property
+    def stage_name(self) -> str:
+        """The stage in a sentence: ``stage 2 of ring_k``."""
+        return f"stage {self.stage} of {self.ring}" if self.ring else f"stage {self.stage}"
+
+    def sibling(self, member: str) -> str:
+        """Return the name of another member of the same stage."""
+        return f"{self.ring}.{member}[{self.stage}]" if self.ring else f"{member}[{self.stage}]"
+
+
+def ring_part(name: str | None) -> RingPart | None:
+    """Return the part of a ring that a name stands for; None if it is no part of one.
+
+    >>> ring_part("pipes.ring_k.empty[2]")
+    RingPart(ring='pipes.ring_k', member='empty', stage=2)
+    >>> ring_part("ring.stages[1].b").stage_name
+    'stage 1 of ring'
+    >>> ring_part("done")
+    """
+    found = _PART.fullmatch(name or "")
+    if found is None or (found[2] in ("full", "empty") and found[4]):
+        return None
+    return RingPart(found[1], found[2], int(found[3]))
