@@ -41,7 +41,7 @@ _EXPECT = "full[state.index].expect_bytes(bytes);"
 _ARM = "full[loaded.index].expect_bytes(bytes(next));"
 _PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
 _CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
-_COPY_WAIT = "full[stored.index].wait(stored.phase);"
+_COPY_WAIT = "ring_.full[stored_.index].wait(stored_.phase);"
 _LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
 _LANES_ARRIVE = (
     "if (lane < Group::kCtas) {\n"
@@ -651,7 +651,7 @@ MUTATIONS = (
         "the last tile is expected whole",
         "bulk",
         _ARM,
-        "full[loaded.index].expect_bytes(kStageBytes);",
+        "full[loaded.index].expect_bytes(Ring::kStageBytes);",
         "deadlock",
         r"block \(1, 0, 0\), threads 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
     ),
@@ -708,8 +708,8 @@ MUTATIONS = (
     Mutation(
         "a copy's pipeline has one stage more",
         "tiled",
-        "using State = PipelineState<kStages>;\n        auto loaded",
-        "using State = PipelineState<kStages + 1>;\n        auto loaded",
+        "using State = PipelineState<kStageCount>;\n    using MulticastGroup = Multicast<1>;",
+        "using State = PipelineState<kStageCount + 1>;\n    using MulticastGroup = Multicast<1>;",
         "fault",
         r"ring is used before mbarrier.init",
     ),
@@ -733,7 +733,7 @@ MUTATIONS = (
     Mutation(
         "stores do not step",
         "tiled",
-        "index += kStep, stored.step())",
+        "index += kStep, stored_.step())",
         "index += kStep)",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
@@ -741,8 +741,8 @@ MUTATIONS = (
     Mutation(
         "more loads than stages",
         "tiled",
-        "ahead < kLoadsAhead",
-        "ahead < kStages + 1",
+        "ahead < Ring::kLoadsAhead",
+        "ahead < Ring::kStages + 1",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
@@ -920,14 +920,14 @@ MUTATIONS = (
         "a copy's other parity",
         "tiled",
         _COPY_WAIT,
-        "full[stored.index].wait(stored.phase ^ 1);",
+        "ring_.full[stored_.index].wait(stored_.phase ^ 1);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
     Mutation(
         "a load over what is being stored",
         "tiled",
-        "wait_group_read<kStages - kLoadsAhead>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead>();",
         "",
         "race",
         r"race on ring\.stages\[\d\] .*\n.*(TMA load\n.*TMA store|TMA store\n.*TMA load)\n",
@@ -935,8 +935,8 @@ MUTATIONS = (
     Mutation(
         "a load over the store before",
         "tiled",
-        "wait_group_read<kStages - kLoadsAhead>();",
-        "wait_group_read<kStages - kLoadsAhead + 1>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead + 1>();",
         "race",
         r"race on ring\.stages\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
     ),
