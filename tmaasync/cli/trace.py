@@ -197,7 +197,8 @@ def _show(launches: tuple[Trace, ...], summaries: dict[int, Summary], number: in
     for row in rows:
         shown.add_row(*row)
     # A role is not wrapped.
-    shown.columns[2].min_width = max(len(role) for row in rows for role in row[2].split(", "))
+    lengths = (len(role) for row in rows for role in row[2].split(", "))
+    shown.columns[2].min_width = max(lengths, default=0)
     console.print(shown)
     for sentence in _left_out(summary):
         console.print(sentence, soft_wrap=True)
