@@ -142,7 +142,8 @@ class Pipeline:
     | ``side`` | the members of ``Side``: small tiles of each stage, after the barriers |
     | ``loads_ahead`` | ``StoreRing<Stage, stages, loads_ahead>``: TMA stores drain the stages |
 
-    The shared memory is a struct: the ring, then ``extra_bytes``, for an epilogue for example. Offsets count from a base aligned to ``shared_alignment``.
+    The shared memory is a struct: the ring, then ``extra_bytes``, for an epilogue for
+    example. Offsets count from a base aligned to ``shared_alignment``.
 
     >>> from types import SimpleNamespace
     >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)
