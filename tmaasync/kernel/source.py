@@ -35,12 +35,12 @@ _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSUMER_MAJOR = 12
 # What ptxas 13.5 assembles for which target (tests/device/test_other_chips.py):
-# wgmma for sm_90a alone,
-_WGMMA = re.compile("wgmma")
+# wgmma, and the main loops that issue it, for sm_90a alone,
+_WGMMA = re.compile("wgmma|MainLoop|(?:multiply|issue)_stages|AttentionConsumer")
 # register reallocation and edits of tensor maps for sm_90a, sm_100a, sm_103a, sm_120a and the like.
 _ARCH_SPECIFIC = re.compile(
-    r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
-    r"|edit_in_(?:shared_mem|gmem)"
+    rf"{_WGMMA.pattern}|setmaxnreg|(?:claim|release)_registers|WarpSpecialized"
+    r"|tensormap[._]replace|replace_tensormap|edit_in_(?:shared_mem|gmem)"
 )
 # It assembles multicast everywhere, and advises sm_90a, sm_100a, sm_103a for speed, not sm_120a.
 _MULTICAST = re.compile("[Mm]ulticast")
