@@ -45,8 +45,8 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
-// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or what is
-// left; consumers claim the rest, up to 232.
+// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or the
+// rest; consumers claim the rest, up to 232.
 template <int kConsumers>
 struct DefaultRegisterSplitOf {
     static constexpr int kAll =
@@ -54,7 +54,8 @@ struct DefaultRegisterSplitOf {
     static constexpr int kShare = (kAll - 24) / kConsumers / 8 * 8;
     static constexpr int kConsumer = kShare < 232 ? kShare : 232;
     static constexpr int kLeft = kAll - kConsumers * kConsumer;
-    using type = RegisterSplit < kLeft<40 ? kLeft : 40, kConsumer>;
+    static constexpr int kProducer = kLeft < 40 ? kLeft : 40;
+    using type = RegisterSplit<kProducer, kConsumer>;
 };
 template <int kConsumers>
 using DefaultRegisterSplit = typename DefaultRegisterSplitOf<kConsumers>::type;
