@@ -95,6 +95,7 @@ _ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
 _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
+_UNWRITTEN = r"which nothing has written"
 _UNREAD = r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load landed"
 
 
@@ -140,7 +141,9 @@ MUTATIONS = (
         "full[state.index].arrive();",
         "either",
         r"full\[0\], phase 1: 0 arrivals and -49152 bytes|"
-        r"ends while a TMA load to shared offset 0 .* is still",
+        r"ends while a TMA load to shared offset 0 .* is still|"
+        r"which nothing has written. A TMA load to these bytes is in flight, issued by thread 0 at "
+        r".*: wait for its phase of ring.full\[0\]",
     ),
     Mutation(
         "bytes expected without arriving",
@@ -293,8 +296,8 @@ MUTATIONS = (
         "gemm",
         _PRODUCER_STEP,
         _PRODUCER_STEP.removesuffix("state_.step();"),
-        "fault",
-        _any(_ARMED_AGAIN, _MISSED),
+        "either",
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
     Mutation(
         "the consumer does not step",
@@ -358,8 +361,9 @@ MUTATIONS = (
         "gemm",
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
-        "deadlock",
-        r"threads 128-191, 224-255 at .*: wgmma.wait_group",
+        "either",
+        r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
+        r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup",
     ),
     Mutation(
         "lanes give wgmma other rows",
@@ -606,7 +610,11 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(0);",
         "either",
-        _any(r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals", _MISSED),
+        _any(
+            r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals",
+            _ARMED_AGAIN,
+            _MISSED,
+        ),
     ),
     Mutation(
         "they arrive at themselves alone",
@@ -730,7 +738,7 @@ MUTATIONS = (
         _REFILL,
         "load_tile(shared, loaded, source, grid, next);",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "stores do not step",
@@ -738,7 +746,7 @@ MUTATIONS = (
         "++index, stored.step())",
         "++index)",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "more loads than stages",
@@ -746,7 +754,7 @@ MUTATIONS = (
         "first + LOADS_AHEAD",
         "first + STAGES + 1",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "the last tile is not loaded",
@@ -795,15 +803,17 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_FREED, _UNREAD),
+        _any(_ARMED_AGAIN, _NEVER_FREED, _UNREAD, _UNWRITTEN),
     ),
     Mutation(
         "the consumer starts with parity 1",
         "gemm",
         _FIRST_STATE,
         _FIRST_STATE.replace("for_consumer", "for_producer"),
-        "race",
-        r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
+        "either",
+        r"wgmma reads [AB] at shared offset \d+ \(ring\.stages\[\d\]\.[ab]\), which nothing has|"
+        + _any(_ARMED_AGAIN, _NEVER_FREED, _MISSED, _UNREAD),
+        some_orders=True,
     ),
     Mutation(
         "the producer waits on full",
@@ -916,7 +926,7 @@ MUTATIONS = (
         _COPY_WAIT,
         "",
         "fault",
-        _any(_ARMED_AGAIN, _UNREAD),
+        _any(_ARMED_AGAIN, _UNREAD, _UNWRITTEN),
     ),
     Mutation(
         "a copy's other parity",
@@ -924,7 +934,7 @@ MUTATIONS = (
         _COPY_WAIT,
         "shared.full[state.index].wait(state.phase ^ 1);",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "a load over what is being stored",

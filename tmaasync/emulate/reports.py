@@ -52,7 +52,7 @@ _THREAD_COPY = "cp.async"
 _STORES = ("TMA store", "TMA reduction")
 _PUSHES = ("TMA copy between CTAs", "TMA reduction between CTAs")
 # An address in shared memory, as runtime/words.hpp writes it into a reason.
-_ADDRESS = re.compile(r"\{(barrier|offset|bytes) (\d+)\}")
+_ADDRESS = re.compile(r"\{(barrier|offset|bytes|line) (\d+)\}")
 
 
 def error_of(
@@ -128,6 +128,9 @@ class _Words:
         return _ADDRESS.sub(lambda found: self._described(found[1], int(found[2])), reason)
 
     def _described(self, kind: str, offset: int) -> str:
+        if kind == "line":
+            line = self.line(offset)
+            return "" if line is None else f" at {line}"
         name = self.name(offset)
         if kind == "barrier":
             return name or f"the mbarrier at shared offset {offset}"
@@ -225,8 +228,8 @@ _RULES = (
     _Rule(
         None,
         _REGISTERS,
-        "the accumulators are used before wgmma has finished. Commit the group and wait for it "
-        "with wgmma_wait_group",
+        "registers are used before wgmma has finished. Commit the group and wait for it with "
+        "wgmma_wait_group, or give the next values other registers",
     ),
     _Rule(
         _REGISTERS,
