@@ -1,7 +1,7 @@
 // Attention over packed sequences (varlen) as a structured kernel: softmax(Q K^T * scale) V per
 // sequence and head, causal or not, with fewer heads of keys than of queries (GQA). The main loop
 // is the one of ops.varlen_attention: ping-pong consumers, whose MMAs overlap the softmax. Tutorial
-// step 8 has the explicit form of such a kernel.
+// step 8 has an explicit form of this kernel.
 #include <tmaasync/attention.cuh>
 #include <tmaasync/tmaasync.cuh>
 

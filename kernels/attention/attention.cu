@@ -34,6 +34,8 @@
 //
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
+#include <tmaasync/roles.cuh>
+
 #include "abi.cuh"
 #include "epilogue.cuh"
 #include "pipeline.cuh"
