@@ -141,6 +141,15 @@ def test_wgmma_in_a_header_of_the_callers_own_is_found(tmp_path: Path) -> None:
         arch_for(source, RTX)
 
 
+def test_wgmma_in_a_header_of_the_package_is_found() -> None:
+    text = '#include <tmaasync/mainloop.cuh>\nextern "C" __global__ void mine() {}\n'
+    source = Kernel(text, "mine")._recipe.source
+
+    assert arch_for(source, (9, 0)) == "sm_90a"
+    with pytest.raises(BackendError, match=r"kernel\.cu needs wgmma"):
+        arch_for(source, RTX)
+
+
 @pytest.mark.parametrize("name", ["gemm.cu", "attention.cu", "conv2d.cu", "scaled_gemm.cu"])
 def test_shipped_kernels_with_wgmma_are_refused_uncompiled(name: str) -> None:
     with pytest.raises(BackendError, match=f"{re.escape(name)} needs wgmma"):

@@ -132,7 +132,7 @@ class _RingArguments(TypedDict):
 class Pipeline:
     """The host twin of `Ring` and `StoreRing`: ``stages`` of tiles, with their barriers.
 
-    Its arguments are those of the device type, in which ``Stage`` has a member per tile:
+    Its arguments are parameters of the device type, in which ``Stage`` has a member per tile:
 
     | argument | ``Ring<Stage, stages, ...>`` |
     |---|---|
@@ -142,8 +142,8 @@ class Pipeline:
     | ``side`` | the members of ``Side``: small tiles of each stage, after the barriers |
     | ``loads_ahead`` | ``StoreRing<Stage, stages, loads_ahead>``: TMA stores drain the stages |
 
-    The shared memory is that of a struct of the ring and of ``extra_bytes``, which an epilogue
-    needs for example. Offsets count from a base aligned to ``shared_alignment``.
+    The shared memory is a struct: the ring, then ``extra_bytes``, for an epilogue for
+    example. Offsets count from a base aligned to ``shared_alignment``.
 
     >>> from types import SimpleNamespace
     >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)

@@ -9,7 +9,7 @@ from typing import Self
 from tmaasync._hardware import MAX_BLOCK_THREADS, WARPGROUP_THREADS
 from tmaasync.errors import ArgumentError, Violation
 
-__all__ = ["RegisterSplit"]
+__all__ = ["RegisterSplit", "launch_registers"]
 
 _REGISTERS = 64 * 1024  # of one SM
 _MAX_WARPGROUPS = MAX_BLOCK_THREADS // WARPGROUP_THREADS
@@ -125,10 +125,13 @@ class RegisterSplit:
         )
 
 
+def launch_registers(threads: int) -> int:
+    """Return the most registers with which every one of an SM's threads can start."""
+    return min(_REGISTERS // threads // _GRANULE * _GRANULE, _MOST)
+
+
 def _launch_limit(warpgroups: int) -> int:
-    """Return the most registers with which every thread of a block can start."""
-    most = _REGISTERS // (WARPGROUP_THREADS * warpgroups) // _GRANULE * _GRANULE
-    return min(most, _MOST)
+    return launch_registers(WARPGROUP_THREADS * warpgroups)
 
 
 def _needed(split: RegisterSplit) -> int:

@@ -35,6 +35,7 @@
 // Grid: any number of clusters of CLUSTER CTAs, of 128 * (1 + CONSUMERS) threads. At the edges of
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
 #include <tmaasync/roles.cuh>
+
 #include "abi.cuh"
 #include "epilogue.cuh"
 #include "pipeline.cuh"
@@ -44,18 +45,26 @@
 
 using namespace tmaasync;
 
-constexpr int kThreads = (1 + CONSUMERS) * 128;
-constexpr int kProducer = 0;  // the warpgroup that loads
-
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
 // single consumer has enough from the start. A producer that multicasts needs more.
-constexpr bool kMulticasts = CLUSTER > 1;
-constexpr int kProducerRegisters = CONSUMERS == 3   ? 32
-                                   : CONSUMERS == 2 ? (kMulticasts ? 40 : 24)
-                                                    : 0;
-constexpr int kConsumerRegisters = CONSUMERS == 3   ? 160
-                                   : CONSUMERS == 2 ? (kMulticasts ? 232 : 240)
-                                                    : 0;
+template <int kConsumers, bool kMulticasts>
+struct RegistersOf {
+    using type = RegisterSplit<0, 0>;
+};
+template <>
+struct RegistersOf<2, false> {
+    using type = RegisterSplit<24, 240>;
+};
+template <>
+struct RegistersOf<2, true> {
+    using type = RegisterSplit<40, 232>;
+};
+template <bool kMulticasts>
+struct RegistersOf<3, kMulticasts> {
+    using type = RegisterSplit<32, 160>;
+};
+using Registers = typename RegistersOf<CONSUMERS, (CLUSTER > 1)>::type;
+using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
@@ -168,11 +177,11 @@ struct Tiles : AttentionTiles {
 private:
     // Where the consumer's partial output of a split tile goes.
     __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
-        return partials[tile.slot() * CLUSTER + rank_in_span()].consumers[consumer];
+        return partials[tile.slot() * CLUSTER + Span::rank_m()].consumers[consumer];
     }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const __grid_constant__ QTile q,
     const __grid_constant__ KTile k,
     const __grid_constant__ VTile v,
@@ -184,31 +193,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const int warpgroup = warpgroup_index();
     const Descale* descales = nullptr;
     if constexpr (kIsFp8) {
         descales = reinterpret_cast<const Descale*>(partials);
         partials = workspace_after<TilePartial>(descales, problem);
     }
-
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        q.prefetch_descriptor();
-        k.prefetch_descriptor();
-        v.prefetch_descriptor();
-        o.prefetch_descriptor();
-        shared.init();
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (warpgroup == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
+    Roles::run(
+        shared,
+        [&] {
             Producer producer{
                 problem,
                 q,
@@ -220,19 +212,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
                 shared.queries.producer()
             };
             if constexpr (IS_PACKED) {
-                auto& list = *static_cast<WorkList*>(schedule);
-                load_tiles(producer, DynamicScheduler(problem, list, waves));
+                load_tiles(producer, packed_schedule(problem, schedule, waves));
             } else {
-                load_tiles(producer, StaticScheduler(problem, schedule, waves));
+                load_tiles(producer, padded_schedule(problem, schedule, waves));
             }
-        }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        const int index = warpgroup - 1;
-        AttentionConsumer<Pipelines, MmaOrder<CONSUMERS>> consumer(shared, index);
-        consumer.attend(Tiles(shared, problem, o, lse, partials, index));
-    }
-    // No CTA leaves while its peer may still write into its shared memory or arrive on its
-    // barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+        },
+        [&](int index) {
+            AttentionConsumer<Pipelines, MmaOrder<CONSUMERS>> consumer(shared, index);
+            consumer.attend(Tiles(shared, problem, o, lse, partials, index));
+        },
+        q, k, v, o
+    );
 }

@@ -48,14 +48,14 @@ __device__ __forceinline__ SplitTile split_tile(
     };
     const i32 index = blockIdx.x / CONSUMERS;
     if constexpr (IS_PACKED) {
-        auto& list = *static_cast<WorkList*>(schedule);
-        const DynamicScheduler scheduler(problem, list, splits_per_tile);
-        found.exists = index < list.count * scheduler.heads;
-        if (found.exists) found.tile = scheduler.tile_of(index);
+        const auto& list = *static_cast<const WorkList*>(schedule);
+        const PackedTiles tiles(problem, list, splits_per_tile);
+        found.exists = index < list.count * tiles.heads;
+        if (found.exists) found.tile = tiles.whole(index);
         found.partials.first += index * splits_per_tile;
     } else {
         const auto& split = static_cast<const SplitSpan*>(schedule)[index / CLUSTER];
-        found.tile = StaticScheduler(problem, nullptr, 0).tile_of(split.span, index % CLUSTER);
+        found.tile = PaddedTiles(problem).at(split.span, index % CLUSTER);
         found.partials.first += split.first_slot * CLUSTER + index % CLUSTER;
         found.partials.count = split.splits;
     }

@@ -81,12 +81,12 @@ private:
     }
 };
 
+// Takes a tile of the schedule while the one before is loaded.
 template <typename Scheduler>
-__device__ void load_tiles(Producer& producer, const Scheduler& scheduler) {
-    i32 index = scheduler.first();
-    for (i32 wave = 1; index >= 0; ++wave) {
-        const Tile tile = scheduler.tile(index);
-        index = scheduler.next(wave);
+__device__ void load_tiles(Producer& producer, Scheduler schedule) {
+    while (!schedule.done()) {
+        const Tile tile = schedule.tile();
+        schedule.step();
         producer.load(tile);
     }
     producer.queries.end();

@@ -41,7 +41,7 @@ _EXPECT = "full[state.index].expect_bytes(bytes);"
 _ARM = "full[loaded.index].expect_bytes(bytes(next));"
 _PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
 _CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
-_COPY_WAIT = "full[stored.index].wait(stored.phase);"
+_COPY_WAIT = "ring_.full[stored_.index].wait(stored_.phase);"
 _LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
 _LANES_ARRIVE = (
     "if (lane < Group::kCtas) {\n"
@@ -49,38 +49,36 @@ _LANES_ARRIVE = (
     "            }"
 )
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
-_PRODUCER_STATE = "typename Ring::State state_ = Ring::State::for_producer();"
+_PRODUCER_STATE = (
+    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
+)
 _PRODUCER_STEP = (
     "ring_.producer_acquire(state_, bytes, location);\n"
     "        const u32 index = state_.index;\n"
     "        state_.step();"
 )
-_CONSUMER_LOOP = "for (int block = 0; block < k_blocks; ++block, state.step()) {"
-_RELEASE = "if (block > 0) shared.ring.consumer_release<Proxy::kAsync>(previous);"
-_LAST_RELEASE = (
-    "fence_accumulators(accumulators);\n    shared.ring.consumer_release<Proxy::kAsync>(previous);"
+_CONSUMER_LOOP = (
+    "for (int block = 0; block < k_blocks; ++block, consumer.step()) {\n        const auto prepared"
 )
+_RELEASE = "if (block > 0) consumer.release(previous);"
+_LAST_RELEASE = "consumer.release(last);"
 _EMPTY_COUNT = "Consumers::kWarps * Group::kCtas"
 _EVERY_CTA = "((1u << kCtas) - 1) << first_rank()"
 _SHARE = "Group::cta_mask(), Group::rank(), policy"
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
-_GROUP = "const NamedBarrier<kWarpgroupThreads> warpgroup{1u + consumer};"
-_FIRST_SYNC = "warpgroup.sync();\n        epilogue.apply_chunk"
-_STORE_BEGINS = "if (leads) {\n            const int row"
-_SECOND_SYNC = f"warpgroup.sync();\n        {_STORE_BEGINS}"
-_FIRST_STATE = "auto state = StageState::for_consumer();\n    u32 chunks = 0;\n    for ("
+_BARRIER = "NamedBarrier<128> barrier_;"
+_BARRIER_NUMBER = "barrier_{1u + consumer}"
+_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk<kRowBlocks>"
+_STORE_BEGINS = "if (is_leader) {\n                send"
+_SECOND_SYNC = f"barrier_.sync();\n            {_STORE_BEGINS}"
+_CONSUMER_STATE = "typename Ring::State state_ = Ring::State::for_consumer();"
 _TILE_IS_DONE = (
-    "[] {});\n        epilogue.apply(accumulators, state, tile);\n"
-    "        store_tile(shared, chunks, accumulators, epilogue, c, consumer, tile);"
+    "Loop::multiply(consumer, accumulators, k_blocks, row);\n        store(accumulators, tile);"
 )
-_TILE_LOOP = (
-    "for (; !scheduler.done(); scheduler.step()) {\n"
-    "        const auto tile = scheduler.tile();\n"
-    "        Accumulators accumulators"
-)
+_TILES = "const auto store = [&](Accumulators& accumulators"
 _SEND = "send_slices(shared, accumulators);"
 _ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
-_LAST_WAIT = "if (threadIdx.x % kWarpgroupThreads == 0) wait_group_read<0>();"
+_LAST_WAIT = "if (leads()) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
 _INIT_LOOP = "for (int stage = 0; stage < kStages; ++stage) {"
@@ -178,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "full waits for two arrivals",
         "gemm",
-        "full[stage].init(1);",
+        "full[stage].init(Group::kProducerThreads);",
         "full[stage].init(2);",
         "deadlock",
         r"full\[0\], phase 0: 1 arrivals and 0 bytes are missing",
@@ -235,7 +233,7 @@ MUTATIONS = (
         "the last stage is not released",
         "gemm",
         _LAST_RELEASE,
-        "fence_accumulators(accumulators);",
+        "",
         "deadlock",
         r"empty\[0\], phase 1: 8 arrivals and 0 bytes are missing",
     ),
@@ -243,7 +241,7 @@ MUTATIONS = (
         "another stage is released",
         "gemm",
         _RELEASE,
-        _RELEASE.replace("previous", "state.index"),
+        _RELEASE.replace("previous", "consumer.index()"),
         "deadlock",
         r"empty\[0\], phase 0: 8 arrivals and 0 bytes are missing",
     ),
@@ -300,7 +298,7 @@ MUTATIONS = (
         "the consumer does not step",
         "gemm",
         _CONSUMER_LOOP,
-        "for (int block = 0; block < k_blocks; ++block) {",
+        _CONSUMER_LOOP.replace(", consumer.step()", ""),
         "either",
         _any(_NEVER_FREED, _MISSED),
     ),
@@ -324,7 +322,7 @@ MUTATIONS = (
         "the consumer leaves a block early",
         "gemm",
         _CONSUMER_LOOP,
-        "for (int block = 0; block + 1 < k_blocks; ++block, state.step()) {",
+        _CONSUMER_LOOP.replace("block < k_blocks", "block + 1 < k_blocks"),
         "fault",
         _any("ends while a TMA load to shared offset 0 .* is in flight", _UNREAD),
     ),
@@ -364,32 +362,32 @@ MUTATIONS = (
     Mutation(
         "lanes give wgmma other rows",
         "gemm",
-        "Operands::A::descriptor(stage.a, row)",
-        "Operands::A::descriptor(stage.a, row + lane_index() % 2 * 8)",
+        "OperandA::descriptor(stage.a, row + row_block * 64)",
+        "OperandA::descriptor(stage.a, row + row_block * 64 + lane_index() % 2 * 8)",
         "fault",
         r"threads (128 and 129|256 and 257) of a warpgroup give wgmma.mma_async different",
     ),
     Mutation(
         "the named barrier counts two groups",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<2 * kWarpgroupThreads> warpgroup{1u + consumer};",
+        _BARRIER,
+        _BARRIER.replace("128", "256"),
         "deadlock",
         r"threads 128-255 at .*: barrier 1: 128 arrivals are missing",
     ),
     Mutation(
         "the named barrier counts half a group",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads / 2> warpgroup{1u + consumer};",
+        _BARRIER,
+        _BARRIER.replace("128", "64"),
         "race",
-        r"race on epilogue\[\d\]\[\d\]",
+        r"race on epilogue\[\d\]\.chunks\[\d\]",
     ),
     Mutation(
         "there is no named barrier of this number",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads> warpgroup{15u + consumer};",
+        _BARRIER_NUMBER,
+        "barrier_{15u + consumer}",
         "fault",
         r"barrier 16 of 128 threads; barriers are 0 to 15",
     ),
@@ -397,7 +395,7 @@ MUTATIONS = (
         "two sizes of one named barrier",
         "gemm",
         _SECOND_SYNC,
-        f"NamedBarrier<2 * kWarpgroupThreads>{{1}}.sync();\n        {_STORE_BEGINS}",
+        f"NamedBarrier<256>{{1}}.sync();\n            {_STORE_BEGINS}",
         "fault",
         r"barrier 1 is used for (256 and for 128|128 and for 256) threads at once",
         some_orders=True,
@@ -406,16 +404,15 @@ MUTATIONS = (
         "a warp skips the named barrier",
         "gemm",
         _FIRST_SYNC,
-        "if (warp_index() % 4 != 3) warpgroup.sync();\n        epilogue.apply_chunk",
+        f"if (warp_index() % 4 != 3) {_FIRST_SYNC}",
         "deadlock",
         r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
         "gemm",
-        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);",
-        "write_chunk(chunk, accumulators, index * kChunkColumns / 2);\n"
-        "        if (lane_index() == 3) elect(); else __syncwarp();",
+        "Chunk::write(staged, chunk);",
+        "Chunk::write(staged, chunk);\n        if (lane_index() == 3) elect(); else __syncwarp();",
         "fault",
         r"lanes of one warp are at (__syncwarp|elect.sync) and at (elect.sync|__syncwarp)",
     ),
@@ -464,8 +461,8 @@ MUTATIONS = (
     Mutation(
         "a third epilogue buffer that is not there",
         "gemm",
-        "chunks % kEpilogueBuffers",
-        "chunks % (kEpilogueBuffers + 1)",
+        "chunks_ % kBuffers",
+        "chunks_ % (kBuffers + 1)",
         "fault",
         r"a TMA store reaches shared bytes 107520 .* to 115712",
     ),
@@ -481,24 +478,24 @@ MUTATIONS = (
     Mutation(
         "the output starts left of the matrix",
         "gemm",
-        "row, index * kChunkColumns);",
-        "row, (index - 1) * kChunkColumns);",
+        "send(staged, row, column);",
+        "send(staged, row, column - kChunkColumns);",
         "fault",
         r"starts at \(-32, \d+\), coordinate 0 below 0",
     ),
     Mutation(
         "the output starts above the matrix",
         "gemm",
-        "? m + row : n + column",
-        "? m - row : n + column",
+        "? tile.m + row : tile.n + column",
+        "? tile.m - row : tile.n + column",
         "fault",
         r"starts at \(\d+, -64\), coordinate 1 below 0",
     ),
     Mutation(
         "stores are not committed",
         "gemm",
-        "commit_group();\n        }\n    }",
-        "}\n    }",
+        "commit_group();\n            }\n        }",
+        "}\n        }",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
     ),
@@ -513,8 +510,8 @@ MUTATIONS = (
     Mutation(
         "every warp stores",
         "gemm",
-        "const bool leads = threadIdx.x % kWarpgroupThreads == 0;",
-        "const bool leads = lane_index() == 0;",
+        "const bool is_leader = leads();",
+        "const bool is_leader = lane_index() == 0;",
         "fault",
         r"thread ends while TMA still reads its stores.*wait_group_read<0>",
     ),
@@ -538,8 +535,8 @@ MUTATIONS = (
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "shared, c, GroupSchedule(groups, n, k),",
-        "shared, c, GroupSchedule({ends, count - 1, total_rows}, n, k),",
+        "const GroupSchedule scheduler(groups, n, k);",
+        "const GroupSchedule scheduler({ends, count - 1, total_rows}, n, k);",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
@@ -654,7 +651,7 @@ MUTATIONS = (
         "the last tile is expected whole",
         "bulk",
         _ARM,
-        "full[loaded.index].expect_bytes(kStageBytes);",
+        "full[loaded.index].expect_bytes(Ring::kStageBytes);",
         "deadlock",
         r"block \(1, 0, 0\), threads 0 at .*full\[1\], phase 1: 0 arrivals and 976 bytes",
     ),
@@ -711,8 +708,8 @@ MUTATIONS = (
     Mutation(
         "a copy's pipeline has one stage more",
         "tiled",
-        "using State = PipelineState<kStages>;\n        auto loaded",
-        "using State = PipelineState<kStages + 1>;\n        auto loaded",
+        "using State = PipelineState<kStageCount>;\n    using MulticastGroup = Multicast<1>;",
+        "using State = PipelineState<kStageCount + 1>;\n    using MulticastGroup = Multicast<1>;",
         "fault",
         r"ring is used before mbarrier.init",
     ),
@@ -736,7 +733,7 @@ MUTATIONS = (
     Mutation(
         "stores do not step",
         "tiled",
-        "index += kStep, stored.step())",
+        "index += kStep, stored_.step())",
         "index += kStep)",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
@@ -744,8 +741,8 @@ MUTATIONS = (
     Mutation(
         "more loads than stages",
         "tiled",
-        "ahead < kLoadsAhead",
-        "ahead < kStages + 1",
+        "ahead < Ring::kLoadsAhead",
+        "ahead < Ring::kStages + 1",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
@@ -801,8 +798,8 @@ MUTATIONS = (
     Mutation(
         "the consumer starts with parity 1",
         "gemm",
-        _FIRST_STATE,
-        _FIRST_STATE.replace("for_consumer", "for_producer"),
+        _CONSUMER_STATE,
+        _CONSUMER_STATE.replace("for_consumer", "for_producer"),
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
     ),
@@ -825,34 +822,34 @@ MUTATIONS = (
     Mutation(
         "wgmma is not committed",
         "gemm",
-        "wgmma_commit_group();",
-        "",
+        "issue(prepared, block > 0);\n        wgmma_commit_group();",
+        "issue(prepared, block > 0);",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "accumulators are read before wgmma is done",
         "gemm",
-        "wgmma_wait_group<0>();",
-        "",
+        "wgmma_wait_group<0>();\n    (wgmma",
+        "(wgmma",
         "race",
         r"race on the accumulators .*\n.*wgmma\n.*registers\n.*wgmma_wait_group",
     ),
     Mutation(
         "no wgmma fence",
         "gemm",
-        "wgmma_fence();",
-        "",
+        "wgmma_fence();\n        issue(prepared",
+        "issue(prepared",
         "race",
         r"race on the accumulators .*\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",
     ),
     Mutation(
         "no proxy fence",
         "gemm",
-        "fence_async_view_proxy();",
-        "",
+        "Chunk::write(staged, chunk);\n            fence_async_view_proxy();",
+        "Chunk::write(staged, chunk);",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
+        r"race on epilogue\[\d\]\.chunks.* .*\n.*write\n.*TMA store\n.*fence_async_view_proxy\(\)",
     ),
     Mutation(
         "no fence after init",
@@ -865,26 +862,26 @@ MUTATIONS = (
     Mutation(
         "an epilogue buffer is not waited for",
         "gemm",
-        "if (leads) wait_group_read<kEpilogueBuffers - 1>();",
+        "if (is_leader) wait_group_read<kBuffers - 1>();",
         "",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
         "one epilogue buffer in place of two",
         "gemm",
-        "chunks % kEpilogueBuffers",
+        "chunks_ % kBuffers",
         "0",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n.*wait_group_read",
     ),
     Mutation(
         "no barrier before the epilogue's writes",
         "gemm",
         _FIRST_SYNC,
-        "epilogue.apply_chunk",
+        "(visit_chunk<kRowBlocks>",
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*TMA store\n.*write\n",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n",
     ),
     Mutation(
         "no barrier before the store",
@@ -892,15 +889,15 @@ MUTATIONS = (
         _SECOND_SYNC,
         _STORE_BEGINS,
         "race",
-        r"race on epilogue\[\d\]\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
+        r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*(write\n.*TMA store|TMA store\n.*write)\n",
     ),
     Mutation(
         "both groups meet at one named barrier",
         "gemm",
-        _GROUP,
-        "const NamedBarrier<kWarpgroupThreads> warpgroup{1u};",
+        _BARRIER_NUMBER,
+        "barrier_{1u}",
         "race",
-        r"race on epilogue\[\d\]\[\d\]",
+        r"race on epilogue\[\d\]\.chunks\[\d\]",
         some_orders=True,
     ),
     Mutation(
@@ -923,14 +920,14 @@ MUTATIONS = (
         "a copy's other parity",
         "tiled",
         _COPY_WAIT,
-        "full[stored.index].wait(stored.phase ^ 1);",
+        "ring_.full[stored_.index].wait(stored_.phase ^ 1);",
         "either",
         _any(_ARMED_AGAIN, _NEVER_ARMED),
     ),
     Mutation(
         "a load over what is being stored",
         "tiled",
-        "wait_group_read<kStages - kLoadsAhead>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead>();",
         "",
         "race",
         r"race on ring\.stages\[\d\] .*\n.*(TMA load\n.*TMA store|TMA store\n.*TMA load)\n",
@@ -938,8 +935,8 @@ MUTATIONS = (
     Mutation(
         "a load over the store before",
         "tiled",
-        "wait_group_read<kStages - kLoadsAhead>();",
-        "wait_group_read<kStages - kLoadsAhead + 1>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead>();",
+        "wait_group_read<Ring::kStages - Ring::kLoadsAhead + 1>();",
         "race",
         r"race on ring\.stages\[\d\] .*\n.*TMA store\n.*TMA load\n.*wait_group_read",
     ),
@@ -980,22 +977,22 @@ MUTATIONS = (
     Mutation(
         "no consumer waits for its turn",
         "ping_pong",
-        "if (!has_turn) Order::wait(consumer);",
+        "if (!has_turn) Order::wait(number);",
         "",
         "race",
     ),
     Mutation(
         "the turn is not passed",
         "ping_pong",
-        "if (!is_last) Order::release(1 - consumer);",
+        "if (!is_last) Order::release(1 - number);",
         "",
         "deadlock",
     ),
     Mutation(
         "the other consumer's stages are not skipped",
         "ping_pong",
-        "        scheduler.step();\n        state.advance(scheduler.k_blocks);\n    }\n    while",
-        "        scheduler.step();\n    }\n    while",
+        "        schedule.step();\n        consumer.skip(k_blocks);\n    }\n    while",
+        "        schedule.step();\n    }\n    while",
         "either",
     ),
     # --- reports at the end of a launch, or by an adversarial policy ----------------------------
@@ -1027,9 +1024,8 @@ MUTATIONS = (
     Mutation(
         "the empty barriers are invalidated early",
         "gemm",
-        _TILE_LOOP,
-        "if (threadIdx.x == kWarpgroupThreads) shared.ring.empty[0].invalidate();\n    "
-        + _TILE_LOOP,
+        _TILES,
+        f"if (threadIdx.x == 128) shared.ring.empty[0].invalidate();\n    {_TILES}",
         "fault",
         r"empty\[0\] is used after mbarrier.inval|empty\[0\] is invalidated while 1 threads wait",
     ),

@@ -201,7 +201,7 @@ def test_the_shipped_kernels_barriers_are_named(job: str) -> None:
     assert {len(tiles), *tiles} == TILES[job]
     if job == "gemm":
         after = -(-max(prepared.barriers) // 1024) * 1024
-        assert found.shared_name(after) == "epilogue[0][0]"
+        assert found.shared_name(after) == "epilogue[0].chunks[0]"
 
 
 TILES = {

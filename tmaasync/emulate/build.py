@@ -23,6 +23,7 @@ from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
 from tmaasync.errors import ArgumentError, BackendError, CompileError
+from tmaasync.registers import launch_registers
 
 __all__ = ["RUNTIME_SECONDS", "EmulatedProgram", "build", "build_runtime", "runtime_is_built"]
 
@@ -62,6 +63,7 @@ class EmulatedProgram:
     parameters: tuple[Parameter, ...]
     shared_bytes: int | None
     max_threads: int | None  # by __launch_bounds__
+    registers: int  # that each thread starts with; 0 where only the compiler knows
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
     races: bool
@@ -209,17 +211,28 @@ def _translation_unit(source: Source, name: str) -> str:
     )
 
 
-_BOUND = "tmaasync_emulate_max_threads"
+_BOUNDS_NAMES = ("tmaasync_emulate_max_threads", "tmaasync_emulate_min_blocks")
+_BOUND_VALUE = r"((?:[^(),]|\([^()]*\))+)"
 
 
 def _launch_bound(text: str, name: str) -> str:
-    """Return a constant with the most threads of the entry's __launch_bounds__, if it has any."""
+    """Return constants with what the entry's __launch_bounds__ holds, if it has any."""
     found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", _COMMENT.sub(" ", text))
-    bounds = found and re.search(r"__launch_bounds__\s*\(((?:[^(),]|\([^()]*\))+)", found[0])
+    pattern = rf"__launch_bounds__\s*\({_BOUND_VALUE}(?:,{_BOUND_VALUE})?"
+    bounds = found and re.search(pattern, found[0])
     if not bounds:
         return ""
-    declared = f'extern const int __attribute__((visibility("default"))) {_BOUND}'
-    return f'extern "C" {{ {declared}; const int {_BOUND} = ({bounds[1]}); }}\n'
+    return "".join(
+        f'extern "C" {{ extern const int __attribute__((visibility("default"))) {constant}; '
+        f"const int {constant} = ({value}); }}\n"
+        for constant, value in zip(_BOUNDS_NAMES, bounds.groups("1"), strict=True)
+    )
+
+
+def _launch_registers(source: Source, max_threads: int | None, min_blocks: int | None) -> int:
+    if max_threads is None or any("maxrregcount" in option for option in source.options):
+        return 0
+    return launch_registers(max_threads * max(1, min_blocks or 1))
 
 
 def _folders(source: Source) -> tuple[Path, ...]:
@@ -347,13 +360,15 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -
     library = _opened(path, source)
     facts = ctypes.POINTER(_ParameterFacts)()
     count = library.tmaasync_emulate_parameters(ctypes.byref(facts))
+    max_threads, min_blocks = (_constant(library, bound) for bound in _BOUNDS_NAMES)
     return EmulatedProgram(
         path=path,
         name=name,
         source=source,
         parameters=tuple(_parameter(facts[index]) for index in range(count)),
         shared_bytes=_constant(library, f"{name}_shared_bytes"),
-        max_threads=_constant(library, _BOUND),
+        max_threads=max_threads,
+        registers=_launch_registers(source, max_threads, min_blocks),
         library=library,
         runtime=loaded_runtime,
         races=races,

@@ -195,7 +195,9 @@ class EmulatedLaunch:
         size = self._size(schedule)
         program = self._program.built(races=schedule.races)
         log = None if collector is None else _EventLog()
-        numbers = _numbers(self._config, schedule, size.workers, self._arrays, log)
+        numbers = _numbers(
+            self._config, schedule, size.workers, self._arrays, program.registers, log
+        )
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -313,6 +315,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("budget_seconds", ctypes.c_double),
         ("arrays", ctypes.c_uint64),
         ("array", ctypes.POINTER(_Array)),
+        ("registers", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
     )
@@ -323,6 +326,7 @@ def _numbers(
     schedule: Schedule,
     workers: int,
     extents: Sequence[Iterable[Extent]] | None,
+    registers: int,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
     known = [extent for each in extents or () for extent in each]
@@ -342,6 +346,7 @@ def _numbers(
         schedule.budget_seconds,
         len(known),
         arrays,
+        registers,
         schedule.races,
         None if log is None else ctypes.pointer(log),
     )

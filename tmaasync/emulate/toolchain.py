@@ -101,6 +101,8 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         "-fno-extern-tls-init",
         "-fno-gnu-unique",
         f"-mtls-dialect={dialect}",
+        "-fno-crossjumping",  # calls of two branches stay two, each with its line
+        "-fno-tree-tail-merge",
         "-fno-var-tracking",  # reports name lines and members, not the values of variables
     )
     kernel = (

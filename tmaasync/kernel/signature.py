@@ -154,7 +154,7 @@ class _ValueParameter(NamedTuple):
 def _is_read_only(tile: KernelArgument) -> bool:
     if tile.framework in _ALWAYS_WRITABLE:
         return False
-    return _arrays.view(tile.array).read_only  # type: ignore[attr-defined]
+    return _arrays.view(tile.array).read_only
 
 
 def _is_same(cuda_type: str, other: str) -> bool:

@@ -115,7 +115,7 @@ __device__ __forceinline__ void load_attention_tile(
 //   void store(message, accumulators, normalizers, queries)   the epilogue; `queries` is the
 //                                                   QueryConsumer of the tile
 struct AttentionTiles {
-    // Whether a cluster loads blocks that only another CTA needs, before those of blocks():
+    // Whether a cluster first loads blocks that only another CTA needs:
     // blocks_to_skip(message, blocks) counts them.
     static constexpr bool kSkipsBlocks = false;
     // Whether store() releases the queries, because their memory stages the output.
@@ -149,7 +149,10 @@ public:
     using Accumulators = typename Operands::Accumulators;
 
     __device__ __forceinline__ AttentionConsumer(Pipelines& pipelines, int index)
-        : pipelines_(pipelines), index_(index), queries_(pipelines.queries.consumer(index)) {}
+        : index_(index),
+          queries_(pipelines.queries.consumer(index)),
+          keys_(pipelines.keys.template consumer<Proxy::kAsync>()),
+          values_(pipelines.values.template consumer<Proxy::kAsync>()) {}
 
     // Compute all tiles that the producer hands over.
     template <typename Tiles>
@@ -187,9 +190,6 @@ private:
 
     // Whether the first S of a tile overlaps the last P V of the tile before.
     static constexpr bool kTilesOverlap = kBuffers > 1 && !kAccumulatesInTwoLevels;
-
-    using KeyState = typename Pipelines::Keys::State;
-    using ValueState = typename Pipelines::Values::State;
 
     // --- tiles ---
 
@@ -244,7 +244,7 @@ private:
         return queries_.is_end() ? KeyBlocks{} : tiles.blocks(queries_.message());
     }
 
-    // How many blocks the cluster loads before those.
+    // How many blocks the cluster loads before the blocks of the tile.
     template <typename Tiles>
     __device__ __forceinline__ i32
     blocks_to_skip(const Tiles& tiles, const KeyBlocks& blocks) const {
@@ -384,8 +384,8 @@ private:
     // Issues S = Q K^T as one wgmma group.
     __device__ __forceinline__ void issue_qk(Scores& scores) {
         const u64 q = Operands::Q::descriptor(queries_.queries(), 0);
-        const u64 k = Operands::K::descriptor(pipelines_.keys.stages[k_state_.index], 0);
-        pipelines_.keys.consumer_wait(k_state_);
+        const u64 k = Operands::K::descriptor(keys_.peek(), 0);
+        keys_.wait();
         wgmma_fence_operands(scores);
         wgmma_fence();
         wgmma_tile<typename Operands::Q, typename Operands::K>(scores, q, k, false);
@@ -396,8 +396,8 @@ private:
     __device__ __forceinline__ void issue_pv(
         Accumulators& accumulators, Probabilities& probabilities
     ) {
-        const u64 v = Operands::V::descriptor(pipelines_.values.stages[v_state_.index], 0);
-        pipelines_.values.consumer_wait(v_state_);
+        const u64 v = Operands::V::descriptor(values_.peek(), 0);
+        values_.wait();
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
         wgmma_fence();
@@ -410,7 +410,7 @@ private:
     __device__ __forceinline__ void wait_for_qk(Scores& scores) {
         wgmma_wait_group<kPending>();
         wgmma_fence_operands(scores);
-        release_keys();
+        release_stage(keys_);
     }
 
     // Waits for O, and releases the values.
@@ -420,7 +420,7 @@ private:
         wgmma_wait_group<0>();
         wgmma_fence_operands(accumulators);
         wgmma_fence_operands(probabilities);
-        release_values();
+        release_stage(values_);
     }
 
     // O += P V, to its end.
@@ -428,12 +428,12 @@ private:
         Accumulators& accumulators, Probabilities& probabilities
     ) {
         if constexpr (kAccumulatesInTwoLevels) {
-            pipelines_.values.consumer_wait(v_state_);
+            values_.wait();
 #pragma unroll
             for (int first = 0; first < kHeadDim; first += kColumnsAtOnce) {
                 accumulate_columns(accumulators, probabilities, first);
             }
-            release_values();
+            release_stage(values_);
         } else {
             issue_pv(accumulators, probabilities);
             wait_for_pv(accumulators, probabilities);
@@ -448,7 +448,7 @@ private:
         wgmma_fence_operands(block);
         wgmma_fence_operands(probabilities);
         wgmma_fence();
-        const u64 v = Operands::V::descriptor(pipelines_.values.stages[v_state_.index], first);
+        const u64 v = Operands::V::descriptor(values_.peek(), first);
         wgmma_tile_rs<typename Operands::V>(block, probabilities, v, false);
         finish_wgmma<0>(block);
         wgmma_fence_operands(probabilities);
@@ -468,27 +468,27 @@ private:
         if constexpr (!Tiles::kStoreReleasesQueries) queries_.release();
     }
 
-    __device__ __forceinline__ void release_keys() {
-        pipelines_.keys.template consumer_release<Proxy::kAsync>(k_state_.index);
-        k_state_.step();
-    }
-
-    __device__ __forceinline__ void release_values() {
-        pipelines_.values.template consumer_release<Proxy::kAsync>(v_state_.index);
-        v_state_.step();
+    // Releases the stage that a ring's consumer is at.
+    template <typename Stages>
+    __device__ __forceinline__ static void release_stage(Stages& stages) {
+        stages.release(stages.index());
+        stages.step();
     }
 
     // Releases blocks that only the peer CTA needs.
     __device__ __forceinline__ void discard_blocks(i32 count) {
         for (i32 i = 0; i < count; ++i) {
-            pipelines_.keys.consumer_wait(k_state_);
-            // No other lane of the warp may still be waiting for it.
-            __syncwarp();
-            release_keys();
-            pipelines_.values.consumer_wait(v_state_);
-            __syncwarp();
-            release_values();
+            discard_stage(keys_);
+            discard_stage(values_);
         }
+    }
+
+    template <typename Stages>
+    __device__ __forceinline__ static void discard_stage(Stages& stages) {
+        stages.wait();
+        // No other lane of the warp may still be waiting for it.
+        __syncwarp();
+        release_stage(stages);
     }
 
     __device__ __forceinline__ static void clear(Accumulators& accumulators) {
@@ -496,11 +496,10 @@ private:
         for (float& accumulator : accumulators) accumulator = 0;
     }
 
-    Pipelines& pipelines_;
     int index_;
-    KeyState k_state_ = KeyState::for_consumer();
-    ValueState v_state_ = ValueState::for_consumer();
     QueryConsumer<typename Pipelines::Queries> queries_;
+    RingConsumer<typename Pipelines::Keys, Proxy::kAsync> keys_;
+    RingConsumer<typename Pipelines::Values, Proxy::kAsync> values_;
 };
 
 // --- the epilogue --------------------------------------------------------------------------------

@@ -2,14 +2,11 @@
 
 #include <tmaasync/fragment.cuh>
 #include <tmaasync/operands/integers.cuh>
+#include <tmaasync/scheduler.cuh>
 #include <tmaasync/softmax.cuh>
 
 // Masks of attention: which blocks of keys the rows of a tile see, and which columns of a block.
 namespace tmaasync {
-
-__device__ __forceinline__ int ceil_div(int a, int b) {
-    return (a + b - 1) / b;
-}
 
 // The blocks of keys that some rows see, visited from the last to the first. Blocks from
 // `unmasked_first` to before `unmasked_end` are visible in full to every row; the others need a
@@ -55,8 +52,8 @@ __device__ __forceinline__ void mask_scores(
     }
 }
 
-// Replace the score of every row and column by score(old, position, key). `positions` are those of
-// the thread's two rows.
+// Replace the score of every row and column by score(old, position, key), where the thread's two
+// rows have `positions`.
 template <int kScores, typename Score>
 __device__ __forceinline__ void transform_scores(
     float (&scores)[kScores], const i32 (&positions)[2], i32 first_key, const Score& score
@@ -83,21 +80,21 @@ struct WindowMask {
 
     // The blocks that positions `from` to `to` see.
     __device__ __forceinline__ KeyBlocks blocks(i32 from, i32 to) const {
-        KeyBlocks blocks{0, ceil_div(keys, kBlockKeys), 0, keys / kBlockKeys};
+        KeyBlocks blocks{0, count_tiles(keys, kBlockKeys), 0, keys / kBlockKeys};
         if constexpr (kHasRight) {
             const i32 reach = shift + right + 1;
-            blocks.end = min(blocks.end, ceil_div(max(to + reach, 0), kBlockKeys));
+            blocks.end = min(blocks.end, count_tiles(max(to + reach, 0), kBlockKeys));
             blocks.unmasked_end = min(blocks.unmasked_end, max(from + reach, 0) / kBlockKeys);
         }
         if constexpr (kHasLeft) {
             const i32 reach = shift - left;
             blocks.first = max(from + reach, 0) / kBlockKeys;
-            blocks.unmasked_first = ceil_div(max(to + reach, 0), kBlockKeys);
+            blocks.unmasked_first = count_tiles(max(to + reach, 0), kBlockKeys);
         }
         return blocks;
     }
 
-    // Mask a block of scores. `positions` are those of the thread's two rows.
+    // Mask a block of scores, where the thread's two rows have `positions`.
     template <int kScores>
     __device__ __forceinline__ void mask(
         float (&scores)[kScores], const i32 (&positions)[2], i32 block

@@ -2,6 +2,7 @@
 
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/role_name.cuh>
 #include <tmaasync/warp.cuh>
 
 // Warp specialisation (Bauer et al. 2011; CUTLASS's KernelTmaWarpSpecialized): one warpgroup issues
@@ -44,8 +45,8 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
-// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or what is
-// left; consumers claim the rest, up to 232.
+// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or the
+// rest; consumers claim the rest, up to 232.
 template <int kConsumers>
 struct DefaultRegisterSplitOf {
     static constexpr int kAll =
@@ -53,7 +54,8 @@ struct DefaultRegisterSplitOf {
     static constexpr int kShare = (kAll - 24) / kConsumers / 8 * 8;
     static constexpr int kConsumer = kShare < 232 ? kShare : 232;
     static constexpr int kLeft = kAll - kConsumers * kConsumer;
-    using type = RegisterSplit < kLeft<40 ? kLeft : 40, kConsumer>;
+    static constexpr int kProducer = kLeft < 40 ? kLeft : 40;
+    using type = RegisterSplit<kProducer, kConsumer>;
 };
 template <int kConsumers>
 using DefaultRegisterSplit = typename DefaultRegisterSplitOf<kConsumers>::type;
@@ -96,6 +98,7 @@ struct WarpSpecialized {
     ) {
         if constexpr (kIsDebug) check_launch();
         const int warpgroup = warpgroup_index();
+        name_role(warpgroup);
         // The next grid may initialise its barriers while this one works.
         launch_dependent_grids();
         if (threadIdx.x == 0) {
@@ -123,6 +126,15 @@ private:
         check(threads == kThreads, "threads per CTA", threads, "the roles need", kThreads);
         const int ctas = blocks_in_cluster();
         check(ctas == kClusterCtas, "CTAs per cluster", ctas, "the roles need", kClusterCtas);
+    }
+
+    // For reports and timelines.
+    __device__ __forceinline__ static void name_role(int warpgroup) {
+        if (warpgroup == 0) {
+            set_role("producer");
+        } else {
+            set_role("consumer", warpgroup - 1);
+        }
     }
 
     // The barriers of all CTAs that multicast to this one are initialised.

@@ -127,31 +127,6 @@ struct OutputTile {
     int m;
     int n;
     int batch;
-
-    // Coordinates of the element `row` rows and `column` columns further on, in a matrix with N
-    // contiguous, or M, or in a batch of them.
-    template <int kRank = 2, bool kIsNMajor = true>
-    __device__ __forceinline__ Coordinates<kRank> at(int row, int column) const {
-        const int inner = kIsNMajor ? n + column : m + row;
-        const int outer = kIsNMajor ? m + row : n + column;
-        return in_batch<kRank>(inner, outer, batch);
-    }
-
-    // Store a chunk that starts `row` rows and `column` columns further on.
-    template <bool kIsNMajor = true, typename Tile>
-    __device__ __forceinline__ void store(
-        const Tile& c, const typename Tile::Shared& chunk, int row, int column
-    ) const {
-        c.async_store(chunk, at<Tile::kRank, kIsNMajor>(row, column));
-    }
-
-    // Load the same chunk of a matrix with the shape of the output.
-    template <bool kIsNMajor = true, typename Tile>
-    __device__ __forceinline__ void load(
-        const Tile& c, typename Tile::Shared& chunk, SharedMemBarrier& full, int row, int column
-    ) const {
-        c.async_copy(chunk, full, at<Tile::kRank, kIsNMajor>(row, column));
-    }
 };
 
 // The tiles of an output of m x n, or of a batch of them: matrix by matrix, in each in
@@ -306,14 +281,6 @@ struct GroupTile {
     int group;
     RaggedSequence rows;
     bool shares_b;
-
-    // As OutputTile::store, through a RaggedTensorMap, which stops at the group's end.
-    template <bool kIsNMajor = true, typename Tile>
-    __device__ __forceinline__ void store(
-        const Tile& c, const typename Tile::Shared& chunk, int row, int column
-    ) const {
-        c.async_store(chunk, rows, OutputTile{m, n, group}.at<2, kIsNMajor>(row, column));
-    }
 };
 
 // The scheduler of a grouped GEMM: a cluster's tiles group by group, in each in rasterisation

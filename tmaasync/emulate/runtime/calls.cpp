@@ -104,6 +104,10 @@ void cluster_barrier_wait() {
     fiber.cluster->wait_for_cluster(fiber);
 }
 
+void set_max_registers(bool claims, uint32_t registers) {
+    set_registers(TMAASYNC_EMULATE_CALLER(), claims, registers);
+}
+
 // --- memory order --------------------------------------------------------------------------------
 
 // The emulator itself works in order. The detector knows which orders the chip does not promise.

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include "copies.hpp"
 #include "mma.hpp"
+#include "register_budget.hpp"
 #include "warp.hpp"
 
 namespace tmaasync_emulate {
@@ -80,16 +81,25 @@ inline void check_loads_were_awaited(Fiber& fiber) {
     }
 }
 
-// No thread can proceed. A waiter whose barrier is gone waits for what can never come.
+// Why a thread waits for what can never come; empty where the wait itself is sound.
+inline std::string Cluster::vain_wait_of(const Fiber& fiber) {
+    std::string reason;
+    if (fiber.wait.kind == Wait::Kind::kRegisters) return shortage_of(fiber);
+    if (fiber.wait.kind != Wait::Kind::kMbarrier) return reason;
+    find_barrier(ctas_[fiber.wait.cta->rank], fiber.wait.number, reason);
+    return reason;
+}
+
+// No thread can proceed.
 inline void Cluster::give_up() {
-    failure_.kind = Failure::Kind::kDeadlock;
-    for (const Fiber& fiber : fibers_) {
-        if (fiber.is_done || fiber.wait.kind != Wait::Kind::kMbarrier) continue;
-        std::string reason;
-        if (find_barrier(ctas_[fiber.wait.cta->rank], fiber.wait.number, reason)) continue;
-        failure_ = {Failure::Kind::kFault, std::move(reason), &fiber, fiber.site};
-        return;
+    for (const Cta& cta : ctas_) {
+        if (reports_lone_change(*this, cta)) return;
     }
+    for (const Fiber& fiber : fibers_) {
+        std::string reason = fiber.is_done ? "" : vain_wait_of(fiber);
+        if (!reason.empty()) return report_fault(fiber, std::move(reason));
+    }
+    failure_.kind = Failure::Kind::kDeadlock;
 }
 
 inline void Cluster::end(Fiber& fiber) {
@@ -97,6 +107,7 @@ inline void Cluster::end(Fiber& fiber) {
     check_thread_copies_are_awaited(fiber);
     check_mmas_are_done(fiber);
     if (fiber.cta->live == 1) {
+        check_register_changes(fiber);
         check_nothing_lands(fiber);
         check_no_bytes_missing(fiber);
         check_loads_were_awaited(fiber);
@@ -391,6 +402,7 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;  // 0: not all are known
     const Array* array;
+    uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
     uint32_t races;
     EventLog* log;  // null: no trace
 };
@@ -438,6 +450,7 @@ inline char* launch(
         numbers.budget_seconds,
         {numbers.array, numbers.array + numbers.arrays},
         library_of(reinterpret_cast<const void*>(kernel)),
+        numbers.registers,
         numbers.races ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         &reaches_others,

@@ -48,6 +48,7 @@ struct Launch {
     double budget_seconds;
     std::vector<Array> arrays;  // empty: not all are known
     Array library{};            // where the kernel's code and data are
+    uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
@@ -239,6 +240,18 @@ struct MmaBuffers {
     alignas(64) uint32_t accumulators[kMmaRows * kMaxMmaColumns];
 };
 
+constexpr uint32_t kGroupWarps = 4;
+
+// A setmaxnreg of a warpgroup.
+struct RegisterChange {
+    bool claims = false;
+    uint32_t registers = 0;  // of each thread, afterwards
+    uint32_t warps = 0;      // that have executed it
+    bool is_done = false;
+    const Fiber* first = nullptr;
+    uintptr_t site = 0;
+};
+
 struct Warpgroup {
     uint64_t target = 0;
     uint64_t done = 0;
@@ -246,12 +259,22 @@ struct Warpgroup {
     std::vector<Fiber*> waiters;
     Agent agent = kNoAgent;
     std::vector<uint32_t> sequences;  // of its wgmmas, for the trace
+    uint32_t registers = 0;           // of each thread
+    std::vector<RegisterChange> changes;
 };
 
 // --- threads -------------------------------------------------------------------------------------
 
 struct Wait {
-    enum class Kind : uint8_t { kNone, kMbarrier, kNamedBarrier, kCluster, kWarp, kWarpgroup };
+    enum class Kind : uint8_t {
+        kNone,
+        kMbarrier,
+        kNamedBarrier,
+        kCluster,
+        kWarp,
+        kWarpgroup,
+        kRegisters
+    };
     Kind kind = Kind::kNone;
     const char* instruction = "";
     const Cta* cta = nullptr;  // whose barrier it is
@@ -295,6 +318,7 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
+    std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
     AwaitedPhase noted_wait;  // begun in the trace and not ended
 };
@@ -308,6 +332,7 @@ struct Cta {
     std::vector<Warp> warps;
     std::vector<Warpgroup> warpgroups;
     std::array<NamedBarrier, 16> named{};
+    std::vector<Fiber*> register_waiters;
     std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
     std::deque<Mbarrier> barriers;
     // What threads of other CTAs did to its memory, for the race detector.
@@ -561,11 +586,12 @@ public:
 
     // --- where the other headers come in ---
 
-    void land(const Flight& flight);  // copies.hpp
-    void leave_stores(Fiber& fiber);  // copies.hpp
-    void write_late_stores();         // copies.hpp
-    void end(Fiber& fiber);           // launch.hpp
-    void give_up();                   // launch.hpp
+    void land(const Flight& flight);               // copies.hpp
+    void leave_stores(Fiber& fiber);               // copies.hpp
+    void write_late_stores();                      // copies.hpp
+    void end(Fiber& fiber);                        // launch.hpp
+    void give_up();                                // launch.hpp
+    std::string vain_wait_of(const Fiber& fiber);  // launch.hpp
 
     void forget_thread(Fiber& fiber) {
         note_progress();
@@ -706,6 +732,8 @@ private:
         cta.window = windows_ + std::size_t{rank} * kWindowBytes;
         cta.warps.assign((threads + 31) / 32, {});
         cta.warpgroups.assign((threads + 127) / 128, {});
+        for (Warpgroup& group : cta.warpgroups) group.registers = launch_.registers;
+        cta.register_waiters.clear();
         std::memset(cta.window, kPoison, kWindowBytes);
         for (uint32_t thread = 0; thread < threads; ++thread) reset_thread(cta, thread);
     }

@@ -79,6 +79,9 @@ TMAASYNC_EMULATE_CALL void named_barrier_arrive(uint32_t number, uint32_t thread
 TMAASYNC_EMULATE_CALL void cluster_barrier_arrive(bool releases);
 TMAASYNC_EMULATE_CALL void cluster_barrier_wait();
 
+// setmaxnreg: of each thread of the warpgroup.
+TMAASYNC_EMULATE_CALL void set_max_registers(bool claims, uint32_t registers);
+
 // --- memory order --------------------------------------------------------------------------------
 
 enum class Scope : uint8_t { kCta, kCluster, kGpu };

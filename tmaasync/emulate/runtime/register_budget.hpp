@@ -1,0 +1,191 @@
+// setmaxnreg: the registers of a CTA, which its warpgroups give back and claim.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "machine.hpp"
+
+namespace tmaasync_emulate {
+
+// --- words ---------------------------------------------------------------------------------------
+
+inline std::string instruction_of(const RegisterChange& change) {
+    const std::string count = std::to_string(change.registers);
+    return change.claims ? "claim_registers<" + count + "> (setmaxnreg.inc)"
+                         : "release_registers<" + count + "> (setmaxnreg.dec)";
+}
+
+// The warps of a set, counted in the CTA: "warp 4", or "warps 4, 5, 6".
+inline std::string warps_of(uint32_t first, uint32_t warps) {
+    std::string words;
+    for (uint32_t warp = 0; warp < kGroupWarps; ++warp) {
+        if (!(warps >> warp & 1)) continue;
+        words += (words.empty() ? "" : ", ") + std::to_string(first + warp);
+    }
+    return ((warps & (warps - 1)) ? "warps " : "warp ") + words;
+}
+
+inline uint32_t group_of(const Cta& cta, const Warpgroup& group) {
+    return static_cast<uint32_t>(&group - cta.warpgroups.data());
+}
+
+inline uint32_t warps_in(const Cta& cta, const Warpgroup& group) {
+    const auto warps = static_cast<uint32_t>(cta.warps.size());
+    return (1u << std::min(kGroupWarps, warps - group_of(cta, group) * kGroupWarps)) - 1;
+}
+
+inline std::string all_warps_of(const Cta& cta, const Warpgroup& group) {
+    return warps_of(group_of(cta, group) * kGroupWarps, warps_in(cta, group));
+}
+
+// --- the budget ----------------------------------------------------------------------------------
+
+// In registers of all threads of the warpgroup.
+inline uint32_t held_by(const Cta& cta, const Warpgroup& group) {
+    return static_cast<uint32_t>(__builtin_popcount(warps_in(cta, group))) * 32 * group.registers;
+}
+
+inline uint32_t launched_with(const Fiber& fiber) {
+    const auto warps = static_cast<uint32_t>(fiber.cta->warps.size());
+    return warps * 32 * fiber.cluster->launch().registers;
+}
+
+inline uint32_t free_registers(const Fiber& fiber) {
+    uint32_t held = 0;
+    for (const Warpgroup& group : fiber.cta->warpgroups) held += held_by(*fiber.cta, group);
+    return launched_with(fiber) - held;
+}
+
+// The most that the warpgroups that claim can have if the others keep what they hold.
+inline uint32_t most_to_claim(const Cta& cta, uint32_t all) {
+    uint32_t threads = 0;
+    for (const Warpgroup& group : cta.warpgroups) {
+        const auto warps = static_cast<uint32_t>(__builtin_popcount(warps_in(cta, group)));
+        const bool claims = group.changes.size() && group.changes.back().claims;
+        claims ? threads += warps* 32 : all -= held_by(cta, group);
+    }
+    return all / threads / 8 * 8;
+}
+
+inline std::string remedy_of(const Fiber& fiber, const Cta& cta, const Warpgroup& claimer) {
+    std::string silent;
+    for (const Warpgroup& group : cta.warpgroups) {
+        if (&group == &claimer || group.changes.size()) continue;
+        silent += (silent.empty() ? "" : "; ") + all_warps_of(cta, group);
+    }
+    if (!silent.empty()) {
+        return "Nothing was released by " + silent +
+               ": let all warps of every producer warpgroup call release_registers<N>() before "
+               "they load, with the N of tmaasync.RegisterSplit";
+    }
+    const uint32_t most = most_to_claim(cta, launched_with(fiber));
+    return "Claim at most " + std::to_string(most) +
+           ", or let the producers keep less: tmaasync.RegisterSplit computes both";
+}
+
+inline std::string shortage_of(const Fiber& fiber) {
+    const Cta& cta = *fiber.cta;
+    const Warpgroup& group = *fiber.warpgroup;
+    const uint32_t each = fiber.cluster->launch().registers;
+    const RegisterChange& change = group.changes.back();
+    std::string words = all_warps_of(cta, group) + " wait for ever in " + instruction_of(change) +
+                        ": the CTA was launched with " + std::to_string(launched_with(fiber)) +
+                        " registers (" + std::to_string(each) + " a thread by __launch_bounds__), ";
+    for (const Warpgroup& other : cta.warpgroups) {
+        if (&other == &group) continue;
+        words += all_warps_of(cta, other) + " hold " + std::to_string(held_by(cta, other)) + ", ";
+    }
+    const uint32_t more = (change.registers - group.registers) * 128;
+    return words + "and of the " + std::to_string(more) + " more that this takes " +
+           std::to_string(free_registers(fiber)) + " are free. " + remedy_of(fiber, cta, group);
+}
+
+// --- what a thread does --------------------------------------------------------------------------
+
+inline void check_direction(Fiber& fiber, const RegisterChange& change) {
+    const Warpgroup& group = *fiber.warpgroup;
+    // Before the first change the compiler may have given the threads fewer.
+    const bool is_known = group.changes.size() > 1 || !change.claims;
+    if (!is_known || change.claims == (change.registers > group.registers)) return;
+    if (change.registers == group.registers) return;
+    fiber.cluster->fail(
+        fiber, instruction_of(change) + " by " + all_warps_of(*fiber.cta, group) +
+                   ", whose threads have " + std::to_string(group.registers) +
+                   " registers: a claim only raises that and a release only lowers it. Take the "
+                   "numbers of tmaasync.RegisterSplit"
+    );
+}
+
+// The first thread of a warpgroup begins the change, the others must ask for the same.
+inline RegisterChange& change_for(Fiber& fiber, bool claims, uint32_t registers) {
+    auto& changes = fiber.warpgroup->changes;
+    const std::size_t index = fiber.register_changes++;
+    if (index == changes.size()) {
+        changes.push_back({claims, registers, 0, false, &fiber, fiber.site});
+        if (fiber.cluster->launch().registers) check_direction(fiber, changes.back());
+    }
+    RegisterChange& change = changes[index];
+    if (change.claims != claims || change.registers != registers) {
+        const RegisterChange mine{claims, registers};
+        fiber.cluster->fail(
+            fiber, "the warps of one warpgroup change their registers differently: " +
+                       instruction_of(change) + " by warp " +
+                       std::to_string(change.first->index / 32) + ", " + instruction_of(mine) +
+                       " by warp " + std::to_string(fiber.index / 32) +
+                       ". All four warps execute the same"
+        );
+    }
+    change.warps |= 1u << fiber.index / 32 % kGroupWarps;
+    return change;
+}
+
+// Registers that a claim lacks are waited for: other warpgroups may release some.
+inline void set_registers(Fiber& fiber, bool claims, uint32_t registers) {
+    RegisterChange& change = change_for(fiber, claims, registers);
+    Warpgroup& group = *fiber.warpgroup;
+    Cluster& cluster = *fiber.cluster;
+    if (change.is_done || cluster.launch().registers == 0) return;
+    const std::size_t index = fiber.register_changes - 1;
+    while (!group.changes[index].is_done) {
+        const uint32_t more = registers > group.registers ? registers - group.registers : 0;
+        const auto warps = static_cast<uint32_t>(__builtin_popcount(warps_in(*fiber.cta, group)));
+        if (warps * 32 * more > free_registers(fiber)) {
+            fiber.cta->register_waiters.push_back(&fiber);
+            cluster.block(fiber, {Wait::Kind::kRegisters, "setmaxnreg.inc"});
+            continue;
+        }
+        group.registers = registers;
+        group.changes[index].is_done = true;
+        cluster.note_progress();
+        cluster.wake_all(fiber.cta->register_waiters);
+    }
+}
+
+// --- at the end ----------------------------------------------------------------------------------
+
+// Reports a change that only some warps of a warpgroup made. True if there is one.
+inline bool reports_lone_change(Cluster& cluster, const Cta& cta) {
+    for (const Warpgroup& group : cta.warpgroups) {
+        const uint32_t all = warps_in(cta, group);
+        for (const RegisterChange& change : group.changes) {
+            if (change.warps == all) continue;
+            const uint32_t first = group_of(cta, group) * kGroupWarps;
+            cluster.report_fault(
+                *change.first,
+                instruction_of(change) + " was executed by " + warps_of(first, change.warps) +
+                    " of the warpgroup and not by " + warps_of(first, all & ~change.warps) +
+                    ". setmaxnreg is the whole warpgroup's: call it before its warps part",
+                change.site
+            );
+            return true;
+        }
+    }
+    return false;
+}
+
+inline void check_register_changes(Fiber& fiber) {
+    if (reports_lone_change(*fiber.cluster, *fiber.cta)) fiber.cluster->fail(fiber, "");
+}
+
+}  // namespace tmaasync_emulate
