@@ -134,13 +134,11 @@ class Pipeline:
 
     Its arguments are parameters of the device type, in which ``Stage`` has a member per tile:
 
-    | argument | ``Ring<Stage, stages, ...>`` |
-    |---|---|
-    | ``consumers`` | ``ConsumerWarps<consumers>``: warps of a CTA that read every stage |
-    | ``cluster_size`` | ``Multicast<cluster_size>`` |
-    | ``producer_threads`` | ``ProducerThreads<n>`` instead: threads fill the stages |
-    | ``side`` | the members of ``Side``: small tiles of each stage, after the barriers |
-    | ``loads_ahead`` | ``StoreRing<Stage, stages, loads_ahead>``: TMA stores drain the stages |
+    * ``consumers``: ``ConsumerWarps<consumers>``, warps of a CTA that read every stage
+    * ``cluster_size``: ``Multicast<cluster_size>``
+    * ``producer_threads``: ``ProducerThreads<n>`` instead, threads that fill the stages
+    * ``side``: the members of ``Side``, small tiles of each stage, after the barriers
+    * ``loads_ahead``: ``StoreRing<Stage, stages, loads_ahead>``, where TMA stores drain the stages
 
     The shared memory is a struct: the ring, then ``extra_bytes``, for an epilogue for
     example. Offsets count from a base aligned to ``shared_alignment``.
