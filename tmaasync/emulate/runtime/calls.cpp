@@ -350,8 +350,7 @@ void fence_map_acquire(const void* map) {
 // --- wgmma ---------------------------------------------------------------------------------------
 
 void mma_fence() {
-    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (fiber.cluster->detector()) fence_registers(fiber);
+    fence_mmas(TMAASYNC_EMULATE_CALLER());
 }
 
 void mma_issue(const Mma& mma) {

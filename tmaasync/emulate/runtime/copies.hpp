@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include "thread_copies.hpp"
+#include "unwritten.hpp"
 
 namespace tmaasync_emulate {
 
@@ -14,7 +15,7 @@ void or_fail(Fiber& fiber, Act act) {
     try {
         return act();
     } catch (const Fault& fault) {
-        fiber.cluster->report_fault(fiber, fault.reason);
+        fiber.cluster->report_fault(fiber, fault.reason, fault.site);
     }
     fiber.cluster->fail(fiber, "");
 }
@@ -25,6 +26,7 @@ void or_fail(Fiber& fiber, Act act) {
 inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
     uint8_t* to = flight.target->window + flight.shared;
     const uint8_t* from = flight.source->window + flight.source_offset;
+    detail::report_sources(target, flight.source->window, flight.source_offset, flight.bytes);
     if (flight.reduction) {
         bulk_reduction(flight.reduction->op, flight.reduction->type)(to, from, flight.bytes);
     } else {
@@ -119,6 +121,10 @@ inline void Cluster::land(const Flight& flight) {
         complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
         report_fault(*flight.issuer, fault.reason, flight.site);
+    } catch (const UnwrittenSource& source) {
+        const char* what = "a TMA copy to another CTA";
+        const Fault fault = fault_of_unwritten(*flight.issuer, source.offset, what, flight.site);
+        report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
 
@@ -266,7 +272,7 @@ inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, 
 
 // --- stores --------------------------------------------------------------------------------------
 
-inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
+inline void write_observed(Fiber& fiber, const Store& store, const uint8_t* window) {
     const bool reduces =
         store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
     const Operation operation = reduces ? Operation::kTmaReduce : Operation::kTmaStore;
@@ -290,6 +296,18 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             bulk_reduce(
                 store.op, store.type, store.global, store.bytes, window, store.shared, observer
             );
+    }
+}
+
+// What goes wrong does so where the store was issued.
+inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
+    try {
+        write_observed(fiber, store, window);
+    } catch (Fault& fault) {
+        fault.site = store.site;
+        throw;
+    } catch (const UnwrittenSource& source) {
+        throw fault_of_unwritten(fiber, source.offset, "a TMA store", store.site);
     }
 }
 
@@ -373,6 +391,7 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
     store.shared = shared;
+    store.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {
         bulk_agent(*fiber.cluster, fiber.bulk_reads);
         bulk_agent(*fiber.cluster, fiber.bulk_writes);
@@ -442,7 +461,7 @@ inline void Cluster::write_late_stores() {
         try {
             finish_store(*late.issuer, late.store);
         } catch (const Fault& fault) {
-            report_fault(*late.issuer, fault.reason);
+            report_fault(*late.issuer, fault.reason, fault.site);
         }
     }
 }

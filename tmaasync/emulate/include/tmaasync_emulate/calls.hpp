@@ -212,6 +212,7 @@ struct Mma {
     uint64_t a;
     uint64_t b;
     uint32_t a_registers[4];
+    const void* a_held;  // where the thread holds them
     MmaElement a_element;
     MmaElement b_element;
     MmaSum sum;
