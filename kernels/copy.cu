@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(32) copy(
     const i64 tiles = count_tiles(grid);
     const i64 tiles_per_block = (tiles + gridDim.x - 1) / gridDim.x;
     const i64 first = blockIdx.x * tiles_per_block;
-    shared.ring.transfer(
+    shared.ring.transfers().run(
         first, min(first + tiles_per_block, tiles),
         [&](const auto& stage, i64 index) {
             source.async_copy(*stage, stage.full(), tile_start<Tile>(grid, index));

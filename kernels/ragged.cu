@@ -124,7 +124,7 @@ struct Batch {
                 padded.async_store(tile, in_padded(at, index, row));
             }
         };
-        ring.transfer<Packed::kRows>(first, end, load, store);
+        ring.transfers().run<Packed::kRows>(first, end, load, store);
     }
 
     // Store zeros after a sequence: the part of a padding block, by its number.

@@ -45,23 +45,31 @@
 
 using namespace tmaasync;
 
-constexpr int kThreads = (1 + CONSUMERS) * 128;
-constexpr int kProducer = 0;  // the warpgroup that loads
-
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
 // single consumer has enough from the start. A producer that multicasts needs more.
-constexpr bool kMulticasts = CLUSTER > 1;
-constexpr int kProducerRegisters = CONSUMERS == 3   ? 32
-                                   : CONSUMERS == 2 ? (kMulticasts ? 40 : 24)
-                                                    : 0;
-constexpr int kConsumerRegisters = CONSUMERS == 3   ? 160
-                                   : CONSUMERS == 2 ? (kMulticasts ? 232 : 240)
-                                                    : 0;
+template <int kConsumers, bool kMulticasts>
+struct RegistersOf {
+    using type = RegisterSplit<0, 0>;
+};
+template <>
+struct RegistersOf<2, false> {
+    using type = RegisterSplit<24, 240>;
+};
+template <>
+struct RegistersOf<2, true> {
+    using type = RegisterSplit<40, 232>;
+};
+template <bool kMulticasts>
+struct RegistersOf<3, kMulticasts> {
+    using type = RegisterSplit<32, 160>;
+};
+using Registers = typename RegistersOf<CONSUMERS, (CLUSTER > 1)>::type;
+using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
 // What a consumer does with its tiles besides the main loop.
-struct Tiles : AttentionTiles {
+struct Variant : AttentionVariant {
     static constexpr bool kSkipsBlocks = tmaasync::kSkipsBlocks;
     static constexpr bool kStoreReleasesQueries = O_OVER_Q;
 
@@ -71,21 +79,6 @@ struct Tiles : AttentionTiles {
     float* lse;
     TilePartial* partials;
     int consumer;
-
-    __device__ __forceinline__ Tiles(
-        SharedMemory& shared,
-        const Problem& problem,
-        const OTile& o,
-        float* lse,
-        TilePartial* partials,
-        int consumer
-    )
-        : shared(shared),
-          problem(problem),
-          o(o),
-          lse(lse),
-          partials(partials),
-          consumer(consumer) {}
 
     // --- the mask and the scores ---
 
@@ -103,14 +96,14 @@ struct Tiles : AttentionTiles {
     }
 
     template <typename Scores>
-    __device__ __forceinline__ void change_scores(const Task& task, i32, Scores& scores) const {
+    __device__ __forceinline__ void transform_scores(const Task& task, i32, Scores& scores) const {
         if constexpr (HAS_SOFTCAP) cap_scores(scores, problem.scale * task.descale().scores);
     }
 
     template <typename Scores>
     __device__ __forceinline__ void mask_scores(const Task& task, i32 block, Scores& scores) const {
         const int row = row_of_thread(consumer);
-        const i32 positions[2] = {task.tile.position_of(row), task.tile.position_of(row + 8)};
+        const RowPositions positions{{task.tile.position_of(row), task.tile.position_of(row + 8)}};
         task.tile.mask(problem).mask(scores, positions, block);
     }
 
@@ -139,29 +132,24 @@ struct Tiles : AttentionTiles {
         if constexpr (HAS_LSE) write_lse(problem, task.tile, consumer, values, lse);
     }
 
-    template <typename Queries>
     __device__ __forceinline__ void store(
-        const Task& task,
-        Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries& queries
+        const Task& task, Accumulators& accumulators, const float (&normalizers)[2]
     ) const {
         const Tile& tile = task.tile;
         if constexpr (SPLITS_KEYS) {
             if (tile.is_split()) {
                 if constexpr (kIsFp8) scale_rows(accumulators, normalizers);
                 write_partial(partial_of(tile), accumulators, tile, consumer);
-                if constexpr (O_OVER_Q) queries.release();
+                if constexpr (O_OVER_Q) shared.queries.consumer_release(0, consumer);
                 return;
             }
         }
         auto& staged = shared.staged(shared.queries.queries[0][consumer], consumer);
-        const NamedBarrier<128> warpgroup{1u + consumer};
-        store_attention_rows<OutputO, HEAD_DIM>(staged, accumulators, normalizers, warpgroup, [&] {
+        store_attention_rows<StagedOutput>(staged, accumulators, normalizers, consumer, [&] {
             store_staged(o, staged, tile, consumer);
             if constexpr (O_OVER_Q) {
                 wait_group_read<0>();
-                queries.release_by_one_thread();
+                shared.queries.consumer_release_by_one_thread(0, consumer);
             }
         });
     }
@@ -169,11 +157,11 @@ struct Tiles : AttentionTiles {
 private:
     // Where the consumer's partial output of a split tile goes.
     __device__ __forceinline__ ConsumerPartial& partial_of(const Tile& tile) const {
-        return partials[tile.slot() * CLUSTER + rank_in_span()].consumers[consumer];
+        return partials[tile.slot() * CLUSTER + Span::rank_m()].consumers[consumer];
     }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const __grid_constant__ QTile q,
     const __grid_constant__ KTile k,
     const __grid_constant__ VTile v,
@@ -185,55 +173,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention(
     const __grid_constant__ Problem problem
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const int warpgroup = warpgroup_index();
     const Descale* descales = nullptr;
     if constexpr (kIsFp8) {
         descales = reinterpret_cast<const Descale*>(partials);
         partials = workspace_after<TilePartial>(descales, problem);
     }
-
-    launch_dependent_grids();
-    if (threadIdx.x == 0) {
-        q.prefetch_descriptor();
-        k.prefetch_descriptor();
-        v.prefetch_descriptor();
-        o.prefetch_descriptor();
-        shared.init();
-    }
-    if constexpr (CLUSTER == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-
-    if (warpgroup == kProducer) {
-        release_registers<kProducerRegisters>();
-        if (warp_index() == 0 && elect()) {
-            wait_for_previous_grids();
-            Producer producer{
-                problem,
-                q,
-                k,
-                v,
-                descales,
-                shared.keys.producer(),
-                shared.values.producer(),
-                shared.queries.producer()
-            };
+    Roles::run(
+        shared,
+        [&] {
+            Producer producer{problem, q, k, v, descales, AttentionProducer<Pipelines>(shared)};
             if constexpr (IS_PACKED) {
-                auto& list = *static_cast<WorkList*>(schedule);
-                load_tiles(producer, DynamicScheduler(problem, list, waves));
+                load_tiles(producer, packed_schedule(problem, schedule, waves));
             } else {
-                load_tiles(producer, StaticScheduler(problem, schedule, waves));
+                load_tiles(producer, padded_schedule(problem, schedule, waves));
             }
-        }
-    } else {
-        claim_registers<kConsumerRegisters>();
-        const int index = warpgroup - 1;
-        AttentionConsumer<Pipelines, MmaOrder<CONSUMERS>> consumer(shared, index);
-        consumer.attend(Tiles(shared, problem, o, lse, partials, index));
-    }
-    // No CTA leaves while its peer may still write into its shared memory or arrive on its
-    // barriers.
-    if constexpr (CLUSTER > 1) cluster_sync();
+        },
+        [&](int index) {
+            AttentionConsumer<Pipelines> consumer(shared, index);
+            consumer.attend(Variant{{}, shared, problem, o, lse, partials, index});
+        },
+        q, k, v, o
+    );
 }

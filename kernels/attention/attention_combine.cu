@@ -48,14 +48,14 @@ __device__ __forceinline__ SplitTile split_tile(
     };
     const i32 index = blockIdx.x / CONSUMERS;
     if constexpr (IS_PACKED) {
-        auto& list = *static_cast<WorkList*>(schedule);
-        const DynamicScheduler scheduler(problem, list, splits_per_tile);
-        found.exists = index < list.count * scheduler.heads;
-        if (found.exists) found.tile = scheduler.tile_of(index);
+        const auto& list = *static_cast<const WorkList*>(schedule);
+        const PackedTiles tiles(problem, list, splits_per_tile);
+        found.exists = index < list.count * tiles.heads;
+        if (found.exists) found.tile = tiles.whole(index);
         found.partials.first += index * splits_per_tile;
     } else {
         const auto& split = static_cast<const SplitSpan*>(schedule)[index / CLUSTER];
-        found.tile = StaticScheduler(problem, nullptr, 0).tile_of(split.span, index % CLUSTER);
+        found.tile = PaddedTiles(problem).at(split.span, index % CLUSTER);
         found.partials.first += split.first_slot * CLUSTER + index % CLUSTER;
         found.partials.count = split.splits;
     }
@@ -108,7 +108,7 @@ struct Row {
         for (int i = 0; i < kQuadsOfLane; ++i) {
             if (!has(i)) continue;
             const float* v = accumulators[i].values;
-            auto* target = staged.bytes + OutputO::offset_bytes(row, 4 * quad(i));
+            auto* target = staged.bytes + StagedOutput::offset_bytes(row, 4 * quad(i));
             *reinterpret_cast<Four*>(target) = {
                 pack_pair<Output>(v[0], v[1]), pack_pair<Output>(v[2], v[3])
             };

@@ -57,7 +57,7 @@ __device__ bool has_pages(const Batch&, const RaggedSequence&) {
 template <int kPageSize>
 __device__ bool has_pages(const Batch& batch, const PagedSequence<kPageSize>& keys) {
     bool is_wrong = false;
-    const i32 end = ceil_div(keys.length, kPageSize);
+    const i32 end = count_tiles(keys.length, kPageSize);
     for (i32 i = lane_index(); i < end; i += 32) {
         const i32 page = keys.pages[i];
         is_wrong |= page < 0 || page >= batch.pages;
@@ -110,7 +110,7 @@ struct Bins {
         : section_keys(max(wanted_keys, keys / kMaxSections + 1)),
           sections(keys / section_keys + 1),
           per_section(kBins / sections) {
-        while (ceil_div(max_keys, BLOCK_N) >> shift >= per_section) ++shift;
+        while (count_tiles(max_keys, BLOCK_N) >> shift >= per_section) ++shift;
     }
 
     __device__ i32 section(const Tile& tile) const { return tile.entry.keys.start / section_keys; }

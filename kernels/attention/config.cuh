@@ -4,8 +4,11 @@
 // attention.cu explains those.
 #include <tmaasync/attention_mask.cuh>
 #include <tmaasync/paged.cuh>
+#include <tmaasync/scheduler.cuh>
 
 namespace tmaasync {
+
+using Span = ClusterShape<CLUSTER>;  // the CTAs of neighbouring tiles
 
 constexpr int kConsumerRows = 64;  // of the tile, which a consumer warpgroup works on
 constexpr int kTileRows = CONSUMERS * kConsumerRows;

@@ -64,7 +64,7 @@ struct OutputStaging<true> {
 };
 
 using Pipelines =
-    AttentionPipelines<Operands, Task, CONSUMERS, STAGES, QUERY_BUFFERS, Multicast<CLUSTER>>;
+    AttentionPipelines<Operands, Task, CONSUMERS, STAGES, QUERY_BUFFERS, Span::Sharing>;
 
 // Bases, because an empty one has no bytes.
 struct SharedMemory : Pipelines, OutputStaging<O_OVER_Q> {};

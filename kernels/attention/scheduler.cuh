@@ -1,12 +1,13 @@
 #pragma once
 
-// The tile schedulers: which tiles of queries a CTA works on, and which blocks of keys each tile
-// sees.
+// The tiles of attention, and their schedules.
 //
 // A tile is kTileRows rows of one CTA: HEADS_PER_TILE heads of each of kTilePositions positions.
 // The heads of a tile share a KV head (GQA packing: FlashAttention's pack_gqa). The CTAs of a
 // cluster work on a span, which is CLUSTER neighbouring tiles, and all load the blocks that any of
 // them sees.
+#include <tmaasync/scheduler.cuh>
+
 #include "abi.cuh"
 #include "config.cuh"
 
@@ -14,12 +15,6 @@ namespace tmaasync {
 
 using Entry = EntryWith<Keys>;
 using WorkList = WorkListWith<Keys>;
-
-// The index of this CTA's tile in the span.
-__device__ __forceinline__ i32 rank_in_span() {
-    if constexpr (CLUSTER == 1) return 0;
-    return block_rank_in_cluster();
-}
 
 // Which blocks of its keys a tile is worked on with: all, or with split-KV one split of them.
 template <bool kMayBeSplit>
@@ -57,8 +52,8 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
 
     // The blocks that the cluster loads, for all rows of the span.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
-        const i32 from = position - rank_in_span() * kTilePositions;
-        return clip(mask(problem).blocks(from, from + kSpanPositions - 1));
+        const i32 from = position - Span::rank_m() * kTilePositions;
+        return clip(mask(problem).blocks(from, kSpanPositions));
     }
 
     // The blocks up to the last that the tile sees. Those without a mask are so for the rows of one
@@ -66,11 +61,11 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int consumer) const {
         KeyBlocks mine = blocks(problem);
         if constexpr (kSkipsBlocks) {
-            const auto seen = mask(problem).blocks(position, position + kTilePositions - 1);
+            const auto seen = mask(problem).blocks(position, kTilePositions);
             mine.end = min(mine.end, max(seen.end, mine.first));
         }
         const i32 from = position + consumer * kConsumerPositions;
-        return mine.for_rows(mask(problem).blocks(from, from + kConsumerPositions - 1));
+        return mine.for_rows(mask(problem).blocks(from, kConsumerPositions));
     }
 
     // The position of a row, which its heads share.
@@ -84,103 +79,106 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     }
 };
 
-// The static persistent scheduler of padded arrays, all entries of which are alike. Where a mask
-// makes spans differ, or with split-KV, the host's schedule names what each cluster takes in each
-// wave: longest processing time first (LPT, Graham 1969), and hybrid stream-K (Osama et al. 2023),
-// whose last wave has split spans. Else clusters take spans head by head. The last span of a head
-// may have a tile after the last query: its CTA's share of the loads is needed, and TMA stores
-// nothing of it.
-struct StaticScheduler {
+// --- padded arrays -------------------------------------------------------------------------------
+
+// The spans of padded arrays, head by head; entries are all alike. The last span of a head may have
+// a tile after the last query: its CTA's share of the loads is needed, and TMA stores nothing of
+// it.
+struct PaddedTiles {
+    using Cluster = Span;
+
     const Problem& problem;
-    const void* schedule;  // numbers of spans, or ScheduledSpans
-    i32 waves;
     i32 spans_per_head;
 
-    __device__ StaticScheduler(const Problem& problem, const void* schedule, i32 waves)
-        : problem(problem),
-          schedule(schedule),
-          waves(waves),
-          spans_per_head(ceil_div(problem.queries, kSpanPositions)) {}
+    __device__ __forceinline__ explicit PaddedTiles(const Problem& problem)
+        : problem(problem), spans_per_head(count_tiles(problem.queries, kSpanPositions)) {}
 
-    // The index of the first wave's span, or of any wave's; negative if none is left.
-    __device__ __forceinline__ i32 first() const { return next(0); }
-    __device__ __forceinline__ i32 next(i32 wave) const {
-        const u32 index = (wave * gridDim.x + blockIdx.x) / CLUSTER;
-        if constexpr (SPLITS_KEYS) {
-            return wave < waves && scheduled_spans()[index].span >= 0 ? static_cast<i32>(index)
-                                                                      : -1;
-        } else if constexpr (HAS_LEFT || HAS_RIGHT) {
-            return wave < waves ? static_cast<const i32*>(schedule)[index] : -1;
-        } else {
-            const i32 span = index;
-            return span < problem.batch * problem.heads / HEADS_PER_TILE * spans_per_head ? span
-                                                                                          : -1;
-        }
+    __device__ __forceinline__ int count() const {
+        return problem.batch * problem.heads / HEADS_PER_TILE * spans_per_head;
     }
 
-    // This CTA's tile.
-    __device__ __forceinline__ Tile tile(i32 index) const {
-        if constexpr (!SPLITS_KEYS) return tile_of(index, rank_in_span());
-        const ScheduledSpan& scheduled = scheduled_spans()[index];
-        return tile_of(scheduled.span, rank_in_span(), scheduled.keys);
-    }
+    // This CTA's tile of a span.
+    __device__ __forceinline__ Tile at(i32 span) const { return at(span, Span::rank_m()); }
 
     // The tile of a span with this rank.
-    __device__ __forceinline__ Tile tile_of(i32 span, i32 rank, const KeySplit& keys = {}) const {
+    __device__ __forceinline__ Tile at(i32 span, i32 rank, const KeySplit& keys = {}) const {
         const i32 heads = problem.heads / HEADS_PER_TILE;
         const i32 head = span / spans_per_head;
         const i32 position = (span % spans_per_head * CLUSTER + rank) * kTilePositions;
         const Entry entry{head / heads, {0, problem.queries}, {0, problem.keys}};
         return {KeysOfTile<SPLITS_KEYS>::of(keys), entry, head % heads * HEADS_PER_TILE, position};
     }
+};
 
-private:
-    __device__ __forceinline__ const ScheduledSpan* scheduled_spans() const {
-        return static_cast<const ScheduledSpan*>(schedule);
+// The schedule of the host with split-KV: what each cluster takes in each wave. Hybrid stream-K
+// (Osama et al. 2023), whose last wave has split spans.
+struct SplitScheduler : Schedule<SplitScheduler> {
+    PaddedTiles tiles;
+    const ScheduledSpan* table;  // [waves][clusters]
+    i32 end;                     // of the table
+    i32 index = Span::index();
+
+    __device__ __forceinline__ SplitScheduler(
+        const PaddedTiles& tiles, const void* table, i32 waves
+    )
+        : tiles(tiles),
+          table(static_cast<const ScheduledSpan*>(table)),
+          end(waves * Span::count()) {}
+
+    __device__ __forceinline__ bool done() const { return index >= end || table[index].span < 0; }
+    __device__ __forceinline__ void step() { index += Span::count(); }
+    __device__ __forceinline__ Tile tile() const {
+        return tiles.at(table[index].span, Span::rank_m(), table[index].keys);
     }
 };
 
-// The dynamic persistent scheduler of packed sequences (FlashAttention-3's
-// DynamicPersistentTileScheduler): a CTA takes its next tile from an atomic tile counter, and does
-// so while it still works on one. With split-KV it takes one of the tile's `splits`, which are
-// equal shares of the blocks that the tile sees.
-struct DynamicScheduler {
+// The scheduler of padded arrays: where a mask makes spans differ, or with split-KV, the host's
+// `table` of `waves`, else any.
+__device__ __forceinline__ auto padded_schedule(
+    const Problem& problem, const void* table, i32 waves
+) {
+    const PaddedTiles tiles(problem);
+    if constexpr (SPLITS_KEYS) {
+        return SplitScheduler(tiles, table, waves);
+    } else if constexpr (HAS_LEFT || HAS_RIGHT) {
+        return ListScheduler<PaddedTiles>(tiles, static_cast<const i32*>(table), waves);
+    } else {
+        return StaticScheduler<PaddedTiles>(tiles);
+    }
+}
+
+// --- packed sequences ----------------------------------------------------------------------------
+
+// The tiles of packed sequences: a section's tiles in passes of `heads_at_once` heads each. With
+// split-KV a tile has `splits`, which are equal shares of the blocks that it sees.
+struct PackedTiles {
+    using Cluster = ClusterShape<>;
+
     const Problem& problem;
-    WorkList& list;
+    const WorkList& list;
     i32 heads;
     i32 splits;
-    i32 tiles;  // or splits of them
 
-    __device__ DynamicScheduler(const Problem& problem, WorkList& list, i32 splits_per_tile)
+    __device__ __forceinline__ PackedTiles(
+        const Problem& problem, const WorkList& list, i32 splits_per_tile
+    )
         : problem(problem),
           list(list),
           heads(problem.heads / HEADS_PER_TILE),
-          splits(SPLITS_KEYS ? splits_per_tile : 1),
-          tiles(list.count * heads * splits) {}
+          splits(SPLITS_KEYS ? splits_per_tile : 1) {}
 
-    __device__ __forceinline__ i32 first() const {
-        const i32 cta = blockIdx.x;
-        return cta < tiles ? cta : -1;
-    }
+    // Tiles, or splits of them.
+    __device__ __forceinline__ int count() const { return list.count * heads * splits; }
 
-    // A CTA asks once for every tile that it works on, so that all ask as often as there are tiles:
-    // the last to ask wraps the counter to 0, where the next launch needs it.
-    __device__ __forceinline__ i32 next(i32) const {
-        const i32 tile = gridDim.x + atomicInc(&list.tile_counter, tiles - 1);
-        return tile < tiles ? tile : -1;
-    }
-
-    __device__ __forceinline__ Tile tile(i32 index) const {
-        if constexpr (!SPLITS_KEYS) return tile_of(index);
-        const Tile whole = tile_of(index / splits);
-        const KeyBlocks seen = whole.blocks(problem);
+    __device__ __forceinline__ Tile at(i32 index) const {
+        if constexpr (!SPLITS_KEYS) return whole(index);
+        const KeyBlocks seen = whole(index / splits).blocks(problem);
         const auto begin = [&](i32 split) { return seen.first + seen.count() * split / splits; };
         const i32 split = index % splits;
-        return tile_of(index / splits, {begin(split), begin(split + 1), index});
+        return whole(index / splits, {begin(split), begin(split + 1), index});
     }
 
-    // Takes a section's tiles in passes of `heads_at_once` heads each.
-    __device__ __forceinline__ Tile tile_of(i32 index, const KeySplit& keys = {}) const {
+    __device__ __forceinline__ Tile whole(i32 index, const KeySplit& keys = {}) const {
         const auto& any = list.items[index / heads];
         const i32 at_once = list.heads_at_once;
         const i32 in_section = index - any.section * heads;
@@ -193,5 +191,12 @@ struct DynamicScheduler {
         };
     }
 };
+
+__device__ __forceinline__ auto packed_schedule(
+    const Problem& problem, void* list, i32 splits_per_tile
+) {
+    auto& work = *static_cast<WorkList*>(list);
+    return DynamicScheduler<PackedTiles>({problem, work, splits_per_tile}, &work.tile_counter);
+}
 
 }  // namespace tmaasync

@@ -93,55 +93,9 @@ using Narrow = TMATensorTile<float, Shape<1, 4>>;
 struct Stage { Wide::Shared a; };
 struct Padded { Wide::Shared a; Narrow::Shared b; };
 struct Declared { static constexpr int kBytes = Wide::kBytes + Narrow::kBytes; Padded tiles; };
-struct TooMany { static constexpr int kBytes = Wide::kBytes + 1; Wide::Shared a; };
 using Stages = Ring<Stage, 4, ConsumerWarps<4>>;
-using OneStage = Ring<Stage, 1, ConsumerWarps<4>>;
 """
 USE = 'extern "C" __global__ void use(Stages* ring) {{ {use} }}'
-
-
-@pytest.mark.parametrize(
-    ("use", "report"),
-    [
-        ("auto p = ring->producer(); auto s = p.acquire(); auto copy = s;", "deleted"),
-        ("auto c = ring->consumer(); auto s = c.acquire(); auto copy = s;", "deleted"),
-        ("auto c = ring->consumer(); auto s = c.acquire(); auto o = c.none(); o = s;", "deleted"),
-        ("auto p = ring->producer(); auto copy = p;", "deleted"),
-        ("auto c = ring->consumer(); auto copy = c;", "deleted"),
-        ("auto p = ring->producer(); auto s = p.acquire(); s.release();", 'no member "release"'),
-        ("auto c = ring->consumer(); c.acquire().full();", 'no member "full"'),
-        ("auto c = ring->consumer(); for (auto& s : c.consume(2)) {}", "initial value"),
-        ("reinterpret_cast<OneStage*>(ring)->consumer().none();", "needs another one after it"),
-        ("Ring<Stage, 0, ConsumerWarps<4>> none;", "a ring has at least one stage"),
-        ("Ring<Stage, 64, ConsumerWarps<4>>::kStages;", "exceed the shared memory of a CTA"),
-        ("Ring<Stage, 2, ConsumerWarps<0>>().init();", "a CTA has 1 to 32 warps"),
-        ("Ring<Stage, 2, ConsumerWarps<1>, Multicast<0>>().init();", "has 1 to 16 CTAs"),
-        ("Ring<Stage, 2, ConsumerWarps<1>, Multicast<8, 4>>().init();", "has 1 to 16 CTAs"),
-        ("Ring<Padded, 2, ConsumerWarps<4>>::kStages;", "the stage has padding"),
-        ("Ring<TooMany, 2, ConsumerWarps<4>>::kStages;", "exceeds the size of the stage"),
-    ],
-)
-def test_a_misused_ring_does_not_compile(use: str, report: str) -> None:
-    kernel = Kernel(RING + USE.format(use=use), "use")
-
-    with pytest.raises(CompileError) as caught:
-        kernel.compile()
-
-    assert report in caught.value.log
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        "ring->producer();",
-        "auto c = ring->consumer(); c.acquire();",
-        "ring->consumer().consume(2);",
-    ],
-)
-def test_a_handle_that_nobody_keeps_is_a_warning(use: str) -> None:
-    program = Kernel(RING + USE.format(use=use), "use").compile()
-
-    assert any("nodiscard" in warning for warning in program.warnings)
 
 
 def test_the_bytes_of_a_stage_are_the_bytes_of_its_tiles() -> None:

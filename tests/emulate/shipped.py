@@ -7,7 +7,10 @@ from pathlib import Path
 
 from tmaasync._sources import find_kernel, include_dir
 
-_STRUCTURED = "ring|store_ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
+_STRUCTURED = (
+    "ring|store_ring|roles|scheduler|mainloop|epilogue|epilogue_ops|split_k"
+    "|attention|attention_mask|paged|query_ring|softmax"
+)
 _OWN_INCLUDE = re.compile(rf'#include (?:"([\w./]+\.cuh)"|<(tmaasync/(?:{_STRUCTURED})\.cuh)>)\n')
 _NAMES = re.compile(
     r"^(?:struct|class|enum class|constexpr int) (?:\[\[\w+\]\] )?(\w+)", re.MULTILINE
@@ -15,7 +18,7 @@ _NAMES = re.compile(
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, its family's headers and the rings inlined where first included."""
+    """Return the kernel's text, with its family's and the structured headers inlined."""
     return _renamed_rings() + _inlined(find_kernel(name), set())
 
 

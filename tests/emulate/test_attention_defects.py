@@ -27,10 +27,7 @@ PAIR = TileConfig(64, 2, 32, cluster=2)
 
 # What to replace by what.
 DEFECTS = {
-    "keys are read a lap early": (
-        "shared.k_full[k_state.index].wait(k_state.phase);",
-        "shared.k_full[k_state.index].wait(k_state.phase ^ 1);",
-    ),
+    "keys are read before they have landed": ("keys_.wait();", ""),
     "the output is read before its MMAs are done": (
         "wgmma_wait_group<0>();\n        wgmma_fence_operands(accumulators);",
         "wgmma_fence_operands(accumulators);",
@@ -39,28 +36,37 @@ DEFECTS = {
         "wgmma_wait_group<kPending>();",
         "wgmma_wait_group<2>();",
     ),
-    "the output is stored without a fence": ("fence_async_view_proxy();\n", "\n"),
+    "the output is stored without a fence": (
+        "fence_async_view_proxy();\n    warpgroup.sync();",
+        "warpgroup.sync();",
+    ),
     "queries are not released": (
-        "if constexpr (!O_OVER_Q) release(shared.q_empty[task_state.before(1).buffer()][index]);",
+        "if constexpr (!Tiles::kStoreReleasesQueries) queries_.release();",
         "",
     ),
     "the next consumer is not released": (
-        "NamedBarrier<kTwoWarpgroups>{kFirstBarrier + consumer}.arrive();",
-        "(void)consumer;",
+        "Order::release(index_ == kConsumers - 1 ? 0 : index_ + 1);",
+        "",
     ),
 }
 # The same in two CTAs that share loads.
 DEFECTS_OF_PAIRS = {
     "keys are released to the own producer alone": (
-        "if (lane_index() < CLUSTER) empty.arrive_cluster_relaxed(lane_index());",
-        "if (lane_index() == 0) empty.arrive_cluster_relaxed(block_rank_in_cluster(), CLUSTER);",
+        (
+            "if (lane < Group::kCtas) {\n"
+            "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);"
+        ),
+        (
+            "if (lane == 0) {\n"
+            "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);"
+        ),
     ),
     "the peer's barriers are not waited for": (
-        "        cluster_sync();\n    }\n\n    if (warpgroup == kProducer)",
-        "        __syncthreads();\n    }\n\n    if (warpgroup == kProducer)",
+        "__syncthreads();\n        } else {\n            cluster_sync();",
+        "__syncthreads();\n        } else {\n            __syncthreads();",
     ),
     "a CTA leaves while its peer needs it": (
-        "if constexpr (CLUSTER > 1) cluster_sync();",
+        "if constexpr (kClusterCtas > 1 && kSplitK == 1) cluster_sync();",
         "",
     ),
 }
@@ -70,14 +76,11 @@ DEFECTS_OF_FLOAT8 = {
         "finish_wgmma<0>(block);",
         "finish_wgmma<1>(block);",
     ),
-    "values are read a lap early": (
-        "shared.v_full[v_state.index].wait(v_state.phase);\n#pragma unroll",
-        "shared.v_full[v_state.index].wait(v_state.phase ^ 1);\n#pragma unroll",
-    ),
+    "values are read before they have landed": ("values_.wait();\n#pragma", "\n#pragma"),
 }
 # Each is a build of its own, of seconds.
 SLOW = {
-    "keys are read a lap early",
+    "keys are read before they have landed",
     "keys are released before their MMAs are done",
     "the next consumer is not released",
     "queries are not released",

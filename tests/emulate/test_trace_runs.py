@@ -146,7 +146,7 @@ def test_the_pipeline_of_a_gemm_has_the_names_of_its_source() -> None:
 def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
     (pipeline,) = find_pipelines(trace := recorded(copy))
 
-    assert pipeline.name == "ring.full"
+    assert pipeline.name == "ring"
     for index, stage in enumerate(pipeline.stages):
         assert trace.name_of(stage.full) == f"ring.full[{index}]"
         assert {trace.name_of(buffer) for buffer in stage.buffers} == {f"ring.stages[{index}]"}
@@ -156,7 +156,7 @@ def test_the_pipeline_of_a_copy_has_no_empty_barriers() -> None:
 def test_lanes_of_a_gemm_are_who_loads_and_who_multiplies() -> None:
     lanes = find_lanes(recorded(gemm), block=0)
 
-    assert [lane.name for lane in lanes if lane.loads] == ["warp 0"]
+    assert [lane.name for lane in lanes if lane.loads] == ["producer (warp 0)"]
     assert sorted(warp for lane in lanes for warp in lane.warps if not lane.loads) == [4, 5, 6, 7]
 
 

@@ -1,4 +1,4 @@
-// GEMMs made of MainLoop and Epilogue. The test passes
+// GEMMs made of the structured headers. The test passes
 //
 //   ATile, BTile, CTile    operands and the chunks of the output
 //   A_MAJOR, B_MAJOR, C_MAJOR    numbers of a Major, and of an OutputMajor
@@ -6,6 +6,8 @@
 //   EPILOGUE    the number of a Form
 #include <tmaasync/epilogue_ops.cuh>
 #include <tmaasync/mainloop.cuh>
+#include <tmaasync/roles.cuh>
+#include <tmaasync/scheduler.cuh>
 #include <tmaasync/shared.cuh>
 
 using namespace tmaasync;
@@ -28,7 +30,10 @@ struct Stage {
 struct SharedMemory {
     Ring<Stage, STAGES, ConsumerWarps<4 * kConsumersPerTile>> ring;
     Output::Shared output[CONSUMERS];
+
+    __device__ void init() { ring.init(); }
 };
+using Roles = WarpSpecialized<CONSUMERS>;
 using Stages = RingConsumer<decltype(SharedMemory::ring), Proxy::kAsync>;
 using Addends = AddendChunks<Output, Stage, CONSUMERS, ROWS>;
 extern "C" __device__ const int structured_gemm_shared_bytes = sizeof(SharedMemory);
@@ -45,44 +50,22 @@ struct Problem {
     int sequences;
 };
 
-constexpr bool kIsRagged = IsRagged<CTile>::kValue;
+// Rows of the output, in sequences or in one piece.
+template <bool kIsRagged>
+__device__ auto schedule_of(const Problem& p) {
+    if constexpr (kIsRagged) {
+        return GroupedScheduler<kBlockM, BLOCK_N>(RowGroups{p.ends, p.sequences, p.m}, p.n);
+    } else {
+        return StaticScheduler(OutputTiles<kBlockM, BLOCK_N>(p.m, p.n));
+    }
+}
 
-struct OutputTile {
-    int m, n, batch;
-    RaggedSequence rows;
-};
-
-// All tiles, those of one sequence after those of the one before.
-struct Schedule {
-    const Problem& problem;
-    int index;
-    int sequence = 0;
-    RaggedSequence rows;
-
-    __device__ explicit Schedule(const Problem& problem)
-        : problem(problem), index(blockIdx.x), rows{0, problem.m} {
-        if (kIsRagged) rows = {0, problem.ends[0]};
-        find();
-    }
-    __device__ int n_tiles() const { return (problem.n + BLOCK_N - 1) / BLOCK_N; }
-    __device__ int tiles() const { return (rows.length + kBlockM - 1) / kBlockM * n_tiles(); }
-    __device__ int sequences() const { return kIsRagged ? problem.sequences : 1; }
-    __device__ bool done() const { return sequence == sequences(); }
-    __device__ void step() {
-        index += gridDim.x;
-        find();
-    }
-    __device__ void find() {
-        while (index >= tiles()) {
-            index -= tiles();
-            if (++sequence == sequences()) return;
-            rows = {rows.end(), problem.ends[sequence] - rows.end()};
-        }
-    }
-    __device__ OutputTile tile() const {
-        return {index / n_tiles() * kBlockM, index % n_tiles() * BLOCK_N, 0, rows};
-    }
-};
+__device__ int first_row(const OutputTile& tile) {
+    return tile.m;
+}
+__device__ int first_row(const GroupTile& tile) {
+    return tile.rows.start + tile.m;
+}
 
 __device__ Coordinates<2> at(int major, int mn, int k) {
     return major == 0 ? Coordinates<2>{k, mn} : Coordinates<2>{mn, k};
@@ -91,9 +74,8 @@ __device__ Coordinates<2> at(int major, int mn, int k) {
 __device__ void load(SharedMemory& shared, const ATile& a, const BTile& b, const Problem& problem) {
     const int k_blocks = (problem.k + Loop::kDepth - 1) / Loop::kDepth;
     auto producer = shared.ring.producer();
-    for (Schedule schedule(problem); !schedule.done(); schedule.step()) {
-        const auto tile = schedule.tile();
-        const int m = tile.rows.start + tile.m;
+    for (const auto tile : schedule_of<IsRagged<CTile>::kValue>(problem)) {
+        const int m = first_row(tile);
         for (auto stage : producer.produce(k_blocks)) {
             const int k = stage.iteration() * Loop::kDepth;
             a.async_copy(stage->a, stage.full(), at(A_MAJOR, m, k));
@@ -107,12 +89,12 @@ __device__ void load(SharedMemory& shared, const ATile& a, const BTile& b, const
 }
 
 // Templates: what a form does not have is not compiled.
-template <Form kChosen, typename Accumulators>
+template <Form kChosen, typename Accumulators, typename Tile>
 __device__ void store(
     Output& output,
     Stages& stages,
     Accumulators& accumulators,
-    const OutputTile& tile,
+    const Tile& tile,
     const Problem& p,
     int consumer
 ) {
@@ -154,10 +136,10 @@ __device__ void multiply(SharedMemory& shared, const Problem& problem, int consu
     const int row = PING_PONG ? 0 : consumer * ROWS;
     auto stages = shared.ring.consumer<Proxy::kAsync>();
     Output output(shared.output[consumer], consumer, row);
-    const auto finish = [&](auto& accumulators, const OutputTile& tile) {
+    const auto finish = [&](auto& accumulators, const auto& tile) {
         store<kForm>(output, stages, accumulators, tile, problem, consumer);
     };
-    const Schedule schedule(problem);
+    const auto schedule = schedule_of<IsRagged<CTile>::kValue>(problem);
     if constexpr (PING_PONG) {
         multiply_tiles_pingpong<Loop>(stages, schedule, k_blocks, consumer, finish);
     } else {
@@ -166,7 +148,7 @@ __device__ void multiply(SharedMemory& shared, const Problem& problem, int consu
     output.drain();
 }
 
-extern "C" __global__ void __launch_bounds__(128 * (1 + CONSUMERS), 1) structured_gemm(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) structured_gemm(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ CTile c,
@@ -184,12 +166,8 @@ extern "C" __global__ void __launch_bounds__(128 * (1 + CONSUMERS), 1) structure
     const Problem problem{c, other, column_bias, row_bias, row_sums, factor,
                           m, n,     k,           ends,     sequences};
     auto& shared = dynamic_shared<SharedMemory>();
-    if (threadIdx.x == 0) shared.ring.init();
-    __syncthreads();
-    const int warpgroup = warpgroup_index();
-    if (warpgroup > 0) {
-        multiply(shared, problem, warpgroup - 1);
-    } else if (warp_index() == 0 && elect()) {
-        load(shared, a, b, problem);
-    }
+    Roles::run(
+        shared, [&] { load(shared, a, b, problem); },
+        [&](int consumer) { multiply(shared, problem, consumer); }, a, b, c, other
+    );
 }

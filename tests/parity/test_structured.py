@@ -14,6 +14,7 @@ import pytest
 from parity.backends import Cuda, Emulate
 
 from tmaasync import (
+    CompileError,
     Kernel,
     Swizzle,
     create_ragged_tensor_map,
@@ -27,6 +28,7 @@ PLAIN, REDUCE, FUSED, FUNCTOR, ROW_SUMS, ADDEND, TWO_OUTPUTS = range(7)
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}
 FACTOR = 0.5
+SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Gemm:
 
     @property
     def depth(self) -> int:
-        return 128 // np.dtype(self.dtype).itemsize
+        return 128 // int(np.dtype(self.dtype).itemsize)
 
     @property
     def chunk(self) -> tuple[int, int]:
@@ -68,7 +70,8 @@ def operands(gemm: Gemm) -> tuple[Any, Any]:
     """Small integers: every accumulator is exact."""
     m, n, k = gemm.shape
     rng = np.random.default_rng(m + n)
-    return tuple(rng.integers(-4, 5, (rows, k)).astype(gemm.dtype) for rows in (m, n))
+    a, b = (rng.integers(-4, 5, (rows, k)).astype(gemm.dtype) for rows in (m, n))
+    return a, b
 
 
 def operand_tile(backend: Any, host: Any, rows: int, depth: int, is_k_major: bool) -> Any:
@@ -309,9 +312,131 @@ def test_chunks_that_go_to_two_outputs(backend: Any) -> None:
 @pytest.mark.parametrize("ping_pong", [False, True], ids=["cooperative", "ping-pong"])
 def test_a_gemm_of_the_layer_is_right_in_any_order(ping_pong: bool) -> None:
     rng = np.random.default_rng(0)
-    for policy, seed in itertools.product(("random", "adversarial"), range(3)):
+    for policy, seed in itertools.product(SEEDED, range(3)):
         m, n, k = (8 * int(rng.integers(1, limit)) for limit in (50, 20, 40))
         with emulate.scheduled(policy, seed=seed, races=True):
             found = launch(Emulate(), Gemm((m, n, k), ping_pong=ping_pong))
 
         assert np.array_equal(found.c, found.exact)
+
+
+# --- a user's own MMAs ----------------------------------------------------------------------------
+
+STAGES_SOURCE = Path(__file__).with_name("structured_stages.cu")
+TWO_OPERANDS_B, A_IN_REGISTERS = range(2)
+
+
+@functools.cache
+def stages_kernel(a: str, b: str, c: str, form: int, stages: int) -> Kernel:
+    types = {"ATile": a, "BTile": b, "CTile": c}
+    constants = {"FORM": form, "STAGES": stages}
+    return Kernel(STAGES_SOURCE, "structured_stages", types=types, constants=constants)
+
+
+def through_stages(
+    backend: Any, form: int, shape: tuple[int, int, int], stages: int
+) -> tuple[Any, Any]:
+    """The output, and A, B and B' that the form computes it from, in float64."""
+    m, n, k = shape
+    rng = np.random.default_rng(m)
+    hosts = [rng.integers(-2, 3, (rows, k)).astype(np.float16) for rows in (m, n, n)]
+    tiles = [
+        create_tma_tile(backend.array(host), sides, swizzle=Swizzle.B128)
+        for host, sides in zip(hosts, ((128, 64), (64, 64), (64, 64)), strict=True)
+    ]
+    c = Output(backend, Gemm(shape, columns=64))
+    c_tile = c.tile()
+    types = (tiles[0].cuda_type, tiles[1].cuda_type, c_tile.cuda_type)
+    blocks = 30 if isinstance(backend, Cuda) else 2
+    stages_kernel(*types, form, stages)(blocks, 384, (*tiles, c_tile, m, n, k))
+    return c.values(), [host.astype(np.float64) for host in hosts]
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_two_operands_b_share_a_stage(
+    backend: Any, shape: tuple[int, int, int], stages: int
+) -> None:
+    found, (a, gate, up) = through_stages(backend, TWO_OPERANDS_B, shape, stages)
+
+    gated = a @ gate.T
+    wanted = gated / (1 + np.exp(-gated)) * (a @ up.T)
+    assert np.allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_in_registers(backend: Any, shape: tuple[int, int, int], stages: int) -> None:
+    found, (a, b, _) = through_stages(backend, A_IN_REGISTERS, shape, stages)
+
+    assert np.array_equal(found, 2 * a @ b.T)
+
+
+@pytest.mark.parametrize("form", [TWO_OPERANDS_B, A_IN_REGISTERS], ids=["two B", "registers"])
+def test_own_mmas_race_with_nothing_in_any_order(form: int) -> None:
+    for policy, seed in itertools.product(SEEDED, range(2)):
+        with emulate.scheduled(policy, seed=seed, races=True):
+            found, (a, gate, up) = through_stages(Emulate(), form, (321, 72, 200), 2)
+
+        gated = a @ gate.T
+        swiglu = gated / (1 + np.exp(-gated)) * (a @ up.T)
+        wanted = swiglu if form == TWO_OPERANDS_B else 2 * gated
+        assert np.allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+# --- misuses --------------------------------------------------------------------------------------
+
+_STORE = "        output.store(accumulators, c, tile);\n"
+_MISUSES = {
+    "visitors in another order than they apply": (
+        _STORE,
+        "output.store(accumulators, c, tile, Activate<Activation::kRelu>{}, Scale{2.0f});",
+        r"apply\(\) of all visitors comes before apply_chunk\(\)",
+    ),
+    "a visitor that visits nothing": (
+        _STORE,
+        "output.store(accumulators, c, tile, 1);",
+        r"a visitor has apply\(accumulators, tile\) const or apply_chunk",
+    ),
+    "columns that are no whole chunks": (
+        "using Output = Epilogue<CTile, kN>;",
+        "using Output = Epilogue<CTile, kN + 8>;",
+        "a tile has whole chunks of columns",
+    ),
+    "an output whose other side is contiguous": (
+        "using Output = Epilogue<CTile, kN>;",
+        "using Output = Epilogue<CTile, kN, OutputMajor::kM>;",
+        "a chunk has the 64 rows of one instruction",
+    ),
+    "an epilogue that is copied": (
+        "    output.drain();",
+        "    auto copied = output; copied.drain();",
+        "Epilogue",
+    ),
+    "rows that are no whole instructions": (
+        "    output.drain();",
+        "    MainLoop<OperandA, OperandB, 96, kN>::Accumulators unused; output.drain();",
+        "a warpgroup has 64 or 128",
+    ),
+}
+
+
+@pytest.mark.parametrize("misuse", _MISUSES)
+def test_a_misuse_does_not_compile(misuse: str) -> None:
+    old, new, report = _MISUSES[misuse]
+    text = STAGES_SOURCE.read_text()
+    assert text.count(old) == 1
+    tiles = [
+        create_tma_tile(np.zeros((256, 64), dtype), sides, swizzle=Swizzle.B128)
+        for dtype, sides in (
+            (np.float16, (128, 64)),
+            (np.float16, (64, 64)),
+            (np.float32, (64, 32)),
+        )
+    ]
+    types = dict(zip(("ATile", "BTile", "CTile"), (tile.cuda_type for tile in tiles), strict=True))
+    constants = {"FORM": TWO_OPERANDS_B, "STAGES": 2}
+    kernel = Kernel(text.replace(old, new), "structured_stages", types=types, constants=constants)
+
+    with pytest.raises(CompileError, match=report):
+        kernel(1, 384, (tiles[0], tiles[1], tiles[1], tiles[2], 1, 1, 1))

@@ -68,23 +68,35 @@ extern "C" __global__ void gather(const float* source, const int* starts, int ro
     }
 }
 """
+CONSUMERS = 2
 SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
+@functools.cache
+def gather_kernel(source: str, copies: bool, threads: int, stages: int, debug: bool) -> Kernel:
+    constants = {"STAGES": stages, "CONSUMERS": CONSUMERS, "THREADS": threads, "COPIES": copies}
+    return Kernel(source, "gather", constants=constants, debug=debug)
+
+
 def gathered(
-    backend: Any, *, copies: bool, threads: int, consumers: int = 2, stages: int = 3
+    backend: Any,
+    source: str = GATHER,
+    *,
+    copies: bool,
+    threads: int,
+    stages: int = 3,
+    debug: bool = False,
 ) -> tuple[Any, Any]:
     """Rows that came through the ring, reversed and doubled."""
     rows = 2000 if isinstance(backend, Cuda) else 11
     rng = np.random.default_rng(threads)
-    source = rng.random(5000, np.float32)
-    starts = rng.integers(0, len(source) - 96, rows).astype(np.int32)
+    array = rng.random(5000, np.float32)
+    starts = rng.integers(0, len(array) - 96, rows).astype(np.int32)
     out = backend.array(np.full((rows, 96), np.nan, np.float32))
-    constants = {"STAGES": stages, "CONSUMERS": consumers, "THREADS": threads, "COPIES": copies}
-    kernel = Kernel(GATHER, "gather", constants=constants)
-    block = (threads + 31) // 32 * 32 + 32 * consumers
-    kernel(1, block, (backend.array(source), backend.array(starts), rows, out))
-    return backend.host(out), 2 * source[starts[:, None] + np.arange(96)[::-1]]
+    kernel = gather_kernel(source, copies, threads, stages, debug)
+    block = (threads + 31) // 32 * 32 + 32 * CONSUMERS
+    kernel(1, block, (backend.array(array), backend.array(starts), rows, out))
+    return backend.host(out), 2 * array[starts[:, None] + np.arange(96)[::-1]]
 
 
 @pytest.mark.parametrize("copies", [True, False], ids=["cp.async", "stores"])
@@ -166,11 +178,11 @@ extern "C" __global__ void __launch_bounds__(256) gemm(
 
 
 @functools.cache
-def gemm_kernel(a: str, b: str) -> Kernel:
-    return Kernel(GEMM, "gemm", types={"ATile": a, "BTile": b})
+def gemm_kernel(source: str, a: str, b: str) -> Kernel:
+    return Kernel(source, "gemm", types={"ATile": a, "BTile": b})
 
 
-def multiplied(backend: Any) -> tuple[Any, Any]:
+def multiplied(backend: Any, source: str = GEMM) -> tuple[Any, Any]:
     """A[rows] B^T from the ring, and from NumPy; small integers, so that every sum is exact."""
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, (rows, 448)).astype(np.float16) for rows in (200, 32))
@@ -181,7 +193,7 @@ def multiplied(backend: Any) -> tuple[Any, Any]:
         for array, sides in zip(given, (64, 32), strict=True)
     ]
     c = backend.array(np.full((64, 32), np.nan, np.float32))
-    kernel = gemm_kernel(*(tile.cuda_type for tile in tiles))
+    kernel = gemm_kernel(source, *(tile.cuda_type for tile in tiles))
     kernel(1, 256, (given[0], backend.array(rows), tiles[1], c, a.shape[1]))
     return backend.host(c), a[rows].astype(np.float32) @ b.astype(np.float32).T
 

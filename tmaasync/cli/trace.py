@@ -16,6 +16,7 @@ from tmaasync.cli._scripts import run_script
 from tmaasync.cli._tables import AsJson, print_json, table
 from tmaasync.errors import ArgumentError, BackendError
 from tmaasync.trace import Collector, Role, Share, Summary, Trace
+from tmaasync.trace.lanes import warp_names
 from tmaasync.trace.plot import check_target
 
 __all__ = ["trace"]
@@ -192,9 +193,12 @@ def _show(launches: tuple[Trace, ...], summaries: dict[int, Summary], number: in
         ("share", "times", "mean", "longest"),
     )
     shown.columns[1].no_wrap = True
-    for role in summary.roles:
-        for row in _rows(role):
-            shown.add_row(*row)
+    rows = [row for role in summary.roles for row in _rows(role)]
+    for row in rows:
+        shown.add_row(*row)
+    # A role is not wrapped.
+    lengths = (len(role) for row in rows for role in row[2].split(", "))
+    shown.columns[2].min_width = max(lengths, default=0)
     console.print(shown)
     for sentence in _left_out(summary):
         console.print(sentence, soft_wrap=True)
@@ -226,7 +230,7 @@ def _rows(role: Role) -> list[tuple[str, ...]]:
         for share in role.shares
     ]
     return [
-        (_numbers([role.name]), ", ".join(role.deeds), "", "", "", "", ""),
+        (_numbers([warp_names(role.warps)]), _title(role), "", "", "", "", ""),
         *(
             ("", f"  {_what(share)}", _waited_for(share), *row)
             for share, row in zip(role.shares, numbers, strict=True)
@@ -234,10 +238,18 @@ def _rows(role: Role) -> list[tuple[str, ...]]:
     ]
 
 
+def _title(role: Role) -> str:
+    """Return the role's name and its work."""
+    work = ", ".join(role.deeds)
+    return ": ".join(filter(None, [role.role, work]))
+
+
 def _waited_for(share: Share) -> str:
-    """Return the warps that arrive, as in ``warps 0, 4-7``."""
-    numbers = _numbers(share.whom)
-    return numbers and f"{'warp' if numbers.isdecimal() else 'warps'} {numbers}"
+    """Return the roles that arrive, as in ``consumer 0``, or the warps, ``warps 0, 4-7``."""
+    named = dict.fromkeys(whom.partition(" (")[0] for whom in share.whom if "(" in whom)
+    numbers = _numbers(whom for whom in share.whom if "(" not in whom)
+    warps = numbers and f"{'warp' if numbers.isdecimal() else 'warps'} {numbers}"
+    return ", ".join(filter(None, [*named, warps]))
 
 
 def _numbers(roles: Iterable[str]) -> str:

@@ -19,8 +19,8 @@ class Arrivals:
     """Who arrived on the mbarriers of a cluster, and who arrives on them as a rule.
 
     A warp is expected on a barrier of a ring if it has done its part on any stage: the producer
-    waits on ``empty`` and arrives on ``full``, a consumer the other way round. Warps with the same
-    role but another number, such as ``consumer 1``, are expected where one of them was seen.
+    waits on ``empty`` and arrives on ``full``, a consumer the other way round. Where ``consumer 0``
+    was seen, warps with the same role and another number, such as ``consumer 1``, are expected.
     """
 
     def __init__(self, report: dict[str, Any], name_of: Callable[[int], str | None]) -> None:
@@ -61,14 +61,15 @@ class Arrivals:
         return None if part is None or part.member not in _DEEDS else part
 
     def _with_peers(self, warps: set[int]) -> set[int]:
-        """Add the warps of the same blocks that have the same role."""
-        seen = {self._kind(warp) for warp in warps} - {None}
-        return warps | {warp for warp in range(len(self._warps)) if self._kind(warp) in seen}
+        """Add the warps of the same blocks that have the same role with another number."""
+        roles = {self._role(warp) for warp in warps}
+        kinds = {_kind(role) for role in roles} - {None}
+        others = (warp for warp in range(len(self._warps)) if self._role(warp) not in roles)
+        return warps | {warp for warp in others if _kind(self._role(warp)) in kinds}
 
-    def _kind(self, warp: int) -> tuple[Any, ...] | None:
-        """Return block and role of a warp, without the role's number; None without a role."""
+    def _role(self, warp: int) -> tuple[tuple[int, ...], str]:
         facts = self._warps[warp]
-        return (*facts["block"], _NUMBER.sub("", facts["role"])) if facts["role"] else None
+        return tuple(facts["block"]), facts["role"]
 
     def _sentence(
         self, late: list[int], home: list[int], part: RingPart | None, is_surplus: bool
@@ -97,6 +98,13 @@ class Arrivals:
             names = f"{warp_names(numbers)}{where}"
             texts.append(f"{role} ({names})" if role else names)
         return _joined(texts)
+
+
+def _kind(role: tuple[tuple[int, ...], str]) -> tuple[tuple[int, ...], str] | None:
+    """Return a block and a role without its number; None if the role has none."""
+    block, name = role
+    kind, numbers = _NUMBER.subn("", name)
+    return (block, kind) if numbers else None
 
 
 def _done(part: RingPart) -> str:

@@ -40,8 +40,10 @@ _WGMMA = re.compile("wgmma")
 # register reallocation and edits of tensor maps for sm_90a, sm_100a, sm_103a, sm_120a and the like.
 _ARCH_SPECIFIC = re.compile(
     r"wgmma|setmaxnreg|(?:claim|release)_registers|tensormap[._]replace|replace_tensormap"
-    r"|edit_in_(?:shared_mem|gmem)"
+    r"|edit_in_(?:shared_mem|gmem)|tmaasync/roles\.cuh"
 )
+# Whoever includes these, or a header that does, means their instructions.
+_SPECIFIC_HEADERS = ("tmaasync/wgmma.cuh", "tmaasync/roles.cuh")
 # It assembles multicast everywhere, and advises sm_90a, sm_100a, sm_103a for speed, not sm_120a.
 _MULTICAST = re.compile("[Mm]ulticast")
 
@@ -250,14 +252,17 @@ def without_wgmma(user: str, capability: tuple[int, int], device: str) -> Backen
 def _own_code(source: Source) -> str:
     """Return the text, the preamble and the caller's headers, without comments.
 
-    Headers of the package are left out: they mention instructions that nobody may call.
+    Headers of the package are left out, since they mention instructions that nobody may call; of
+    those that need an architecture of their own, the name stands for the text.
     """
     texts = [source.preamble, source.text]
     folders = (include_dir(), *source.include_dirs)
     with contextlib.suppress(ComputedIncludeError):
+        headers = tuple(reached(source.whole_text, folders))
         texts += [
             path.read_text(errors="replace")
-            for path in reached(source.whole_text, folders)
+            for path in headers
             if not path.is_relative_to(include_dir())
         ]
+        texts += [name for name in _SPECIFIC_HEADERS if include_dir() / name in headers]
     return _COMMENT.sub(" ", "\n".join(texts))

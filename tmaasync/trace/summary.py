@@ -48,10 +48,12 @@ class Share:
 class Role:
     """Warps of one warpgroup that do the same kinds of things, in all blocks.
 
-    ``name`` is the role that the kernel gives them with ``set_role``, and their numbers.
+    ``role`` is what the kernel calls them with ``set_role``; ``name`` has it and their numbers.
     """
 
     name: str
+    role: str | None
+    warps: tuple[int, ...]
     deeds: tuple[str, ...]
     shares: tuple[Share, ...]
 
@@ -81,7 +83,8 @@ def summarize(trace: LaunchEvents) -> Summary:
     threads = trace.events[trace.events["thread"] != NOBODY]
     spans = find_spans(trace)
     profiles = _profiles(trace, threads, spans)
-    roles = _roles(profiles, _role_names(trace))
+    role_names = _role_names(trace)
+    roles = _roles(profiles, role_names)
     names = {warp: name for name, warps in roles.items() for warp in warps}
     times = _block_times(threads)
     return Summary(
@@ -96,6 +99,8 @@ def summarize(trace: LaunchEvents) -> Summary:
         roles=tuple(
             Role(
                 name=name,
+                role=role_names.get(warps[0]),
+                warps=warps,
                 deeds=tuple(deed for deed in _DEEDS.values() if deed in profiles[warps[0]]),
                 shares=tuple(_shares(trace, spans, warps, int(times.sum()), names)),
             )

@@ -97,6 +97,7 @@ struct MainLoop {
         int row = 0,
         const OnIssued& on_issued = {}
     ) {
+        check_range("row", row, 0, OperandA::kExtent - kRows);
         const auto issue = [&](const Descriptors& descriptors, bool accumulate) {
 #pragma unroll
             for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
@@ -159,6 +160,7 @@ struct ScaledMainLoop {
     __device__ __forceinline__ static void multiply(
         Consumer& consumer, Accumulators& accumulators, int k_blocks, int row, const Scales& scales
     ) {
+        check_range("row", row, 0, OperandA::kExtent - 64);
         for (float& accumulator : accumulators[0]) accumulator = 0;
         for (int block = 0; block < k_blocks; ++block, consumer.step()) {
             auto& stage = consumer.peek();

@@ -2,6 +2,7 @@
 
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>
+#include <tmaasync/role_name.cuh>
 #include <tmaasync/warp.cuh>
 
 // Warp specialisation (Bauer et al. 2011; CUTLASS's KernelTmaWarpSpecialized): one warpgroup issues
@@ -44,8 +45,8 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
-// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or what is
-// left; consumers claim the rest, up to 232.
+// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or the
+// rest; consumers claim the rest, up to 232.
 template <int kConsumers>
 struct DefaultRegisterSplitOf {
     static constexpr int kAll =
@@ -97,6 +98,7 @@ struct WarpSpecialized {
     ) {
         if constexpr (kIsDebug) check_launch();
         const int warpgroup = warpgroup_index();
+        name_role(warpgroup);
         // The next grid may initialise its barriers while this one works.
         launch_dependent_grids();
         if (threadIdx.x == 0) {
@@ -124,6 +126,15 @@ private:
         check(threads == kThreads, "threads per CTA", threads, "the roles need", kThreads);
         const int ctas = blocks_in_cluster();
         check(ctas == kClusterCtas, "CTAs per cluster", ctas, "the roles need", kClusterCtas);
+    }
+
+    // For reports and timelines.
+    __device__ __forceinline__ static void name_role(int warpgroup) {
+        if (warpgroup == 0) {
+            set_role("producer");
+        } else {
+            set_role("consumer", warpgroup - 1);
+        }
     }
 
     // The barriers of all CTAs that multicast to this one are initialised.

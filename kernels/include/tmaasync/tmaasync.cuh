@@ -1,7 +1,9 @@
 #pragma once
 
-// Everything above the PTX wrappers but wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>), and the
-// parts of structured kernels above the ring: <tmaasync/roles.cuh>, <tmaasync/scheduler.cuh>.
+// Everything above the PTX wrappers, but neither wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>),
+// nor the parts of structured kernels above the ring: <tmaasync/roles.cuh>,
+// <tmaasync/scheduler.cuh>, <tmaasync/mainloop.cuh>, <tmaasync/epilogue.cuh>,
+// <tmaasync/attention.cuh>.
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>

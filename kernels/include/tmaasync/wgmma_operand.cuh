@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tmaasync/check.cuh>
 #include <tmaasync/operands/wgmma_forms.cuh>
 #include <tmaasync/ptx/address.cuh>
 #include <tmaasync/swizzle.cuh>
@@ -129,6 +130,7 @@ struct WgmmaBuffer {
     template <typename Shared>
     __device__ __forceinline__ static u64 descriptor(const Shared& shared, u32 first) {
         static_assert(kDepth % kInstructionK == 0, "K is a multiple of 32 bytes: pad the tile");
+        check_index("the first row or column of an operand", first, kExtent);
         u32 start = first * kSpan;
         if constexpr (kMajor == Major::kMN) {
             start = first / kSpanElements * kPanelBytes + first % kSpanElements * kElementBytes;
