@@ -48,6 +48,7 @@ _LANES_ARRIVE = (
     "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);\n"
     "            }"
 )
+_PRODUCER_TILES = "for (const auto tile : schedule) {\n        for (const auto stage"
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
 _PRODUCER_STATE = (
     "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
@@ -76,8 +77,8 @@ _TILE_IS_DONE = (
     "Loop::multiply(consumer, accumulators, k_blocks, row);\n        store(accumulators, tile);"
 )
 _TILES = "const auto store = [&](Accumulators& accumulators"
-_SEND = "send_slices(shared, accumulators);"
-_ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
+_SEND = "send_slices(received, accumulators);"
+_ADD_PEERS = "if (has_slice()) add_received(slice, received);"
 _LAST_WAIT = "if (leads()) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
@@ -432,9 +433,8 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised for every tile",
         "gemm",
-        "const auto tile = scheduler.tile();\n        for (const auto stage",
-        "const auto tile = scheduler.tile();\n        shared.ring.init();\n"
-        "        for (const auto stage",
+        _PRODUCER_TILES,
+        _PRODUCER_TILES.replace("{\n", "{\n        shared.ring.init();\n"),
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
     ),
@@ -531,16 +531,16 @@ MUTATIONS = (
     Mutation(
         "the producer leaves out a group",
         "grouped",
-        "load_tiles(shared, a, b, GroupSchedule(groups, n, k));",
-        "load_tiles(shared, a, b, GroupSchedule({ends, count - 1, total_rows}, n, k));",
+        "load_tiles(shared, a, b, GroupScheduler(groups, n)",
+        "load_tiles(shared, a, b, GroupScheduler({ends, count - 1, total_rows}, n)",
         "deadlock",
         _NEVER_ARMED,
     ),
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "const GroupSchedule scheduler(groups, n, k);",
-        "const GroupSchedule scheduler({ends, count - 1, total_rows}, n, k);",
+        "stages, c, GroupScheduler(groups, n)",
+        "stages, c, GroupScheduler({ends, count - 1, total_rows}, n)",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
@@ -952,16 +952,16 @@ MUTATIONS = (
     Mutation(
         "partial sums are sent before the stages are free",
         "split",
-        f"cluster_sync();\n    {_SEND}",
-        f"{_SEND}\n    cluster_sync();",
+        f"cluster_sync();\n        {_SEND}",
+        f"{_SEND}\n        cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
     ),
     Mutation(
         "partial sums are added before they have arrived",
         "split",
-        f"cluster_sync();\n    {_ADD_PEERS}",
-        f"{_ADD_PEERS}\n    cluster_sync();",
+        f"cluster_sync();\n        {_ADD_PEERS}",
+        f"{_ADD_PEERS}\n        cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
     ),
@@ -976,8 +976,8 @@ MUTATIONS = (
     Mutation(
         "blocks of K that peers load are waited for",
         "split",
-        "KRange::of<Cluster>(scheduler.k_blocks).count",
-        "scheduler.k_blocks",
+        "KRange::of<Cluster>(k_blocks).count",
+        "k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
     ),
