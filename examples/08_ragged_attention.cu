@@ -2,9 +2,8 @@
 // padding, and TMA stops at the end of each: loads fill with zeros from there on, stores
 // are clipped.
 //
-// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head, of the
-// parts that attention has besides those of a GEMM: a message with every tile of queries,
-// pipelines of keys and of values, a mask, and an online softmax.
+// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head: a message
+// with every tile of queries, pipelines of keys and of values, a mask, an online softmax.
 #include <tmaasync/attention.cuh>
 #include <tmaasync/roles.cuh>
 #include <tmaasync/scheduler.cuh>
