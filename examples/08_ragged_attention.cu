@@ -23,7 +23,7 @@ struct Task {
     int head, first_row;
 
     __device__ Mask mask() const { return {sequence.length}; }
-    __device__ KeyBlocks blocks() const { return mask().blocks(first_row, first_row); }
+    __device__ KeyBlocks blocks() const { return mask().blocks(first_row, kRows * kConsumers); }
     __device__ Coordinates<3> at(int row) const { return {0, head, row}; }
 };
 
@@ -50,7 +50,7 @@ struct SharedMemory {
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
 // What a consumer does with a tile besides the main loop.
-struct Consumer : AttentionTiles {
+struct Consumer : AttentionVariant {
     const Rows& o;
     Rows::Shared& staged;
     int number;
@@ -62,24 +62,20 @@ struct Consumer : AttentionTiles {
     // Keys beyond the end were loaded as zeros. Their scores would be 0, and would count.
     template <typename Scores>
     __device__ void mask_scores(const Task& task, int block, Scores& scores) const {
-        task.mask().mask(scores, {0, 0}, block);
+        const int row = task.first_row + number * kRows;
+        task.mask().mask(scores, RowPositions::from(row), block);
     }
 
-    template <typename Queries>
     __device__ void store(
-        const Task& task,
-        Operands::Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries&
+        const Task& task, Operands::Accumulators& accumulators, const float (&normalizers)[2]
     ) const {
-        const NamedBarrier<128> warpgroup{1u + number};
         const int row = task.first_row + number * kRows;
         const auto store_staged = [&] {
             o.async_store(staged, task.sequence, task.at(row));  // clipped at the end
             commit_group();
         };
-        store_attention_rows<Operands::Q, kHeadDim>(
-            staged, accumulators, normalizers, warpgroup, store_staged
+        store_attention_rows<Operands::Output<Rows>>(
+            staged, accumulators, normalizers, number, store_staged
         );
     }
 };
@@ -100,28 +96,27 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const StaticScheduler schedule(QueryTiles{cu_seqlens, sequences, heads, tiles});
 
     const auto produce = [&] {
-        auto queries = pipelines.queries.producer();
-        auto keys = pipelines.keys.producer();
-        auto values = pipelines.values.producer();
+        AttentionProducer<Pipelines> producer(pipelines);
         for (const auto task : schedule) {
             if (task.first_row >= task.sequence.length) continue;
             const auto load_queries = [&](auto& tile, auto& full, int number) {
                 q.async_copy(tile, full, task.sequence, task.at(task.first_row + number * kRows));
             };
-            const auto load = [&](auto& producer, const Rows& rows, int block) {
-                const auto stage = producer.acquire();
+            const auto load = [&](auto& ring, const Rows& rows, int block) {
+                const auto stage = ring.acquire();
                 rows.async_copy(*stage, stage.full(), task.sequence, task.at(block * kRows));
             };
-            load_attention_tile(
-                task.blocks(), [&] { queries.produce(task, load_queries); },
-                [&](int block) { load(keys, k, block); }, [&](int block) { load(values, v, block); }
+            producer.load(
+                task, task.blocks(), load_queries,
+                [&](auto& ring, int block) { load(ring, k, block); },
+                [&](auto& ring, int block) { load(ring, v, block); }
             );
         }
-        queries.end();
+        producer.end();
     };
 
     const auto consume = [&](int number) {
-        AttentionConsumer<Pipelines, MmaOrder<kConsumers>> consumer(pipelines, number);
+        AttentionConsumer<Pipelines> consumer(pipelines, number);
         consumer.attend(Consumer{{}, o, shared.output[number], number, scale_log2});
     };
 

@@ -31,7 +31,7 @@ struct Task {
     int head, first_row, length;
 
     __device__ KeyBlocks blocks() const {
-        return Mask{length}.blocks(first_row, first_row + kRows * kConsumers - 1).all_masked();
+        return Mask{length}.blocks(first_row, kRows * kConsumers).all_masked();
     }
     __device__ Coordinates<3> at(int row) const { return {0, head, row}; }
 };
@@ -57,7 +57,7 @@ struct SharedMemory {
 extern "C" __device__ const int my_kernel_shared_bytes = sizeof(SharedMemory);
 
 // What a consumer does with its tiles besides the main loop.
-struct Consumer : AttentionTiles {
+struct Consumer : AttentionVariant {
     const QTile& o;
     QTile::Shared& staged;
     Score score;
@@ -69,28 +69,22 @@ struct Consumer : AttentionTiles {
     template <typename Scores>
     __device__ void mask_scores(const Task& task, int block, Scores& scores) const {
         const int row = task.first_row + number * kRows;
-        const int own = row + accumulator_row(thread_in_warpgroup(), 0);
         const auto scored = [&](float s, int query, int key) {
             const bool is_inside = query < task.length && key < task.length;
             return is_inside ? score(s, task.head, query, key) : masked_score();
         };
-        transform_scores(scores, {own, own + 8}, block * kKeys, scored);
+        apply_to_scores(scores, RowPositions::from(row), block * kKeys, scored);
     }
 
-    template <typename Queries>
     __device__ void store(
-        const Task& task,
-        Operands::Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries&
+        const Task& task, Operands::Accumulators& accumulators, const float (&normalizers)[2]
     ) const {
-        const NamedBarrier<128> warpgroup{1u + number};
         const auto store_staged = [&] {
             o.async_store(staged, task.at(task.first_row + number * kRows));
             commit_group();
         };
-        store_attention_rows<Operands::Q, kHeadDim>(
-            staged, accumulators, normalizers, warpgroup, store_staged
+        store_attention_rows<Operands::Output<QTile>>(
+            staged, accumulators, normalizers, number, store_staged
         );
     }
 };
@@ -110,30 +104,26 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) my_kernel(
     const StaticScheduler schedule(QueryTiles{length, heads});
 
     const auto produce = [&] {
-        auto queries = pipelines.queries.producer();
-        auto keys = pipelines.keys.producer();
-        auto values = pipelines.values.producer();
+        AttentionProducer<Pipelines> producer(pipelines);
         for (const auto task : schedule) {
             const auto load_queries = [&](auto& tile, auto& full, int consumer) {
                 q.async_copy(tile, full, task.at(task.first_row + consumer * kRows));
             };
-            const auto load_keys = [&](int block) {
-                const auto stage = keys.acquire();
+            const auto load_keys = [&](auto& ring, int block) {
+                const auto stage = ring.acquire();
                 k.async_copy(*stage, stage.full(), task.at(block * kKeys));
             };
-            const auto load_values = [&](int block) {
-                const auto stage = values.acquire();
+            const auto load_values = [&](auto& ring, int block) {
+                const auto stage = ring.acquire();
                 v.async_copy(*stage, stage.full(), task.at(block * kKeys));
             };
-            load_attention_tile(
-                task.blocks(), [&] { queries.produce(task, load_queries); }, load_keys, load_values
-            );
+            producer.load(task, task.blocks(), load_queries, load_keys, load_values);
         }
-        queries.end();
+        producer.end();
     };
 
     const auto consume = [&](int number) {
-        AttentionConsumer<Pipelines, MmaOrder<kConsumers>> consumer(pipelines, number);
+        AttentionConsumer<Pipelines> consumer(pipelines, number);
         consumer.attend(Consumer{{}, o, shared.output[number], {scale, slopes}, number});
     };
 
