@@ -36,8 +36,6 @@
 // the arrays TMA fills loads with zeros, so that no NaN of a neighbour gets in, and clips stores.
 #include <tmaasync/roles.cuh>
 
-#include <tmaasync/roles.cuh>
-
 #include "abi.cuh"
 #include "epilogue.cuh"
 #include "pipeline.cuh"

@@ -68,7 +68,7 @@ _SHARE = "Group::cta_mask(), Group::rank(), policy"
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
 _BARRIER = "NamedBarrier<128> barrier_;"
 _BARRIER_NUMBER = "barrier_{1u + consumer}"
-_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk"
+_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk<kRowBlocks>"
 _STORE_BEGINS = "if (is_leader) {\n                send"
 _SECOND_SYNC = f"barrier_.sync();\n            {_STORE_BEGINS}"
 _CONSUMER_STATE = "typename Ring::State state_ = Ring::State::for_consumer();"
@@ -879,7 +879,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "gemm",
         _FIRST_SYNC,
-        "(visit_chunk",
+        "(visit_chunk<kRowBlocks>",
         "race",
         r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n",
     ),

@@ -52,10 +52,14 @@ DEFECTS = {
 # The same in two CTAs that share loads.
 DEFECTS_OF_PAIRS = {
     "keys are released to the own producer alone": (
-        "if (lane < Group::kCtas) {\n"
-        "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);",
-        "if (lane == 0) {\n"
-        "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);",
+        (
+            "if (lane < Group::kCtas) {\n"
+            "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);"
+        ),
+        (
+            "if (lane == 0) {\n"
+            "                empty[stage].arrive_cluster_relaxed(Group::rank(), Group::kCtas);"
+        ),
     ),
     "the peer's barriers are not waited for": (
         "__syncthreads();\n        } else {\n            cluster_sync();",

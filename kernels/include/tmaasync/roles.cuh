@@ -45,8 +45,8 @@ private:
     __device__ static constexpr int min_of(int a, int b) { return a < b ? a : b; }
 };
 
-// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or what is
-// left; consumers claim the rest, up to 232.
+// The split of most GEMMs: the producer keeps 40 registers, which multicast loads need, or the
+// rest; consumers claim the rest, up to 232.
 template <int kConsumers>
 struct DefaultRegisterSplitOf {
     static constexpr int kAll =
