@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tmaasync import Kernel, _arrays, ops
 from tmaasync._sources import shipped_kernels
 from tmaasync.cli import app
 from tmaasync.cli._shipped_kernels import kernels_of
+from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import RULES, Finding, check, compiler, fences, maps, threads
 from tmaasync.ops._copy import BULK_PIPELINE, TILED_PIPELINE, copy_kernel
@@ -59,6 +61,12 @@ PLANTED = {
         (fences.STORE, "unfenced_bulk_store", "ptx::cp_async_bulk_store"),
     ],
     "unfenced_init.cu": [(fences.INIT, "unfenced_init", "if (threadIdx.x == 0) full.init()")],
+    "names_of_rings.cu": [
+        (fences.STORE, "written", "target.async_store(shared.pipes.ring_v"),
+        (fences.INIT, "unfenced", "if (threadIdx.x == 0) ring.full[1].init(1)"),
+        (threads.EVERY_THREAD, "by_all", "source.async_copy(ring.stages[0].b"),
+        (threads.PENDING, "pending", "target.async_store(shared.out"),
+    ],
     "copy_by_all.cu": [
         (threads.EVERY_THREAD, "copy_by_all", "source.async_copy"),
         (threads.EVERY_THREAD, "after_a_loop", "target.async_store"),
@@ -88,6 +96,28 @@ def test_a_planted_defect_is_found_in_its_line_and_nothing_else(file: str) -> No
     ]
     for one, (_, _, text) in zip(found, PLANTED[file], strict=True):
         assert line_of(one).startswith(text)
+
+
+def test_findings_name_rings_and_their_members() -> None:
+    source = source_of(HERE / "names_of_rings.cu")
+    arch = arch_for(source, (9, 0))
+
+    found = check(source, arch, names_of=functools.partial(barrier_names, source))
+
+    begins = [
+        "pipes.ring_v.stages[i].b is written before in line 20, and no fence.proxy.async",
+        "the copy in line 35 ends at pipes.ring_k.full[1], and no fence comes between",
+        "every thread of the block issues this bulk copy into pipes.ring_k.stages[0].b: no",
+        "the kernel may end before TMA has read out, which is then lost",
+    ]
+    assert [one.reason[: len(text)] for one, text in zip(found, begins, strict=True)] == begins
+
+
+def test_without_names_a_finding_names_static_variables_alone() -> None:
+    (static, dynamic, _) = findings("unfenced_store.cu")
+
+    assert static.reason.startswith("tile is written before in line 9")
+    assert dynamic.reason.startswith("shared memory is written before in line ")
 
 
 def test_every_rule_has_a_planted_defect_and_a_place_in_the_document() -> None:

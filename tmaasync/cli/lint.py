@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from tmaasync._compile import Source
 from tmaasync.cli._scripts import run_script
 from tmaasync.cli._shipped_kernels import is_shipped, kernels_of
 from tmaasync.errors import ArgumentError, CompileError, TMAError
+from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.observed import SeenKernel, observe
 from tmaasync.kernel.source import arch_for, source_of
 from tmaasync.lint import Finding, check
@@ -194,7 +196,12 @@ def _findings(job: _Job) -> list[Finding]:
         transient=True,
         disable=len(job.compiled) == 1,
     )
-    return [*dict.fromkeys(found for one in kernels for found in check(*one))]
+    return [*dict.fromkeys(found for one in kernels for found in _checked(one))]
+
+
+def _checked(kernel: _Compiled) -> list[Finding]:
+    """Return the findings of one kernel, with the names of its shared memory."""
+    return check(*kernel, names_of=functools.partial(barrier_names, kernel.source))
 
 
 def _failed(sentence: str) -> typer.Exit:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tmaasync._compile import Assembly, Source, assemble, nvrtc_include_dirs
 from tmaasync._sources import include_dir
 from tmaasync.errors import ArgumentError
 from tmaasync.lint import compiler, fences, maps, threads
-from tmaasync.lint.code import Code
+from tmaasync.lint.code import Code, MemberName
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import entries, shared_symbols
 
@@ -37,13 +37,19 @@ _CODE_RULES = (
 )
 
 
-def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
+def check(
+    source: Source,
+    arch: str,
+    entry: str | None = None,
+    names_of: Callable[[str], MemberName] = lambda function: lambda offset: None,
+) -> list[Finding]:
     """Return every rule's findings in a source, in the order of its lines. Needs no GPU.
 
     Args:
         source: The source to compile.
         arch: The architecture, such as ``"sm_90a"``.
         entry: The ``__global__`` function to check; by default every one of the source.
+        names_of: Returns the names that a function's dynamic shared memory has in the source.
 
     Raises:
         ArgumentError: It has no function of that name, or none at all.
@@ -62,15 +68,17 @@ def check(source: Source, arch: str, entry: str | None = None) -> list[Finding]:
             f"{source.name} has no __global__ function, so there is nothing to check. Pass a "
             "source with a kernel; a template has to be instantiated."
         )
-    return sorted(_findings(assembly, entry), key=_order)
+    return sorted(_findings(assembly, entry, names_of), key=_order)
 
 
-def _findings(assembly: Assembly, entry: str | None) -> Iterator[Finding]:
+def _findings(
+    assembly: Assembly, entry: str | None, names_of: Callable[[str], MemberName]
+) -> Iterator[Finding]:
     """Yield one finding of each rule for each line: unrolling and inlining repeat lines."""
     shared = shared_symbols(assembly.ptx)
     for function in entries(assembly.ptx, hidden=(include_dir(), *nvrtc_include_dirs())):
         if entry in (None, function.name):
-            code = Code.of(function, shared)
+            code = Code.of(function, shared, names_of(function.name))
             first = {(one.rule, one.location): one for one in reversed([*_of(code, assembly)])}
             yield from first.values()
 

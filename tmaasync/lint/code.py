@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from tmaasync.lint.values import Values
 
 __all__ = [
     "Code",
+    "MemberName",
     "barrier_operand",
     "is_bulk_copy",
     "is_proxy_fence",
@@ -19,6 +21,15 @@ __all__ = [
     "map_operand",
     "reads_shared",
 ]
+
+
+MemberName = Callable[[int], str | None]
+"""Returns the name of an offset in dynamic shared memory, as in ``ring.stages[2].a``."""
+
+_DYNAMIC = "tmaasync_dynamic_shared"
+# The end of a mangled name: the length of a variable's name, and the name.
+_STATIC = re.compile(r"E(\d+)([A-Za-z_]\w*)$")
+_INDEX = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +40,28 @@ class Code:
     flow: Flow
     values: Values
     shared: frozenset[str]
+    name_of: MemberName
 
     @classmethod
-    def of(cls, function: Function, shared: frozenset[str]) -> Code:
+    def of(cls, function: Function, shared: frozenset[str], name_of: MemberName) -> Code:
         """Return the code of one function."""
-        return cls(function, Flow(function), Values(function), shared)
+        return cls(function, Flow(function), Values(function), shared, name_of)
+
+    def member(self, operand: str) -> str | None:
+        """Return the source's name of what lies at a shared address; None if it is unknown.
+
+        Where the address has terms that the code computes, indices are ``[i]``.
+        """
+        address = self.values.address(operand)
+        symbols = address.names & self.shared
+        if len(symbols) != 1:
+            return None
+        (symbol,) = symbols
+        if _DYNAMIC not in symbol:
+            static = _STATIC.search(symbol)
+            return static[2] if static and len(static[2]) == int(static[1]) else None
+        name = self.name_of(address.offset)
+        return _INDEX.sub("[i]", name) if name and len(address.names) > 1 else name
 
     def find(self, wanted: Callable[[Instruction], bool]) -> Iterator[tuple[int, Instruction]]:
         """Yield the instructions of a kind, with their indices."""

@@ -32,7 +32,8 @@ def unfenced_stores(code: Code) -> Iterator[Finding]:
                 yield code.finding(
                     STORE,
                     copy,
-                    f"shared memory is written before{_at(write)}, and no fence.proxy.async comes "
+                    f"{code.member(copy.operands[1]) or 'shared memory'} is written "
+                    f"before{_at(write)}, and no fence.proxy.async comes "
                     "between, so that TMA may store earlier bytes.",
                     "Let every writing thread call fence_async_view_proxy() after its writes and "
                     "before the barrier that the storing thread waits at.",
@@ -51,7 +52,8 @@ def unfenced_barriers(code: Code) -> Iterator[Finding]:
                 yield code.finding(
                     INIT,
                     init,
-                    f"the copy{_at(copy)} ends at this barrier, and no fence comes between, so "
+                    f"the copy{_at(copy)} ends at {code.member(barrier) or 'this barrier'}, and "
+                    "no fence comes between, so "
                     "that TMA may find it not initialised.",
                     "Call fence_barrier_init() in the thread that initialises, before the "
                     "__syncthreads() or cluster barrier that lets the others use it.",

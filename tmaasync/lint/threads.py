@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tmaasync.lint.code import Code, is_bulk_copy, is_store
+from tmaasync.lint.code import Code, is_bulk_copy, is_store, reads_shared
 from tmaasync.lint.finding import Finding
 from tmaasync.lint.ptx import Instruction
 
@@ -23,11 +23,18 @@ def copies_by_all(code: Code) -> Iterator[Finding]:
             yield code.finding(
                 EVERY_THREAD,
                 copy,
-                "every thread of the block issues this bulk copy: no branch before it depends on "
-                "elect.sync or a thread's index.",
+                f"every thread of the block issues this bulk copy{_of_buffer(code, copy)}: no "
+                "branch before it depends on elect.sync or a thread's index.",
                 "Put it under elect() in one warp, or under threadIdx.x == 0; a block of "
                 "one thread declares __launch_bounds__(1).",
             )
+
+
+def _of_buffer(code: Code, copy: Instruction) -> str:
+    """Return "of" or "into" and the name of the buffer; "" if it has none."""
+    is_read = reads_shared(copy)
+    name = code.member(copy.operands[1 if is_read else 0])
+    return "" if name is None else f" {'of' if is_read else 'into'} {name}"
 
 
 def pending_groups(code: Code) -> Iterator[Finding]:
@@ -41,7 +48,8 @@ def pending_groups(code: Code) -> Iterator[Finding]:
             yield code.finding(
                 PENDING,
                 store,
-                "the kernel may end before TMA has read this tile from shared memory, which is "
+                f"the kernel may end before TMA has read "
+                f"{code.member(store.operands[1]) or 'this tile from shared memory'}, which is "
                 "then lost.",
                 remedy,
             )
