@@ -1,6 +1,5 @@
-// C = relu(A B^T + bias): a GEMM with an epilogue of its own. One warpgroup
-// loads tiles of A and B through a ring, the others multiply 64 rows each; the
-// grid is persistent.
+// C = relu(A B^T + bias): a GEMM with an epilogue of its own. One warpgroup loads tiles of A and B
+// through a ring, the others multiply 64 rows each; the grid is persistent.
 #include <tmaasync/epilogue.cuh>
 #include <tmaasync/mainloop.cuh>
 #include <tmaasync/roles.cuh>
@@ -9,8 +8,7 @@
 
 using namespace tmaasync;
 
-constexpr int kM = ATile::side(0), kN = BTile::side(0),
-              kK = ATile::side(1);  // the CTA tile
+constexpr int kM = ATile::side(0), kN = BTile::side(0), kK = ATile::side(1);  // the CTA tile
 using Roles = WarpSpecialized<kM / 64>;
 using Loop = MainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, 64, kN>;
 using Output = Epilogue<CTile, kN>;
