@@ -128,12 +128,43 @@ inline void Cluster::land(const Flight& flight) {
     }
 }
 
+// TMA reads maps in parameters, constant and global memory.
+inline void check_map_memory(Fiber& fiber, uintptr_t map) {
+    const bool is_on_stack = (map ^ stack_pointer()) < kStackBytes;
+    const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
+    if (!is_shared && !(is_on_stack && map < fiber.parameters)) return;
+    fiber.cluster->fail(
+        fiber, std::string("the tensor map lies in ") + (is_shared ? "shared" : "local") +
+                   " memory, where TMA cannot read it" +
+                   (is_shared ? ". Copy it to global memory, with tensormap_cp_fence_release()"
+                              : ": it is a copy in a variable, or an argument passed by value. Use "
+                                "the const __grid_constant__ parameter itself, by reference")
+    );
+}
+
 inline TensorMapView decode_for(Fiber& fiber, const void* map) {
+    check_map_memory(fiber, reinterpret_cast<uintptr_t>(map));
     try {
         return decode(map);
     } catch (const Fault& fault) {
         fiber.cluster->fail(fiber, fault.reason);
     }
+}
+
+// TMA swizzles by the address, readers by the place in the tile: the pattern begins where the tile
+// does. Boxes that are smaller than the pattern lie side by side in one.
+inline void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared) {
+    if (map.swizzle == Swizzle::kNone || map.interleave != Interleave::kNone) return;
+    const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
+    const uint32_t box = map.rows * map.row_pitch_bytes;
+    const uint32_t pattern = std::min(8 * span, box & -box);
+    if (shared % pattern == 0) return;
+    fiber.cluster->fail(
+        fiber, "a tile with a swizzle of " + std::to_string(span) + " bytes lies at " +
+                   shared_at(shared) + "; it must lie at a multiple of " + std::to_string(pattern) +
+                   ", where the pattern begins. Declare it alignas(" + std::to_string(8 * span) +
+                   ") in shared memory"
+    );
 }
 
 // The map as it is now, and where the box starts. Faults if the map has another rank.
@@ -198,6 +229,9 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
             "a TMA load writes into one CTA and credits an mbarrier of another; both lie in "
             "the same one"
         );
+    }
+    if (flight.kind == Flight::Kind::kTiled || flight.kind == Flight::Kind::kIm2col) {
+        check_swizzle_alignment(fiber, flight.map, place.offset);
     }
     flight.target = place.cta;
     flight.shared = place.offset;
@@ -390,6 +424,9 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
+    if (store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce) {
+        check_swizzle_alignment(fiber, store.map, shared);
+    }
     store.shared = shared;
     store.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {

@@ -85,6 +85,13 @@ inline void check_operand(
         unwritten.add(row, offset);
     });
     std::string reason = beyond_shared(issuer, furthest, kMmaUnitBytes, "an operand of wgmma");
+    if (reason.empty() && matrix.is_off_pattern()) {
+        const uint32_t pattern = 128u << matrix.swizzle;
+        reason = std::string("wgmma reads ") + name + " at " + shared_at(matrix.start) +
+                 ", and its swizzle begins at multiples of " + std::to_string(pattern) +
+                 " bytes. Declare the tile alignas(" + std::to_string(pattern) +
+                 "), and start operands at whole groups of 8 rows";
+    }
     const uint32_t units_of_row = matrix.transposed ? kMmaDepthBytes / 2 : 2;
     if (reason.empty() && unwritten.is_defect(matrix.transposed ? rows / 8 : rows, units_of_row)) {
         const uint32_t first = unwritten.first();
