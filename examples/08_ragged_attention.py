@@ -17,7 +17,8 @@ else:
     import numpy as xp
 
     LENGTHS, HEADS = [70, 0, 5, 130], 2
-ROWS, HEAD_DIM, UNUSED_ROWS = 64, 64, 3  # of a tile; after the last sequence
+ROWS, HEAD_DIM, UNUSED_ROWS = 64, 64, 3  # of a consumer warpgroup; after the last sequence
+CONSUMERS, STAGES, CTAS = 2, 2, 132 if GPU else 3
 SCALE = HEAD_DIM**-0.5
 
 
@@ -41,9 +42,12 @@ def main():
         )
         for array in (*xp.asarray(inputs), out)
     ]
-    kernel = Kernel(Path(__file__).with_suffix(".cu"), "attention", types={"Rows": maps[0]})
-    grid = (-(-max(LENGTHS) // ROWS), HEADS, len(LENGTHS))
-    kernel(grid=grid, block=128, args=(*maps, xp.asarray(cu_seqlens), SCALE * math.log2(math.e)))
+    source, constants = Path(__file__).with_suffix(".cu"), {"STAGES": STAGES}
+    kernel = Kernel(source, "attention", types={"Rows": maps[0]}, constants=constants)
+    tiles = -(-max(LENGTHS) // (CONSUMERS * ROWS))  # of a sequence
+    sizes = (len(LENGTHS), HEADS, tiles, SCALE * math.log2(math.e))
+    threads = 128 * (1 + CONSUMERS)  # and the producer warpgroup
+    kernel(grid=CTAS, block=threads, args=(*maps, xp.asarray(cu_seqlens), *sizes))
 
     result = out.get() if GPU else out
     rows = [slice(*cu_seqlens[i : i + 2]) for i in range(len(LENGTHS))]

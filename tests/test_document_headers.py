@@ -116,6 +116,14 @@ def test_a_class_that_is_only_announced_is_not_shown() -> None:
     assert [member.text for member in declared.members] == ["int ready()"]
 
 
+def test_a_deduction_guide_is_not_shown() -> None:
+    (declared,) = TOOL["declarations"](
+        "template <typename T> struct Box { T value; };\ntemplate <typename T> Box(T) -> Box<T>;\n"
+    )
+
+    assert declared.kind == "struct"
+
+
 def test_comments_become_text_without_markup() -> None:
     text = TOOL["header_text"](TOOL["INCLUDE"] / "tmaasync" / "barrier.cuh")
 

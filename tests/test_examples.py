@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 
-from tmaasync import Kernel
+from tmaasync import Kernel, emulate
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("*.py"))]
 STEPS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 TUTORIAL = [pytest.param(path, id=path.stem) for path in STEPS]
+STRUCTURED = [
+    pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("structured_*.py"))
+]
 _PRINTS = re.compile(r"^```console\n\$ python examples/(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DIFF_OR_MESSAGE = re.compile(r"^```(diff|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -52,6 +55,14 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
     [(name, wanted)] = _PRINTS.findall(page_of(path))
     assert name == path.name
     assert matches(wanted, printed), printed
+
+
+@pytest.mark.parametrize("path", STRUCTURED)
+def test_a_structured_kernel_runs_on_the_emulator(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with emulate.scheduled("adversarial", races=True):
+        run(path, monkeypatch)
 
 
 def breakages() -> Iterator[Any]:

@@ -95,6 +95,7 @@ def array(*shape: int, dtype: Any = np.float32) -> CupyArray:
         ("", ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]),
         ("t.edit_in_gmem();", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]),
         ("claim_registers<232>();", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]),
+        ("WarpSpecialized<2>::run();", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]),
         ("t.async_multicast_load();", ["sm_90a", "sm_100a", "sm_103a", "sm_120", "sm_121"]),
         ("/* no wgmma */  // nor multicast", ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]),
     ],
@@ -117,6 +118,15 @@ def test_wgmma_is_refused_with_what_the_chip_has_instead(
 
     with pytest.raises(BackendError, match=rf"kernel\.cu needs wgmma.* 9\.0 alone; .*{rule}"):
         arch_for(source, capability)
+
+
+@pytest.mark.parametrize("code", ["MainLoop<A, B, 64, 8>", "multiply_stages", "AttentionConsumer"])
+def test_a_main_loop_needs_wgmma(code: str) -> None:
+    source = Kernel(f'\nextern "C" __global__ void mine() {{ {code}(); }}\n', "mine")._recipe.source
+
+    assert arch_for(source, (9, 0)) == "sm_90a"
+    with pytest.raises(BackendError, match=r"kernel\.cu needs wgmma"):
+        arch_for(source, RTX)
 
 
 def test_wgmma_in_a_header_of_the_callers_own_is_found(tmp_path: Path) -> None:

@@ -470,7 +470,7 @@ class EmulatedRace(TMAError, RuntimeError):  # noqa: N818 - as above
         places = {
             "shared": f"shared offset {start}",
             "global": f"global address {start:#x}",
-            "registers": "the accumulators of wgmma",
+            "registers": "A's registers of wgmma" if start else "the accumulators of wgmma",
         }
         place = places[memory] if name is None else f"{name} ({places[memory]})"
         super().__init__(f"{kernel}: a race on {place}:\n  {first}\n  {second}\n{cause}.")

@@ -132,17 +132,17 @@ class _RingArguments(TypedDict):
 class Pipeline:
     """The host twin of `Ring` and `StoreRing`: ``stages`` of tiles, with their barriers.
 
-    Its arguments are parameters of the device type, in which ``Stage`` has a member per tile:
+    Its arguments are the arguments of the device type ``Ring<Stage, stages, ...>``, whose ``Stage``
+    has a member for each of ``tiles``:
 
-    | argument | ``Ring<Stage, stages, ...>`` |
-    |---|---|
-    | ``consumers`` | ``ConsumerWarps<consumers>``: warps of a CTA that read every stage |
-    | ``cluster_size`` | ``Multicast<cluster_size>`` |
-    | ``producer_threads`` | ``ProducerThreads<n>`` instead: threads fill the stages |
-    | ``side`` | the members of ``Side``: small tiles of each stage, after the barriers |
-    | ``loads_ahead`` | ``StoreRing<Stage, stages, loads_ahead>``: TMA stores drain the stages |
+    * ``consumers``: ``ConsumerWarps<consumers>``, the warps of a CTA that read every stage.
+    * ``cluster_size``: ``Multicast<cluster_size>``.
+    * ``producer_threads``: ``ProducerThreads<n>`` instead; threads fill the stages, not TMA.
+    * ``side``: the members of ``Side``, small tiles of each stage that lie after the barriers.
+    * ``loads_ahead``: ``StoreRing<Stage, stages, loads_ahead>``; TMA stores drain the stages.
 
-    The shared memory is a struct: the ring, then ``extra_bytes``, for an epilogue for example. Offsets count from a base aligned to ``shared_alignment``.
+    The shared memory is a struct of the ring and of ``extra_bytes``, which an epilogue needs for
+    example. Offsets count from a base aligned to ``shared_alignment``.
 
     >>> from types import SimpleNamespace
     >>> tile = SimpleNamespace(tile_bytes=16384, smem_alignment=1024)

@@ -69,7 +69,7 @@ using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
 // What a consumer does with its tiles besides the main loop.
-struct Tiles : AttentionTiles {
+struct Variant : AttentionVariant {
     static constexpr bool kSkipsBlocks = tmaasync::kSkipsBlocks;
     static constexpr bool kStoreReleasesQueries = O_OVER_Q;
 
@@ -79,21 +79,6 @@ struct Tiles : AttentionTiles {
     float* lse;
     TilePartial* partials;
     int consumer;
-
-    __device__ __forceinline__ Tiles(
-        SharedMemory& shared,
-        const Problem& problem,
-        const OTile& o,
-        float* lse,
-        TilePartial* partials,
-        int consumer
-    )
-        : shared(shared),
-          problem(problem),
-          o(o),
-          lse(lse),
-          partials(partials),
-          consumer(consumer) {}
 
     // --- the mask and the scores ---
 
@@ -111,14 +96,14 @@ struct Tiles : AttentionTiles {
     }
 
     template <typename Scores>
-    __device__ __forceinline__ void change_scores(const Task& task, i32, Scores& scores) const {
+    __device__ __forceinline__ void transform_scores(const Task& task, i32, Scores& scores) const {
         if constexpr (HAS_SOFTCAP) cap_scores(scores, problem.scale * task.descale().scores);
     }
 
     template <typename Scores>
     __device__ __forceinline__ void mask_scores(const Task& task, i32 block, Scores& scores) const {
         const int row = row_of_thread(consumer);
-        const i32 positions[2] = {task.tile.position_of(row), task.tile.position_of(row + 8)};
+        const RowPositions positions{{task.tile.position_of(row), task.tile.position_of(row + 8)}};
         task.tile.mask(problem).mask(scores, positions, block);
     }
 
@@ -147,29 +132,24 @@ struct Tiles : AttentionTiles {
         if constexpr (HAS_LSE) write_lse(problem, task.tile, consumer, values, lse);
     }
 
-    template <typename Queries>
     __device__ __forceinline__ void store(
-        const Task& task,
-        Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries& queries
+        const Task& task, Accumulators& accumulators, const float (&normalizers)[2]
     ) const {
         const Tile& tile = task.tile;
         if constexpr (SPLITS_KEYS) {
             if (tile.is_split()) {
                 if constexpr (kIsFp8) scale_rows(accumulators, normalizers);
                 write_partial(partial_of(tile), accumulators, tile, consumer);
-                if constexpr (O_OVER_Q) queries.release();
+                if constexpr (O_OVER_Q) shared.queries.consumer_release(0, consumer);
                 return;
             }
         }
         auto& staged = shared.staged(shared.queries.queries[0][consumer], consumer);
-        const NamedBarrier<128> warpgroup{1u + consumer};
-        store_attention_rows<OutputO, HEAD_DIM>(staged, accumulators, normalizers, warpgroup, [&] {
+        store_attention_rows<StagedOutput>(staged, accumulators, normalizers, consumer, [&] {
             store_staged(o, staged, tile, consumer);
             if constexpr (O_OVER_Q) {
                 wait_group_read<0>();
-                queries.release_by_one_thread();
+                shared.queries.consumer_release_by_one_thread(0, consumer);
             }
         });
     }
@@ -201,16 +181,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     Roles::run(
         shared,
         [&] {
-            Producer producer{
-                problem,
-                q,
-                k,
-                v,
-                descales,
-                shared.keys.producer(),
-                shared.values.producer(),
-                shared.queries.producer()
-            };
+            Producer producer{problem, q, k, v, descales, AttentionProducer<Pipelines>(shared)};
             if constexpr (IS_PACKED) {
                 load_tiles(producer, packed_schedule(problem, schedule, waves));
             } else {
@@ -218,8 +189,8 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
             }
         },
         [&](int index) {
-            AttentionConsumer<Pipelines, MmaOrder<CONSUMERS>> consumer(shared, index);
-            consumer.attend(Tiles(shared, problem, o, lse, partials, index));
+            AttentionConsumer<Pipelines> consumer(shared, index);
+            consumer.attend(Variant{{}, shared, problem, o, lse, partials, index});
         },
         q, k, v, o
     );

@@ -108,7 +108,7 @@ struct Row {
         for (int i = 0; i < kQuadsOfLane; ++i) {
             if (!has(i)) continue;
             const float* v = accumulators[i].values;
-            auto* target = staged.bytes + OutputO::offset_bytes(row, 4 * quad(i));
+            auto* target = staged.bytes + StagedOutput::offset_bytes(row, 4 * quad(i));
             *reinterpret_cast<Four*>(target) = {
                 pack_pair<Output>(v[0], v[1]), pack_pair<Output>(v[2], v[3])
             };

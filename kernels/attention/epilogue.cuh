@@ -7,8 +7,7 @@
 
 namespace tmaasync {
 
-using OutputO =
-    WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kConsumerRows, HEAD_DIM>;
+using StagedOutput = typename Operands::Output<OTile>;
 
 // The first of a thread's two rows, as a row of the tile; the other is eight further on.
 __device__ __forceinline__ int row_of_thread(int consumer) {

@@ -15,32 +15,31 @@ struct Producer {
     const KTile& k;
     const VTile& v;
     const Descale* descales;
-    RingProducer<typename Pipelines::Keys> keys;
-    RingProducer<typename Pipelines::Values> values;
-    QueryProducer<typename Pipelines::Queries> queries;
+    AttentionProducer<Pipelines> pipelines;
 
     __device__ __forceinline__ void load(const Tile& tile) {
         const i32 kv_head = tile.head / problem.heads_per_kv_head;
-        load_attention_tile(
-            tile.blocks(problem), [&] { load_queries(tile); },
-            [&](i32 block) { load_block<false>(k, keys, tile, tile.entry.keys, kv_head, block); },
-            [&](i32 block) { load_block<kIsFp8>(v, values, tile, tile.entry.keys, kv_head, block); }
-        );
-    }
-
-private:
-    __device__ __forceinline__ void load_queries(const Tile& tile) {
         const Task task{TileDescale<kIsFp8>::of(descales, problem, tile), tile};
-        queries.produce(task, [&](auto& shared, SharedMemBarrier& full, int consumer) {
+        const auto load_queries = [&](auto& shared, SharedMemBarrier& full, int consumer) {
             const i32 row = tile.position + consumer * kConsumerPositions;
             if constexpr (IS_PACKED) {
                 q.async_copy(shared, full, tile.entry.queries, {0, tile.head, row});
             } else {
                 q.async_copy(shared, full, {0, tile.head, row, tile.entry.index});
             }
-        });
+        };
+        pipelines.load(
+            task, tile.blocks(problem), load_queries,
+            [&](auto& ring, i32 block) {
+                load_block<false>(k, ring, tile, tile.entry.keys, kv_head, block);
+            },
+            [&](auto& ring, i32 block) {
+                load_block<kIsFp8>(v, ring, tile, tile.entry.keys, kv_head, block);
+            }
+        );
     }
 
+private:
     // Loads a block of keys or values. With kIsTransposed, as FP8 values, the array's columns are
     // the keys.
     template <bool kIsTransposed, typename Rows, typename Ring>
@@ -89,7 +88,7 @@ __device__ void load_tiles(Producer& producer, Scheduler schedule) {
         schedule.step();
         producer.load(tile);
     }
-    producer.queries.end();
+    producer.pipelines.end();
 }
 
 }  // namespace tmaasync

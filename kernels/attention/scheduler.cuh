@@ -53,7 +53,7 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     // The blocks that the cluster loads, for all rows of the span.
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem) const {
         const i32 from = position - Span::rank_m() * kTilePositions;
-        return clip(mask(problem).blocks(from, from + kSpanPositions - 1));
+        return clip(mask(problem).blocks(from, kSpanPositions));
     }
 
     // The blocks up to the last that the tile sees. Those without a mask are so for the rows of one
@@ -61,11 +61,11 @@ struct Tile : KeysOfTile<SPLITS_KEYS> {
     __device__ __forceinline__ KeyBlocks blocks(const Problem& problem, int consumer) const {
         KeyBlocks mine = blocks(problem);
         if constexpr (kSkipsBlocks) {
-            const auto seen = mask(problem).blocks(position, position + kTilePositions - 1);
+            const auto seen = mask(problem).blocks(position, kTilePositions);
             mine.end = min(mine.end, max(seen.end, mine.first));
         }
         const i32 from = position + consumer * kConsumerPositions;
-        return mine.for_rows(mask(problem).blocks(from, from + kConsumerPositions - 1));
+        return mine.for_rows(mask(problem).blocks(from, kConsumerPositions));
     }
 
     // The position of a row, which its heads share.

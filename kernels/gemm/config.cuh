@@ -1,29 +1,23 @@
 #pragma once
 
-// The tile config of a GEMM: numbers and types that follow from the tile types and constants that
-// the host passes. gemm.cu explains those.
+// The parts of a GEMM, by the tile types and constants that the host passes. gemm.cu explains
+// those.
+#include <tmaasync/epilogue.cuh>
+#include <tmaasync/mainloop.cuh>
+#include <tmaasync/ring.cuh>
 #include <tmaasync/roles.cuh>
 #include <tmaasync/scheduler.cuh>
+#include <tmaasync/split_k.cuh>
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
 namespace tmaasync {
 
-using Output = typename CTile::Element;
-using Accumulator = typename AccumulatorOf<typename ATile::Element>::Type;
-
-// --- threads -------------------------------------------------------------------------------------
-
-constexpr int kWarpgroupThreads = 128;
-constexpr int kWarps = kWarpgroupThreads / 32;
-
-static_assert(!PING_PONG || CONSUMERS == 2, "a ping-pong kernel has two consumers");
-
 // --- CTA tile, cluster and roles -----------------------------------------------------------------
 
-// A wgmma instruction has 64 rows; a consumer issues one for each of its row blocks.
-constexpr int kMmaRows = 64;
-constexpr int kRowBlocks = ROWS / kMmaRows;
+static_assert(!PING_PONG || CONSUMERS == 2, "a ping-pong kernel has two consumers");
+static_assert(SPLIT_K == 1 || !PING_PONG, "consumers share a tile whose K is split");
+
 // In a ping-pong kernel every consumer has tiles of its own, in a cooperative one all share each.
 constexpr int kConsumersPerTile = PING_PONG ? 1 : CONSUMERS;
 constexpr int kBlockM = kConsumersPerTile * ROWS;
@@ -32,38 +26,64 @@ constexpr int kBlockK = 128 / static_cast<int>(sizeof(typename ATile::Element));
 using Cluster = ClusterShape<SIDE_BY_SIDE ? 1 : CLUSTER, SIDE_BY_SIDE ? CLUSTER : 1, SPLIT_K>;
 using Roles =
     WarpSpecialized<CONSUMERS, DefaultRegisterSplit<CONSUMERS>, Cluster::kCtas, Cluster::kSplitK>;
-using Tiles = OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>;
+using TileScheduler = StaticScheduler<OutputTiles<kBlockM, BLOCK_N, Cluster, GROUP_M>>;
 
-constexpr int kThreads = Roles::kThreads;
+static_assert(Cluster::kCtas <= 8, "a portable cluster has at most eight CTAs");
 
-static_assert(ROWS % kMmaRows == 0, "whole instructions");
+// The first row of a consumer in its CTA's tile.
+__device__ int consumer_row(int consumer) {
+    return PING_PONG ? 0 : consumer * ROWS;
+}
+
+// --- main loop -----------------------------------------------------------------------------------
+
+template <typename OperandA, typename OperandB>
+struct TileLoop : MainLoop<OperandA, OperandB, ROWS, BLOCK_N> {
+    static_assert(TileLoop::kDepth == kBlockK, "a stage is 128 bytes of K deep");
+};
+
+using Accumulators = typename AccumulatorOf<typename ATile::Element>::Type[ROWS / 64][BLOCK_N / 2];
 
 // --- epilogue ------------------------------------------------------------------------------------
 
-// The output leaves in chunks of 64 rows and this many columns.
-constexpr int kChunkColumns = CTile::side(CTile::kRank - (C_IS_N_MAJOR ? 1 : 2));
+constexpr auto kOutputMajor = C_IS_N_MAJOR ? OutputMajor::kN : OutputMajor::kM;
 
-// How many of the CTAs that split K store a slice of the tile's columns each: as many as the tile
-// has whole chunks for.
-__device__ constexpr int count_output_slices() {
-    int slices = SPLIT_K;
-    while (BLOCK_N % (slices * kChunkColumns) != 0) --slices;
-    return slices;
-}
-
-constexpr int kOutputSlices = count_output_slices();
-constexpr int kOutputSliceColumns = BLOCK_N / kOutputSlices;
+using SplitK =
+    SplitKReduction<Accumulators, OutputChunk<CTile, kOutputMajor>::kColumns, Cluster, CONSUMERS>;
+// Without split-K a slice is the whole tile.
+using TileEpilogue = Epilogue<CTile, SplitK::kSliceColumns, kOutputMajor>;
 
 static_assert(
-    kSameType<Accumulator, int> == kSameType<Output, int>, "integers are stored as accumulated"
+    kSameType<SplitK::Register, int> == kSameType<typename CTile::Element, int>,
+    "integers are stored as accumulated"
 );
 
-// --- accumulators --------------------------------------------------------------------------------
+// --- shared memory -------------------------------------------------------------------------------
 
-// A thread's accumulators: of each row block, two neighbouring columns of every eight, in rows
-// lane / 4 and lane / 4 + 8 of its warp's 16.
-using Accumulators = Accumulator[kRowBlocks][BLOCK_N / 2];
-// The same of the columns that this CTA stores.
-using OutputSlice = Accumulator[kRowBlocks][kOutputSliceColumns / 2];
+// The operand tiles of one step along K.
+struct Stage {
+    static constexpr int kBytes = ATile::kBytes + BTile::kBytes;
+
+    typename ATile::Shared a;
+    typename BTile::Shared b;
+};
+
+// Side holds the scales that a stage of a block-scaled GEMM has next to the tiles.
+template <typename Side>
+using OperandRing =
+    Ring<Stage, STAGES, ConsumerWarps<4 * kConsumersPerTile>, Cluster::Sharing, Side>;
+
+template <typename Side>
+struct SharedStorage {
+    OperandRing<Side> ring;
+    TileEpilogue::Shared epilogue[CONSUMERS];
+
+    __device__ void init() { ring.init(); }
+};
+
+using SharedMemory = SharedStorage<NoSide>;
+using OperandProducer = RingProducer<OperandRing<NoSide>>;
+// wgmma alone reads the stages of operands.
+using OperandConsumer = RingConsumer<OperandRing<NoSide>, Proxy::kAsync>;
 
 }  // namespace tmaasync

@@ -16,13 +16,13 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "consumer.cuh"
 #include "epilogue_ops.cuh"
-#include "mainloop.cuh"
 
 using namespace tmaasync;
 
-using Operands =
-    OperandPair<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
+using Loop =
+    TileLoop<WgmmaOperand<typename ATile::Matrix, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
 
 extern "C" __device__ const int conv2d_shared_bytes = sizeof(SharedMemory);
 
@@ -57,13 +57,16 @@ __device__ void load_filters(
 }
 
 __device__ void load_tiles(
-    SharedMemory& shared, const ATile& images, const BTile& filters, TileScheduler scheduler
+    SharedMemory& shared,
+    const ATile& images,
+    const BTile& filters,
+    const TileScheduler& schedule,
+    int k_blocks
 ) {
     auto producer = shared.ring.producer();
-    for (; !scheduler.done(); scheduler.step()) {
-        const auto tile = scheduler.tile();
+    for (const auto tile : schedule) {
         auto column = images.column({0, tile.m});
-        for (const auto stage : producer.produce(scheduler.k_blocks)) {
+        for (const auto stage : producer.produce(k_blocks)) {
 #pragma unroll
             for (int chunk = 0; chunk < kChunksPerStage; ++chunk, images.step(column)) {
                 images.async_copy_column(stage->a, stage.full(), column, chunk);
@@ -78,7 +81,7 @@ struct FilterBias {
     int k;
 
     template <typename Tile>
-    __device__ void apply(OutputSlice& accumulators, const Tile& tile) const {
+    __device__ void apply(Accumulators& accumulators, const Tile& tile) const {
         if constexpr (kBiasSide == BiasSide::kColumns) {
             FusedColumnBias<>{bias, k}.apply(accumulators, tile);
         }
@@ -86,7 +89,7 @@ struct FilterBias {
 };
 
 // `m` output pixels, `k` filters, `columns` of the patch matrix: taps times padded channels.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) conv2d(
     const __grid_constant__ ATile images,
     const __grid_constant__ BTile filters,
     const __grid_constant__ CTile out,
@@ -95,15 +98,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) conv2d(
     int k,
     int columns
 ) {
-    const TileScheduler scheduler(m, k, columns);
+    const TileScheduler schedule({m, k});
+    const int k_blocks = count_tiles(columns, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, images, filters, scheduler); },
+        shared, [&] { load_tiles(shared, images, filters, schedule, k_blocks); },
         [&](int consumer) {
             if constexpr (kBiasSide != BiasSide::kNone) wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            multiply_tiles<Operands>(
-                shared, stages, out, scheduler, consumer, FilterBias{bias, k}, FusedActivation{}
+            multiply_tiles<Loop>(
+                shared, stages, out, schedule, k_blocks, consumer, FilterBias{bias, k},
+                FusedActivation{}
             );
         },
         images, filters, out

@@ -13,7 +13,8 @@
 //   STAGES          pipeline stages
 //   CLUSTER         CTAs that share loads by multicast: tiles of B along M, or with
 //   SIDE_BY_SIDE    tiles of A along N
-//   SPLIT_K         CTAs of a cluster that each multiply a range of K: see split_k.cuh. A cluster
+//   SPLIT_K         CTAs of a cluster that each multiply a range of K: see <tmaasync/split_k.cuh>.
+//   A cluster
 //                   has CLUSTER times as many
 //   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one
 //                   overlaps the main loop of the other; else the kernel is cooperative: consumers
@@ -27,15 +28,14 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "mainloop.cuh"
+#include "consumer.cuh"
 #include "producer.cuh"
-#include "split_k.cuh"
 
 using namespace tmaasync;
 
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ CTile c,
@@ -44,13 +44,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm(
     int k,
     int batches
 ) {
-    const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
+    const TileScheduler schedule({m, n, CTile::kRank == 3 ? batches : 1});
+    const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, scheduler, [](auto&, const auto&) {}); },
+        shared, [&] { load_tiles(shared, a, b, schedule, k_blocks, [](auto&, const auto&) {}); },
         [&](int consumer) {
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            multiply_tiles_or_split_k<Operands>(shared, stages, c, scheduler, consumer);
+            multiply_tiles_or_split_k<Loop>(shared, stages, c, schedule, k_blocks, consumer);
         },
         a, b, c
     );

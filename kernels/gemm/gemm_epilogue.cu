@@ -7,10 +7,9 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
+#include "consumer.cuh"
 #include "epilogue_ops.cuh"
-#include "mainloop.cuh"
 #include "producer.cuh"
-#include "split_k.cuh"
 
 using namespace tmaasync;
 
@@ -35,7 +34,7 @@ struct ScaleAndBias {
     int n;
 
     template <typename Tile>
-    __device__ void apply(OutputSlice& accumulators, const Tile& tile) const {
+    __device__ void apply(SplitK::Slice& accumulators, const Tile& tile) const {
         if constexpr (IS_SCALED) Scale{scale}.apply(accumulators, tile);
         if constexpr (kBiasSide == BiasSide::kColumns) {
             FusedColumnBias<!HAS_ADDEND>{bias, n}.apply(accumulators, tile);
@@ -46,7 +45,7 @@ struct ScaleAndBias {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm_epilogue(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ CTile c,
@@ -61,24 +60,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) gemm_epilogue(
     int k,
     int batches
 ) {
-    const TileScheduler scheduler(m, n, k, CTile::kRank == 3 ? batches : 1);
+    const TileScheduler schedule({m, n, CTile::kRank == 3 ? batches : 1});
+    const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
         shared,
         [&] {
-            load_tiles(
-                shared, a, b, scheduler, [&](OperandProducer& producer, const OutputTile& tile) {
-                    if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
-                }
-            );
+            const auto load_more = [&](OperandProducer& producer, const OutputTile& tile) {
+                if constexpr (HAS_ADDEND) Addends::load(producer, addend, tile);
+            };
+            load_tiles(shared, a, b, schedule, k_blocks, load_more);
         },
         [&](int consumer) {
             wait_for_previous_grids();
             const float scale = IS_SCALED ? whole_scale(alpha, scale_a, scale_b) : 1.0f;
             auto stages = shared.ring.consumer<Proxy::kAsync>();
             const auto multiply = [&](const auto&... visitors) {
-                multiply_tiles_or_split_k<Operands>(
-                    shared, stages, c, scheduler, consumer, visitors...
+                multiply_tiles_or_split_k<Loop>(
+                    shared, stages, c, schedule, k_blocks, consumer, visitors...
                 );
             };
             const ScaleAndBias scale_and_bias{bias, scale, m, n};

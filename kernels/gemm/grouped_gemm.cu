@@ -16,11 +16,11 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "mainloop.cuh"
+#include "consumer.cuh"
 
 using namespace tmaasync;
 
-using Operands = OperandPair<
+using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
     WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
@@ -29,12 +29,7 @@ extern "C" __device__ const int grouped_gemm_shared_bytes = sizeof(SharedMemory)
 constexpr bool kSwapsAB = !C_IS_N_MAJOR;
 static_assert(kSwapsAB ? B_IS_K_MAJOR : A_IS_K_MAJOR, "rows of A are rows in memory");
 
-struct GroupSchedule : GroupedScheduler<kBlockM, BLOCK_N, CLUSTER, GROUP_M, kSwapsAB> {
-    int k_blocks;
-
-    __device__ GroupSchedule(const RowGroups& groups, int columns, int k)
-        : GroupedScheduler(groups, columns), k_blocks(count_tiles(k, kBlockK)) {}
-};
+using GroupScheduler = GroupedScheduler<kBlockM, BLOCK_N, CLUSTER, GROUP_M, kSwapsAB>;
 
 // Where an operand's tile starts: `first` counts along M or N, in rows of A from the group's first.
 template <int kRank, bool kIsKMajor>
@@ -44,12 +39,15 @@ __device__ Coordinates<kRank> operand_at(const GroupTile& tile, int first, int k
 }
 
 __device__ void load_tiles(
-    SharedMemory& shared, const ATile& a, const BTile& b, GroupSchedule scheduler
+    SharedMemory& shared,
+    const ATile& a,
+    const BTile& b,
+    const GroupScheduler& schedule,
+    int k_blocks
 ) {
     auto producer = shared.ring.producer();
-    for (; !scheduler.done(); scheduler.step()) {
-        const auto tile = scheduler.tile();
-        for (const auto stage : producer.produce(scheduler.k_blocks)) {
+    for (const auto tile : schedule) {
+        for (const auto stage : producer.produce(k_blocks)) {
             const int k = stage.iteration() * kBlockK;
             const auto a_at = operand_at<ATile::kRank, A_IS_K_MAJOR>(tile, tile.m, k);
             const auto b_at = operand_at<BTile::kRank, B_IS_K_MAJOR>(tile, tile.n, k);
@@ -63,7 +61,7 @@ __device__ void load_tiles(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ CTile c,
@@ -74,15 +72,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) grouped_gemm(
     int k
 ) {
     const RowGroups groups{ends, count, total_rows};
+    const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, GroupSchedule(groups, n, k)); },
+        shared, [&] { load_tiles(shared, a, b, GroupScheduler(groups, n), k_blocks); },
         [&](int consumer) {
             // A grid before this one may have written the ends.
             wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
-            const GroupSchedule scheduler(groups, n, k);
-            multiply_tiles<Operands>(shared, stages, c, scheduler, consumer);
+            multiply_tiles<Loop>(shared, stages, c, GroupScheduler(groups, n), k_blocks, consumer);
         },
         a, b, c
     );

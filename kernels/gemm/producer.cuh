@@ -1,12 +1,11 @@
 #pragma once
 
 // The operands of gemm.cu and gemm_epilogue.cu, and the producer that loads them.
-#include "mainloop.cuh"
-#include "split_k.cuh"
+#include "config.cuh"
 
 namespace tmaasync {
 
-using Operands = OperandPair<
+using Loop = TileLoop<
     WgmmaOperand<ATile, A_IS_K_MAJOR ? Major::kK : Major::kMN>,
     WgmmaOperand<BTile, B_IS_K_MAJOR ? Major::kK : Major::kMN>>;
 
@@ -20,6 +19,21 @@ __device__ Coordinates<BTile::kRank> b_at(const OutputTile& tile, int k) {
     return in_batch<BTile::kRank>(B_IS_K_MAJOR ? k : n, B_IS_K_MAJOR ? n : k, tile.batch);
 }
 
+// Loads an operand tile that kCtas CTAs share: all of the multicast group, or one.
+template <int kCtas, typename LoadedStage, typename Tile>
+__device__ void load_operand(
+    const LoadedStage& stage,
+    typename Tile::Shared& shared,
+    const Tile& tile,
+    Coordinates<Tile::kRank> at
+) {
+    if constexpr (kCtas > 1) {
+        stage.async_multicast_load(tile, shared, at);
+    } else {
+        tile.async_copy(shared, stage.full(), at);
+    }
+}
+
 // Loads the operands of every tile. After each tile, load_more(producer, tile) may fill further
 // stages.
 template <typename LoadMore>
@@ -27,13 +41,13 @@ __device__ void load_tiles(
     SharedMemory& shared,
     const ATile& a,
     const BTile& b,
-    TileScheduler scheduler,
+    const TileScheduler& schedule,
+    int k_blocks,
     LoadMore load_more
 ) {
-    const auto blocks = KRange::of<Cluster>(scheduler.k_blocks);
+    const auto blocks = KRange::of<Cluster>(k_blocks);
     auto producer = shared.ring.producer();
-    for (; !scheduler.done(); scheduler.step()) {
-        const auto tile = scheduler.tile();
+    for (const auto tile : schedule) {
         for (const auto stage : producer.produce(blocks.count)) {
             const int k = (blocks.first + stage.iteration()) * kBlockK;
             load_operand<Cluster::kN>(stage, stage->a, a, a_at(tile, k));

@@ -15,11 +15,9 @@
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
-#include "mainloop.cuh"
+#include "config.cuh"
 
 using namespace tmaasync;
-
-using Operands = OperandPair<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>>;
 
 // The scales of one stage.
 struct StageScales {
@@ -33,9 +31,10 @@ constexpr int kScaleBlock = 128;
 constexpr bool kScalesEveryColumn = B_SCALE_COLUMNS == 1;
 constexpr int kScalesPerLoad = 4;  // 16 bytes, the least that TMA loads
 
-using ScaledLoop = ScaledMainLoop<Operands::A, Operands::B, BLOCK_N>;
+using ScaledLoop =
+    ScaledMainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, BLOCK_N>;
 
-static_assert(kRowBlocks == 1, "a consumer has the rows of one instruction");
+static_assert(ROWS == 64, "a consumer has the rows of one instruction");
 static_assert(kBlockK == kScaleBlock, "a stage has the depth that a scale serves");
 static_assert(kScaleBlock % ScaledLoop::kMmaColumns == 0, "the columns of an MMA share a scale");
 static_assert(AScaleTile::side(1) == kBlockM, "a scale for every row");
@@ -64,17 +63,17 @@ __device__ void load_tiles(
     const BTile& b,
     const AScaleTile& a_scales,
     const BScaleTile& b_scales,
-    TileScheduler scheduler
+    const TileScheduler& schedule,
+    int k_blocks
 ) {
     auto producer = shared.ring.producer();
-    for (; !scheduler.done(); scheduler.step()) {
-        const auto tile = scheduler.tile();
-        for (int block = 0; block < scheduler.k_blocks; ++block) {
+    for (const auto tile : schedule) {
+        for (int block = 0; block < k_blocks; ++block) {
             const auto stage = producer.acquire(kScaledStageBytes);
             auto& scales = shared.ring.side[stage.index()];
             auto& full = stage.full();
             a.async_copy(stage->a, full, {block * kBlockK, tile.m});
-            load_operand<Cluster::kM>(stage, stage->b, b, {block * kBlockK, tile.n});
+            stage.async_multicast_load(b, stage->b, {block * kBlockK, tile.n});
             a_scales.async_copy(scales.a, full, {tile.m, block});
             b_scales.async_copy(scales.b, full, b_scales_at(tile.n, block));
         }
@@ -107,22 +106,25 @@ struct Scales {
 };
 
 __device__ void multiply_scaled_tiles(
-    ScaledSharedMemory& shared, const CTile& c, TileScheduler scheduler, int consumer
+    ScaledSharedMemory& shared,
+    const CTile& c,
+    const TileScheduler& schedule,
+    int k_blocks,
+    int consumer
 ) {
     auto stages = shared.ring.consumer<Proxy::kMixed>();
     TileEpilogue epilogue(shared.epilogue[consumer], consumer, consumer_row(consumer));
-    for (; !scheduler.done(); scheduler.step()) {
-        const auto tile = scheduler.tile();
+    for (const auto tile : schedule) {
         ScaledLoop::Accumulators accumulators;
         ScaledLoop::multiply(
-            stages, accumulators, scheduler.k_blocks, consumer * ROWS, Scales{consumer, tile.n}
+            stages, accumulators, k_blocks, consumer * ROWS, Scales{consumer, tile.n}
         );
         epilogue.store(accumulators, c, tile);
     }
     epilogue.drain();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(
+extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) scaled_gemm(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ AScaleTile a_scales,
@@ -132,11 +134,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) scaled_gemm(
     int n,
     int k
 ) {
-    const TileScheduler scheduler(m, n, k);
+    const TileScheduler schedule({m, n});
+    const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<ScaledSharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, a_scales, b_scales, scheduler); },
-        [&](int consumer) { multiply_scaled_tiles(shared, c, scheduler, consumer); }, a, b,
+        shared, [&] { load_tiles(shared, a, b, a_scales, b_scales, schedule, k_blocks); },
+        [&](int consumer) { multiply_scaled_tiles(shared, c, schedule, k_blocks, consumer); }, a, b,
         a_scales, b_scales, c
     );
 }

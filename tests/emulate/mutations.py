@@ -68,7 +68,7 @@ _SHARE = "Group::cta_mask(), Group::rank(), policy"
 _LOAD_B = "load_operand<Cluster::kM>(stage, stage->b, b, b_at(tile, k));"
 _BARRIER = "NamedBarrier<128> barrier_;"
 _BARRIER_NUMBER = "barrier_{1u + consumer}"
-_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk"
+_FIRST_SYNC = "barrier_.sync();\n            (visit_chunk<kRowBlocks>"
 _STORE_BEGINS = "if (is_leader) {\n                send"
 _SECOND_SYNC = f"barrier_.sync();\n            {_STORE_BEGINS}"
 _CONSUMER_STATE = "typename Ring::State state_ = Ring::State::for_consumer();"
@@ -93,6 +93,7 @@ _ARMED_AGAIN = r"full\[\d\] gets 1 arrivals in phase \d and waits for 0 of 1"
 _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
+_UNWRITTEN = r"which nothing has written"
 _UNREAD = r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load landed"
 
 
@@ -138,7 +139,9 @@ MUTATIONS = (
         "full[state.index].arrive();",
         "either",
         r"full\[0\], phase 1: 0 arrivals and -49152 bytes|"
-        r"ends while a TMA load to shared offset 0 .* is still",
+        r"ends while a TMA load to shared offset 0 .* is still|"
+        r"which nothing has written. A TMA load to these bytes is in flight, issued by thread 0 at "
+        r".*: wait for its phase of ring.full\[0\]",
     ),
     Mutation(
         "bytes expected without arriving",
@@ -291,8 +294,8 @@ MUTATIONS = (
         "gemm",
         _PRODUCER_STEP,
         _PRODUCER_STEP.removesuffix("state_.step();"),
-        "fault",
-        _any(_ARMED_AGAIN, _MISSED),
+        "either",
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _MISSED),
     ),
     Mutation(
         "the consumer does not step",
@@ -356,8 +359,9 @@ MUTATIONS = (
         "gemm",
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
-        "deadlock",
-        r"threads 128-191, 224-255 at .*: wgmma.wait_group",
+        "either",
+        r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
+        r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup",
     ),
     Mutation(
         "lanes give wgmma other rows",
@@ -603,7 +607,11 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(0);",
         "either",
-        _any(r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals", _MISSED),
+        _any(
+            r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals",
+            _ARMED_AGAIN,
+            _MISSED,
+        ),
     ),
     Mutation(
         "they arrive at themselves alone",
@@ -728,7 +736,7 @@ MUTATIONS = (
         _REFILL,
         "",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "stores do not step",
@@ -736,7 +744,7 @@ MUTATIONS = (
         "index += kStep, stored_.step())",
         "index += kStep)",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "more loads than stages",
@@ -744,7 +752,7 @@ MUTATIONS = (
         "ahead < Ring::kLoadsAhead",
         "ahead < Ring::kStages + 1",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "the last tile is not loaded",
@@ -793,7 +801,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_FREED, _UNREAD),
+        _any(_ARMED_AGAIN, _NEVER_FREED, _UNREAD, _UNWRITTEN),
     ),
     Mutation(
         "the consumer starts with parity 1",
@@ -879,7 +887,7 @@ MUTATIONS = (
         "no barrier before the epilogue's writes",
         "gemm",
         _FIRST_SYNC,
-        "(visit_chunk",
+        "(visit_chunk<kRowBlocks>",
         "race",
         r"race on epilogue\[\d\]\.chunks\[\d\] .*\n.*TMA store\n.*write\n",
     ),
@@ -914,7 +922,7 @@ MUTATIONS = (
         _COPY_WAIT,
         "",
         "fault",
-        _any(_ARMED_AGAIN, _UNREAD),
+        _any(_ARMED_AGAIN, _UNREAD, _UNWRITTEN),
     ),
     Mutation(
         "a copy's other parity",
@@ -922,7 +930,7 @@ MUTATIONS = (
         _COPY_WAIT,
         "ring_.full[stored_.index].wait(stored_.phase ^ 1);",
         "either",
-        _any(_ARMED_AGAIN, _NEVER_ARMED),
+        _any(_ARMED_AGAIN, _NEVER_ARMED, _UNWRITTEN),
     ),
     Mutation(
         "a load over what is being stored",

@@ -18,7 +18,7 @@ _NAMES = re.compile(
 
 
 def whole_text(name: str) -> str:
-    """Return the kernel's text, with the headers of its family and of structured kernels inlined."""
+    """Return the kernel's text, with its family's and the structured headers inlined."""
     return _renamed_rings() + _inlined(find_kernel(name), set())
 
 

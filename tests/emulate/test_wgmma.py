@@ -24,13 +24,13 @@ extern "C" __global__ void misuse(int what, int place, float* out) {
     const u32 base = ptx::shared_address(shared.bytes);
     const u32 row = base + threadIdx.x % 32 * 16;
     const u64 operand = initialize_wgmma_descriptor<Swizzle::kNone>(base, 1024, 128);
-    if (what == 4) {
-        if (threadIdx.x == 0) shared.bytes[place] = 1;
-        __syncthreads();
-    }
-    if (what == 0 || what == 2) {
+    if (what == 0 || what == 2 || what == 4) {
         for (int i = threadIdx.x; i < 8192; i += 128) shared.bytes[i] = 0;
         fence_async_view_proxy();
+        __syncthreads();
+    }
+    if (what == 4) {
+        if (threadIdx.x == 0) shared.bytes[place] = 1;
         __syncthreads();
     }
     wgmma_fence();

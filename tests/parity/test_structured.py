@@ -28,6 +28,7 @@ PLAIN, REDUCE, FUSED, FUNCTOR, ROW_SUMS, ADDEND, TWO_OUTPUTS = range(7)
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 _SWIZZLES = {128: Swizzle.B128, 64: Swizzle.B64, 32: Swizzle.B32}
 FACTOR = 0.5
+SEEDED: tuple[Any, ...] = ("random", "adversarial")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Gemm:
 
     @property
     def depth(self) -> int:
-        return 128 // np.dtype(self.dtype).itemsize
+        return 128 // int(np.dtype(self.dtype).itemsize)
 
     @property
     def chunk(self) -> tuple[int, int]:
@@ -69,7 +70,8 @@ def operands(gemm: Gemm) -> tuple[Any, Any]:
     """Small integers: every accumulator is exact."""
     m, n, k = gemm.shape
     rng = np.random.default_rng(m + n)
-    return tuple(rng.integers(-4, 5, (rows, k)).astype(gemm.dtype) for rows in (m, n))
+    a, b = (rng.integers(-4, 5, (rows, k)).astype(gemm.dtype) for rows in (m, n))
+    return a, b
 
 
 def operand_tile(backend: Any, host: Any, rows: int, depth: int, is_k_major: bool) -> Any:
@@ -310,7 +312,7 @@ def test_chunks_that_go_to_two_outputs(backend: Any) -> None:
 @pytest.mark.parametrize("ping_pong", [False, True], ids=["cooperative", "ping-pong"])
 def test_a_gemm_of_the_layer_is_right_in_any_order(ping_pong: bool) -> None:
     rng = np.random.default_rng(0)
-    for policy, seed in itertools.product(("random", "adversarial"), range(3)):
+    for policy, seed in itertools.product(SEEDED, range(3)):
         m, n, k = (8 * int(rng.integers(1, limit)) for limit in (50, 20, 40))
         with emulate.scheduled(policy, seed=seed, races=True):
             found = launch(Emulate(), Gemm((m, n, k), ping_pong=ping_pong))
@@ -372,7 +374,7 @@ def test_a_in_registers(backend: Any, shape: tuple[int, int, int], stages: int) 
 
 @pytest.mark.parametrize("form", [TWO_OPERANDS_B, A_IN_REGISTERS], ids=["two B", "registers"])
 def test_own_mmas_race_with_nothing_in_any_order(form: int) -> None:
-    for policy, seed in itertools.product(("random", "adversarial"), range(2)):
+    for policy, seed in itertools.product(SEEDED, range(2)):
         with emulate.scheduled(policy, seed=seed, races=True):
             found, (a, gate, up) = through_stages(Emulate(), form, (321, 72, 200), 2)
 

@@ -33,6 +33,8 @@ _CPP_KEYWORDS = (
 class Kind(StrEnum):
     """What a new kernel resembles: a folder of templates."""
 
+    GEMM = "gemm"
+    ATTENTION = "attention"
     COPY = "copy"
     REDUCE = "reduce"
 

@@ -255,8 +255,8 @@ _RULES = (
     _Rule(
         None,
         _REGISTERS,
-        "the accumulators are used before wgmma has finished. Commit the group and wait for it "
-        "with wgmma_wait_group",
+        "registers are used before wgmma has finished. Commit the group and wait for it with "
+        "wgmma_wait_group, or give the next values other registers",
     ),
     _Rule(
         _REGISTERS,

@@ -75,6 +75,9 @@ def _is_clang() -> bool:
     return "clang" in compiler_facts()[1]
 
 
+_FIRST_GCC_WITH_PATTERNS = 12
+
+
 def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
     """The compiler's options for a kernel, with every access reported or not, or for the runtime.
 
@@ -112,7 +115,14 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         "-fvisibility-inlines-hidden",
         "-fno-optimize-sibling-calls",  # a call that the runtime returns to has its line
     )
-    return (*kernel, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
+    marks = ("-ftrivial-auto-var-init=pattern",) if _marks_variables() else ()
+    return (*kernel, *marks, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
+
+
+def _marks_variables() -> bool:
+    """Whether the compiler can mark variables without a value, as runtime/mma.hpp expects."""
+    version = compiler_facts()[1].split()[-1].partition(".")[0]
+    return _is_clang() or (version.isdecimal() and int(version) >= _FIRST_GCC_WITH_PATTERNS)
 
 
 def _sanitizer(is_clang: bool) -> tuple[str, ...]:

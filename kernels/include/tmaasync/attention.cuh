@@ -4,6 +4,7 @@
 #include <tmaasync/bulk_group.cuh>
 #include <tmaasync/query_ring.cuh>
 #include <tmaasync/ring.cuh>
+#include <tmaasync/roles.cuh>
 #include <tmaasync/softmax.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -48,7 +49,12 @@ struct AttentionOperands {
     using Probabilities = u32[kKeys * sizeof(Element) / 32][4];  // P as an A operand
     using Accumulators = float[kHeadDim / 2];
 
-    // The thresholds that P's type allows: e4m3 holds 448.
+    // The output as it is staged.
+    template <typename OTile>
+    using Output =
+        WgmmaBuffer<typename OTile::Element, OTile::kSwizzle, Major::kK, kRows, kHeadDim>;
+
+    // Thresholds that P's type allows: e4m3 holds 448.
     using Softmax = OnlineSoftmax<kIsFp8 ? 2 : 8, kIsFp8 ? 6 : 0>;
 };
 
@@ -83,38 +89,60 @@ struct AttentionPipelines {
 
 // --- the producer --------------------------------------------------------------------------------
 
-// Load what a tile needs in the order in which the consumers wait for it: the keys of a block, then
-// the values of the one before. load_queries() hands the tile over; load_keys and load_values take
-// the number of a block.
-template <typename LoadQueries, typename LoadKeys, typename LoadValues>
-__device__ __forceinline__ void load_attention_tile(
-    const KeyBlocks& blocks,
-    const LoadQueries& load_queries,
-    const LoadKeys& load_keys,
-    const LoadValues& load_values
-) {
-    if (blocks.count() > 0) load_keys(blocks.end - 1);
-    load_queries();
-    if (blocks.count() == 0) return;
-    for (int block = blocks.end - 2; block >= blocks.first; --block) {
-        load_keys(block);
-        load_values(block + 1);
+// What one producer thread loads.
+template <typename Pipelines>
+class AttentionProducer {
+public:
+    using Message = typename Pipelines::Queries::Message;
+
+    __device__ __forceinline__ explicit AttentionProducer(Pipelines& pipelines)
+        : queries_(pipelines.queries.producer()),
+          keys_(pipelines.keys.producer()),
+          values_(pipelines.values.producer()) {}
+
+    // Hand a tile over and load what it needs, in the order in which the consumers wait for it: the
+    // keys of a block, then the values of the one before. load_queries(shared, full, consumer)
+    // loads the rows of a consumer; load_keys(ring, block) and load_values(ring, block) acquire a
+    // stage of a RingProducer, and load a block into it.
+    template <typename LoadQueries, typename LoadKeys, typename LoadValues>
+    __device__ __forceinline__ void load(
+        const Message& message,
+        const KeyBlocks& blocks,
+        const LoadQueries& load_queries,
+        const LoadKeys& load_keys,
+        const LoadValues& load_values
+    ) {
+        if (blocks.count() > 0) load_keys(keys_, blocks.end - 1);
+        queries_.produce(message, load_queries);
+        if (blocks.count() == 0) return;
+        for (int block = blocks.end - 2; block >= blocks.first; --block) {
+            load_keys(keys_, block);
+            load_values(values_, block + 1);
+        }
+        load_values(values_, blocks.first);
     }
-    load_values(blocks.first);
-}
+
+    // End the consumers' loops, after the last tile.
+    __device__ __forceinline__ void end() { queries_.end(); }
+
+private:
+    QueryProducer<typename Pipelines::Queries> queries_;
+    RingProducer<typename Pipelines::Keys> keys_;
+    RingProducer<typename Pipelines::Values> values_;
+};
 
 // --- the consumers -------------------------------------------------------------------------------
 
-// What a kernel's consumers do with their tiles, other than the main loop. Derive from it, and
-// write blocks(), softmax() and store(); the others hide these defaults.
-//   KeyBlocks blocks(message)                       the blocks that the consumer's rows see
-//   Softmax softmax(message)                        the softmax of a tile
-//   void change_scores(message, block, scores)      on every block: softcap, ALiBi, ...
-//   void mask_scores(message, block, scores)        on blocks that need a mask
-//   void finish(message, softmax, normalizers)      the factors of the output's rows; log-sum-exp
-//   void store(message, accumulators, normalizers, queries)   the epilogue; `queries` is the
-//                                                   QueryConsumer of the tile
-struct AttentionTiles {
+// The functions of an attention variant, which a consumer calls with the message of a tile. Derive
+// from it, and write blocks(), softmax(), mask_scores() and store(); own ones hide the defaults of
+// the others. `scores`, `accumulators` and the two rows of a thread are as in fragment.cuh.
+//   KeyBlocks blocks(message)                        the blocks that the consumer's rows see
+//   auto softmax(message)                            a new OnlineSoftmax for the tile
+//   void transform_scores(message, block, scores)    for every block: softcap, ALiBi
+//   void mask_scores(message, block, scores)         for blocks that need a mask
+//   void finish(message, softmax, normalizers)       sets the factors of the thread's two rows
+//   void store(message, accumulators, normalizers)   the epilogue
+struct AttentionVariant {
     // Whether a cluster first loads blocks that only another CTA needs:
     // blocks_to_skip(message, blocks) counts them.
     static constexpr bool kSkipsBlocks = false;
@@ -126,7 +154,7 @@ struct AttentionTiles {
         return 0;
     }
     template <typename Message, typename Scores>
-    __device__ __forceinline__ void change_scores(const Message&, i32, Scores&) const {}
+    __device__ __forceinline__ void transform_scores(const Message&, i32, Scores&) const {}
 
     template <typename Message, typename Softmax>
     __device__ __forceinline__ void finish(
@@ -140,7 +168,7 @@ struct AttentionTiles {
 };
 
 // A consumer warpgroup: takes tiles, and computes the rows of each.
-template <typename Pipelines, typename Order>
+template <typename Pipelines, typename Order = MmaOrder<Pipelines::kConsumers>>
 class AttentionConsumer {
 public:
     using Operands = typename Pipelines::Operands;
@@ -155,18 +183,18 @@ public:
           values_(pipelines.values.template consumer<Proxy::kAsync>()) {}
 
     // Compute all tiles that the producer hands over.
-    template <typename Tiles>
-    __device__ __forceinline__ void attend(const Tiles& tiles) {
+    template <typename Variant>
+    __device__ __forceinline__ void attend(const Variant& variant) {
         // The last consumer lets the first begin.
         if (index_ == kConsumers - 1) release_next_consumer();
         queries_.take();
         while (!queries_.is_end()) {
-            const auto blocks = blocks_of(tiles);
-            if constexpr (Tiles::kSkipsBlocks) discard_blocks(blocks_to_skip(tiles, blocks));
+            const auto blocks = blocks_of(variant);
+            if constexpr (Variant::kSkipsBlocks) discard_blocks(blocks_to_skip(variant, blocks));
             if (blocks.count() > 0) {
-                attend_run(tiles, blocks);
+                attend_run(variant, blocks);
             } else {
-                attend_to_nothing(tiles);
+                attend_to_nothing(variant);
             }
         }
         if (thread_in_warpgroup() == 0) wait_group_read<0>();
@@ -196,68 +224,68 @@ private:
     // Works on the tile taken last, which sees keys, and on all that follow it as long as they see
     // keys and have no blocks to skip: the tensor cores are busy from one tile to the next. Then
     // takes the tile after those.
-    template <typename Tiles>
-    __device__ __forceinline__ void attend_run(const Tiles& tiles, KeyBlocks blocks) {
-        auto softmax = tiles.softmax(queries_.message());
+    template <typename Variant>
+    __device__ __forceinline__ void attend_run(const Variant& variant, KeyBlocks blocks) {
+        auto softmax = variant.softmax(queries_.message());
         Scores scores;
         Probabilities probabilities;
         Accumulators accumulators;
         clear(accumulators);
-        start_tile(tiles, blocks, softmax, scores, probabilities);
+        start_tile(variant, blocks, softmax, scores, probabilities);
         while (true) {
-            continue_tile(tiles, blocks, softmax, scores, probabilities, accumulators);
+            continue_tile(variant, blocks, softmax, scores, probabilities, accumulators);
             float normalizers[2];
-            tiles.finish(queries_.message(), softmax, normalizers);
+            variant.finish(queries_.message(), softmax, normalizers);
             if constexpr (kBuffers > 1) queries_.take();
             if constexpr (kTilesOverlap) {
-                blocks = blocks_of(tiles);
-                if (is_next_in_pipeline(tiles, blocks)) {
-                    softmax = tiles.softmax(queries_.message());
-                    overlap_tiles(tiles, blocks, softmax, scores, probabilities, accumulators);
-                    tiles.store(queries_.message(1), accumulators, normalizers, queries_);
+                blocks = blocks_of(variant);
+                if (is_next_in_pipeline(variant, blocks)) {
+                    softmax = variant.softmax(queries_.message());
+                    overlap_tiles(variant, blocks, softmax, scores, probabilities, accumulators);
+                    variant.store(queries_.message(1), accumulators, normalizers);
                     clear(accumulators);
                     continue;
                 }
             }
             accumulate_pv(accumulators, probabilities);
-            tiles.store(queries_.message(kBuffers - 1), accumulators, normalizers, queries_);
+            variant.store(queries_.message(kBuffers - 1), accumulators, normalizers);
             if constexpr (kBuffers == 1) queries_.take();
             return;
         }
     }
 
     // Works on a tile that sees no keys.
-    template <typename Tiles>
-    __device__ __forceinline__ void attend_to_nothing(const Tiles& tiles) {
-        release_queries<Tiles>();
+    template <typename Variant>
+    __device__ __forceinline__ void attend_to_nothing(const Variant& variant) {
+        release_queries<Variant>();
         Accumulators accumulators;
         clear(accumulators);
         float normalizers[2];
-        tiles.finish(queries_.message(), tiles.softmax(queries_.message()), normalizers);
-        tiles.store(queries_.message(), accumulators, normalizers, queries_);
+        variant.finish(queries_.message(), variant.softmax(queries_.message()), normalizers);
+        variant.store(queries_.message(), accumulators, normalizers);
         queries_.take();
     }
 
     // The blocks of the tile taken last; none after the last tile.
-    template <typename Tiles>
-    __device__ __forceinline__ KeyBlocks blocks_of(const Tiles& tiles) const {
-        return queries_.is_end() ? KeyBlocks{} : tiles.blocks(queries_.message());
+    template <typename Variant>
+    __device__ __forceinline__ KeyBlocks blocks_of(const Variant& variant) const {
+        return queries_.is_end() ? KeyBlocks{} : variant.blocks(queries_.message());
     }
 
     // How many blocks the cluster loads before the blocks of the tile.
-    template <typename Tiles>
+    template <typename Variant>
     __device__ __forceinline__ i32
-    blocks_to_skip(const Tiles& tiles, const KeyBlocks& blocks) const {
-        return queries_.is_end() ? 0 : tiles.blocks_to_skip(queries_.message(), blocks);
+    blocks_to_skip(const Variant& variant, const KeyBlocks& blocks) const {
+        return queries_.is_end() ? 0 : variant.blocks_to_skip(queries_.message(), blocks);
     }
 
     // Whether the tile's first block is the next in the pipeline.
-    template <typename Tiles>
+    template <typename Variant>
     __device__ __forceinline__ bool is_next_in_pipeline(
-        const Tiles& tiles, const KeyBlocks& blocks
+        const Variant& variant, const KeyBlocks& blocks
     ) const {
-        if constexpr (Tiles::kSkipsBlocks) {
-            if (blocks_to_skip(tiles, blocks) > 0) return false;
+        if constexpr (Variant::kSkipsBlocks) {
+            if (blocks_to_skip(variant, blocks) > 0) return false;
         }
         return blocks.count() > 0;
     }
@@ -265,9 +293,9 @@ private:
     // --- blocks of a tile ---
 
     // The first block of a tile, where no MMA is in flight.
-    template <typename Tiles, typename Softmax>
+    template <typename Variant, typename Softmax>
     __device__ __forceinline__ void start_tile(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         Softmax& softmax,
         Scores& scores,
@@ -276,14 +304,14 @@ private:
         float rescale[2];
         issue_qk(scores);
         wait_for_qk<0>(scores);
-        apply_softmax<true>(tiles, blocks, blocks.end - 1, softmax, scores, rescale);
+        apply_softmax<true>(variant, blocks, blocks.end - 1, softmax, scores, rescale);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
     }
 
     // All blocks of a tile but the first. P V of the last is left to the caller.
-    template <typename Tiles, typename Softmax>
+    template <typename Variant, typename Softmax>
     __device__ __forceinline__ void continue_tile(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         Softmax& softmax,
         Scores& scores,
@@ -292,21 +320,21 @@ private:
     ) {
         int block = blocks.end - 2;
         for (; block >= max(blocks.unmasked_end, blocks.first); --block) {
-            step<true>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+            step<true>(variant, blocks, block, softmax, scores, probabilities, accumulators);
         }
         for (; block >= blocks.unmasked_first; --block) {
-            step<false>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+            step<false>(variant, blocks, block, softmax, scores, probabilities, accumulators);
         }
         for (; block >= blocks.first; --block) {
-            step<true>(tiles, blocks, block, softmax, scores, probabilities, accumulators);
+            step<true>(variant, blocks, block, softmax, scores, probabilities, accumulators);
         }
-        release_queries<Tiles>();
+        release_queries<Variant>();
     }
 
     // The last P V of a tile, overlapped with the first block of the next.
-    template <typename Tiles, typename Softmax>
+    template <typename Variant, typename Softmax>
     __device__ __forceinline__ void overlap_tiles(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         Softmax& softmax,
         Scores& scores,
@@ -315,14 +343,14 @@ private:
     ) {
         float rescale[2];
         overlap_blocks<true>(
-            tiles, blocks, blocks.end - 1, softmax, scores, probabilities, accumulators, rescale
+            variant, blocks, blocks.end - 1, softmax, scores, probabilities, accumulators, rescale
         );
     }
 
     // Another block of the same tile.
-    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void step(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         int block,
         Softmax& softmax,
@@ -332,7 +360,7 @@ private:
     ) {
         float rescale[2];
         overlap_blocks<kMayBeMasked>(
-            tiles, blocks, block, softmax, scores, probabilities, accumulators, rescale
+            variant, blocks, block, softmax, scores, probabilities, accumulators, rescale
         );
         if (any_rescale(rescale)) scale_rows(accumulators, rescale);
     }
@@ -340,9 +368,9 @@ private:
     // Computes P of a block and O += P V of the block before. Both MMAs are issued in this
     // consumer's turn, and the softmax overlaps P V. With two-level accumulation P V comes first,
     // and the softmax overlaps the MMAs of other consumers.
-    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void overlap_blocks(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         int block,
         Softmax& softmax,
@@ -357,24 +385,24 @@ private:
         if constexpr (!kAccumulatesInTwoLevels) issue_pv(accumulators, probabilities);
         release_next_consumer();
         wait_for_qk<kAccumulatesInTwoLevels ? 0 : 1>(scores);
-        apply_softmax<kMayBeMasked>(tiles, blocks, block, softmax, scores, rescale);
+        apply_softmax<kMayBeMasked>(variant, blocks, block, softmax, scores, rescale);
         if constexpr (!kAccumulatesInTwoLevels) wait_for_pv(accumulators, probabilities);
         accumulators_to_a<typename Operands::Element>(probabilities, scores);
     }
 
     // P = softmax(S), in place. kMayBeMasked: the block may need a mask.
-    template <bool kMayBeMasked, typename Tiles, typename Softmax>
+    template <bool kMayBeMasked, typename Variant, typename Softmax>
     __device__ __forceinline__ void apply_softmax(
-        const Tiles& tiles,
+        const Variant& variant,
         const KeyBlocks& blocks,
         int block,
         Softmax& softmax,
         Scores& scores,
         float (&rescale)[2]
     ) {
-        tiles.change_scores(queries_.message(), block, scores);
+        variant.transform_scores(queries_.message(), block, scores);
         if constexpr (kMayBeMasked) {
-            if (!blocks.is_unmasked(block)) tiles.mask_scores(queries_.message(), block, scores);
+            if (!blocks.is_unmasked(block)) variant.mask_scores(queries_.message(), block, scores);
         }
         softmax.template update<kMayBeMasked>(scores, rescale);
     }
@@ -463,9 +491,9 @@ private:
     }
 
     // Releases the queries once all S of the tile are done, unless the output is staged there.
-    template <typename Tiles>
+    template <typename Variant>
     __device__ __forceinline__ void release_queries() const {
-        if constexpr (!Tiles::kStoreReleasesQueries) queries_.release();
+        if constexpr (!Variant::kStoreReleasesQueries) queries_.release();
     }
 
     // Releases the stage that a ring's consumer is at.
@@ -504,23 +532,23 @@ private:
 
 // --- the epilogue --------------------------------------------------------------------------------
 
-// Multiply the accumulators' rows by `normalizers`, stage them in `staged`, and store them by
-// store_staged(), which one thread calls: TMA stores, commit_group(), and whatever follows. The
-// warpgroup synchronises at the named barrier. Earlier stores by the same thread have read
-// `staged`.
-template <typename Output, int kHeadDim, typename Shared, typename StoreStaged>
+// Multiply the accumulators' rows by `normalizers`, stage them in `staged` as Output, and store
+// them by store_staged(), which one thread calls: TMA stores, commit_group(), and whatever follows.
+// Called by a consumer warpgroup, which has named barrier 1 + consumer.
+template <typename Output, typename Shared, int kAccumulators, typename StoreStaged>
 __device__ __forceinline__ void store_attention_rows(
     Shared& staged,
-    float (&accumulators)[kHeadDim / 2],
+    float (&accumulators)[kAccumulators],
     const float (&normalizers)[2],
-    const NamedBarrier<128>& warpgroup,
+    int consumer,
     const StoreStaged& store_staged
 ) {
+    const NamedBarrier<128> warpgroup{1u + consumer};
     const bool leads = thread_in_warpgroup() == 0;
-    if (leads) wait_group_read<0>();
+    if (leads) wait_group_read<0>();  // the store before has read `staged`
     warpgroup.sync();
     scale_rows(accumulators, normalizers);
-    store_accumulators<Output, kHeadDim>(staged, accumulators);
+    store_accumulators<Output, 2 * kAccumulators>(staged, accumulators);
     fence_async_view_proxy();
     warpgroup.sync();
     if (leads) store_staged();

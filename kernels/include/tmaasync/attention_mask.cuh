@@ -52,16 +52,27 @@ __device__ __forceinline__ void mask_scores(
     }
 }
 
-// Replace the score of every row and column by score(old, position, key), where the thread's two
-// rows have `positions`.
-template <int kScores, typename Score>
-__device__ __forceinline__ void transform_scores(
-    float (&scores)[kScores], const i32 (&positions)[2], i32 first_key, const Score& score
+// The positions of a thread's two rows.
+struct RowPositions {
+    i32 rows[2];
+
+    // The rows of a consumer warpgroup whose first has position `first`.
+    __device__ __forceinline__ static RowPositions from(i32 first) {
+        const i32 row = first + accumulator_row(thread_in_warpgroup(), 0);
+        return {{row, row + 8}};
+    }
+};
+
+// Replace every score of a block by function(score, position, key). The block starts with
+// `first_key`.
+template <int kScores, typename Function>
+__device__ __forceinline__ void apply_to_scores(
+    float (&scores)[kScores], const RowPositions& positions, i32 first_key, const Function& function
 ) {
     const i32 key = first_key + accumulator_column(thread_in_warpgroup(), 0);
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
-        scores[i] = score(scores[i], positions[i / 2 % 2], key + accumulator_column(0, i));
+        scores[i] = function(scores[i], positions.rows[i / 2 % 2], key + accumulator_column(0, i));
     }
 }
 
@@ -78,8 +89,9 @@ struct WindowMask {
     i32 left = 0;
     i32 right = 0;
 
-    // The blocks that positions `from` to `to` see.
-    __device__ __forceinline__ KeyBlocks blocks(i32 from, i32 to) const {
+    // The blocks that `count` positions from `from` on see.
+    __device__ __forceinline__ KeyBlocks blocks(i32 from, i32 count) const {
+        const i32 to = from + count - 1;
         KeyBlocks blocks{0, count_tiles(keys, kBlockKeys), 0, keys / kBlockKeys};
         if constexpr (kHasRight) {
             const i32 reach = shift + right + 1;
@@ -94,16 +106,16 @@ struct WindowMask {
         return blocks;
     }
 
-    // Mask a block of scores, where the thread's two rows have `positions`.
+    // Mask a block of scores.
     template <int kScores>
     __device__ __forceinline__ void mask(
-        float (&scores)[kScores], const i32 (&positions)[2], i32 block
+        float (&scores)[kScores], const RowPositions& positions, i32 block
     ) const {
         const i32 first_column = block * kBlockKeys + accumulator_column(thread_in_warpgroup(), 0);
         VisibleColumns visible;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const i32 own = positions[half] + shift;
+            const i32 own = positions.rows[half] + shift;
             i32 end = keys;
             if constexpr (kHasRight) end = min(end, own + right + 1);
             visible.end[half] = end - first_column;

@@ -13,8 +13,9 @@ namespace tmaasync {
 
 // --- visitors ------------------------------------------------------------------------------------
 
-// A visitor changes or reads accumulators before they are rounded. It is a struct with one or both
-// of these functions, or a function (value, row, column) -> value of one element:
+// What a visitor visits, of accumulators whose chunks have kCount in a thread. A visitor changes or
+// reads accumulators before they are rounded. It is a struct with one or both of these functions,
+// or a function (value, row, column) -> value of one element:
 //
 //   template <typename Accumulators, typename Tile>
 //   __device__ void apply(Accumulators& accumulators, const Tile& tile) const;
@@ -26,90 +27,39 @@ namespace tmaasync {
 // computes with needs registers for one chunk alone. `tile` is the tile of the schedule, with m and
 // n moved to the first row and column of these accumulators. Which row and column a thread's i-th
 // accumulator has: accumulator_row and accumulator_column.
-template <typename Visitor, typename Accumulators, typename Tile, typename = void>
-struct VisitsTiles {
-    static constexpr bool kValue = false;
-};
-template <typename Visitor, typename Accumulators, typename Tile>
-struct VisitsTiles<
-    Visitor,
-    Accumulators,
-    Tile,
-    decltype(static_cast<const Visitor*>(nullptr)->apply(
-        *static_cast<Accumulators*>(nullptr), *static_cast<const Tile*>(nullptr)
-    ))> {
-    static constexpr bool kValue = true;
-};
-
-template <typename Visitor, typename Chunk, typename Tile, typename = void>
-struct VisitsChunks {
-    static constexpr bool kValue = false;
-};
-template <typename Visitor, typename Chunk, typename Tile>
-struct VisitsChunks<
-    Visitor,
-    Chunk,
-    Tile,
-    decltype(static_cast<const Visitor*>(nullptr)->apply_chunk(
-        *static_cast<Chunk*>(nullptr), *static_cast<const Tile*>(nullptr)
-    ))> {
-    static constexpr bool kValue = true;
-};
-
-template <typename Visitor, typename Register, typename = void>
-struct VisitsElements {
-    static constexpr bool kValue = false;
-};
-template <typename Visitor, typename Register>
-struct VisitsElements<
-    Visitor,
-    Register,
-    decltype(static_cast<void>((*static_cast<const Visitor*>(nullptr))(Register(), 0, 0)))> {
-    static constexpr bool kValue = true;
-};
-
-// What one visitor visits, of accumulators whose chunks have kCount a thread.
 template <typename Visitor, typename Accumulators, typename Register, int kCount, typename Tile>
 struct Visits {
-    static constexpr bool kTiles = VisitsTiles<Visitor, Accumulators, Tile>::kValue;
-    static constexpr bool kChunks = VisitsChunks<Visitor, Register[kCount], Tile>::kValue ||
-                                    VisitsElements<Visitor, Register>::kValue;
+private:
+    using Chunk = Register[kCount];
+    struct Yes {
+        char bytes[2];
+    };
+
+    // Overloads that exist where the visitor has the function; never called.
+    template <typename V>
+    __device__ static auto tiles(const V* v)
+        -> decltype(v->apply(*(Accumulators*)nullptr, *(const Tile*)nullptr), Yes());
+    __device__ static char tiles(...);
+    template <typename V>
+    __device__ static auto chunks(const V* v)
+        -> decltype(v->apply_chunk(*(Chunk*)nullptr, *(const Tile*)nullptr), Yes());
+    __device__ static char chunks(...);
+    template <typename V>
+    __device__ static auto elements(const V* v) -> decltype((*v)(Register(), 0, 0), Yes());
+    __device__ static char elements(...);
+
+    static constexpr const Visitor* kVisitor = nullptr;
+
+public:
+    static constexpr bool kTiles = sizeof(tiles(kVisitor)) == sizeof(Yes);
+    static constexpr bool kChunks = sizeof(chunks(kVisitor)) == sizeof(Yes);
+    static constexpr bool kElements = sizeof(elements(kVisitor)) == sizeof(Yes);
     static_assert(
-        kTiles || kChunks,
+        kTiles || kChunks || kElements,
         "a visitor has apply(accumulators, tile) const or apply_chunk(chunk, tile) const, or it is "
         "a function (value, row, column) -> value"
     );
 };
-
-// Reports visitors that would be applied in another order than listed.
-template <typename Accumulators, typename Register, int kCount, typename Tile, typename... Visitors>
-__device__ constexpr bool are_ordered() {
-    bool seen_chunks = false, ordered = true;
-    ((ordered = ordered &&
-                !(seen_chunks && Visits<Visitors, Accumulators, Register, kCount, Tile>::kTiles),
-      seen_chunks = seen_chunks || Visits<Visitors, Accumulators, Register, kCount, Tile>::kChunks),
-     ...);
-    return ordered;
-}
-
-// Apply what a visitor has for chunks of 64 rows and 2 * kCount columns.
-template <typename Visitor, typename Register, int kCount, typename Tile>
-__device__ __forceinline__ void visit_chunk(
-    const Visitor& visitor, Register (&chunk)[kCount], const Tile& tile
-) {
-    if constexpr (VisitsChunks<Visitor, Register[kCount], Tile>::kValue) {
-        visitor.apply_chunk(chunk, tile);
-    } else if constexpr (VisitsElements<Visitor, Register>::kValue) {
-        const int thread = thread_in_warpgroup();
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-            chunk[i] = visitor(
-                chunk[i], tile.m + accumulator_row(thread, i),
-                tile.n + accumulator_column(thread, i)
-            );
-        }
-    }
-}
 
 // --- chunks --------------------------------------------------------------------------------------
 
@@ -318,13 +268,13 @@ private:
 
 // --- where a tile goes ---------------------------------------------------------------------------
 
-// True of a map whose stores stop at the end of a sequence: RaggedTensorMap.
-template <typename CTile, typename = void>
+// True of a map whose stores stop at the end of a sequence.
+template <typename CTile>
 struct IsRagged {
     static constexpr bool kValue = false;
 };
-template <typename CTile>
-struct IsRagged<CTile, decltype(static_cast<void>(CTile::outlying))> {
+template <typename T, typename TileShape, typename BoxShape, Swizzle kSwizzle, int kRaggedDim>
+struct IsRagged<RaggedTensorMap<T, TileShape, BoxShape, kSwizzle, kRaggedDim>> {
     static constexpr bool kValue = true;
 };
 
@@ -420,9 +370,7 @@ public:
         const Visitors&... visitors
     ) {
         static_assert(
-            are_ordered<
-                Register[kRowBlocks][kColumns / 2], Register, kChunkColumns / 2, Tile,
-                Visitors...>(),
+            are_ordered<Register, kRowBlocks, Tile, Visitors...>(),
             "apply() of all visitors comes before apply_chunk() of the first: list them in this "
             "order"
         );
@@ -430,7 +378,7 @@ public:
 #pragma unroll
         for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
             const int row = row_ + row_block * Chunk::kRows;
-            write_row_block(accumulators[row_block], tile, row, send, visitors...);
+            write_row_block<kRowBlocks>(accumulators[row_block], tile, row, send, visitors...);
         }
     }
 
@@ -449,16 +397,53 @@ private:
         return tile;
     }
 
-    template <typename Visitor, typename Accumulators, typename Tile>
+    template <typename Visitor, typename Register, int kRowBlocks, typename Tile>
+    using VisitsOf =
+        Visits<Visitor, Register[kRowBlocks][kColumns / 2], Register, kChunkColumns / 2, Tile>;
+
+    // No visitor is applied earlier than one that is listed before it.
+    template <typename Register, int kRowBlocks, typename Tile, typename... Visitors>
+    __device__ static constexpr bool are_ordered() {
+        bool seen_chunks = false, ordered = true;
+        ((ordered =
+              ordered && !(seen_chunks && VisitsOf<Visitors, Register, kRowBlocks, Tile>::kTiles),
+          seen_chunks = seen_chunks || VisitsOf<Visitors, Register, kRowBlocks, Tile>::kChunks ||
+                        VisitsOf<Visitors, Register, kRowBlocks, Tile>::kElements),
+         ...);
+        return ordered;
+    }
+
+    template <typename Visitor, typename Register, int kRowBlocks, typename Tile>
     __device__ __forceinline__ void visit_tile(
-        const Visitor& visitor, Accumulators& accumulators, const Tile& tile
+        const Visitor& visitor, Register (&accumulators)[kRowBlocks][kColumns / 2], const Tile& tile
     ) const {
-        if constexpr (VisitsTiles<Visitor, Accumulators, Tile>::kValue) {
+        if constexpr (VisitsOf<Visitor, Register, kRowBlocks, Tile>::kTiles) {
             visitor.apply(accumulators, moved(tile, row_, 0));
         }
     }
 
-    template <typename Register, typename Tile, typename Send, typename... Visitors>
+    template <int kRowBlocks, typename Visitor, typename Register, typename Tile>
+    __device__ __forceinline__ static void visit_chunk(
+        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile
+    ) {
+        using Visited = VisitsOf<Visitor, Register, kRowBlocks, Tile>;
+        if constexpr (Visited::kChunks) visitor.apply_chunk(chunk, tile);
+        if constexpr (Visited::kElements) visit_elements(visitor, chunk, tile);
+    }
+
+    template <typename Visitor, typename Register, typename Tile>
+    __device__ __forceinline__ static void visit_elements(
+        const Visitor& visitor, Register (&chunk)[kChunkColumns / 2], const Tile& tile
+    ) {
+        const int thread = thread_in_warpgroup();
+#pragma unroll
+        for (int i = 0; i < kChunkColumns / 2; ++i) {
+            const int row = tile.m + accumulator_row(thread, i);
+            chunk[i] = visitor(chunk[i], row, tile.n + accumulator_column(thread, i));
+        }
+    }
+
+    template <int kRowBlocks, typename Register, typename Tile, typename Send, typename... Visitors>
     __device__ __forceinline__ void write_row_block(
         Register (&accumulators)[kColumns / 2],
         const Tile& tile,
@@ -477,7 +462,7 @@ private:
             // The store that read this buffer before has finished reading.
             if (is_leader) wait_group_read<kBuffers - 1>();
             barrier_.sync();
-            (visit_chunk(visitors, chunk, moved(tile, row, column)), ...);
+            (visit_chunk<kRowBlocks>(visitors, chunk, moved(tile, row, column)), ...);
             Chunk::write(staged, chunk);
             fence_async_view_proxy();
             barrier_.sync();

@@ -150,6 +150,9 @@ struct RowSums {
     int rows;
     int columns;
 
+    __device__ __forceinline__ RowSums(Map map, Emit emit, int rows, int columns)
+        : map(map), emit(emit), rows(rows), columns(columns) {}
+
     template <typename Register, int kRowBlocks, int kCount, typename Tile>
     __device__ __forceinline__ void apply(
         Register (&accumulators)[kRowBlocks][kCount], const Tile& tile
@@ -186,8 +189,6 @@ private:
         return sum + __shfl_xor_sync(0xffffffff, sum, 2);
     }
 };
-template <typename Map, typename Emit>
-RowSums(Map, Emit, int, int) -> RowSums<Map, Emit>;
 
 // --- addend --------------------------------------------------------------------------------------
 

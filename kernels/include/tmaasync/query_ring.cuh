@@ -64,6 +64,15 @@ struct QueryRing {
         fence_barrier_init();
     }
 
+    // Release a consumer's queries, which wgmma has read: by every warp of the warpgroup, or by one
+    // thread for all.
+    __device__ __forceinline__ void consumer_release(u32 buffer, int consumer) {
+        if (lane_index() == 0) empty[buffer][consumer].arrive();
+    }
+    __device__ __forceinline__ void consumer_release_by_one_thread(u32 buffer, int consumer) {
+        empty[buffer][consumer].arrive(kConsumerWarps);
+    }
+
     // The ring as one producer thread sees it.
     [[nodiscard]] __device__ __forceinline__ QueryProducer<QueryRing> producer() {
         return QueryProducer<QueryRing>(*this);
@@ -143,19 +152,10 @@ public:
 
     // Release the queries, which wgmma has read. Called by every warp.
     __device__ __forceinline__ void release() const {
-        if (lane_index() == 0) empty().arrive();
-    }
-
-    // Release the queries by one thread for the warpgroup.
-    __device__ __forceinline__ void release_by_one_thread() const {
-        empty().arrive(Ring::kConsumerWarps);
+        ring_.consumer_release(next_.before(1).buffer(), index_);
     }
 
 private:
-    __device__ __forceinline__ SharedMemBarrier& empty() const {
-        return ring_.empty[next_.before(1).buffer()][index_];
-    }
-
     Ring& ring_;
     int index_;
     typename Ring::State next_;  // of the tile that is taken next

@@ -51,6 +51,11 @@ inline void touch_global(
 
 // --- copies --------------------------------------------------------------------------------------
 
+// Thrown by the first unit that a copy would take out of shared memory, and that holds poison.
+struct UnwrittenSource {
+    uint32_t offset;
+};
+
 // What the TMA engine reports of one copy.
 class CopyObserver {
 public:
@@ -66,6 +71,11 @@ public:
         cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     }
 
+    // A unit that leaves shared memory.
+    void source(const uint8_t* window, uint32_t offset) const {
+        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset};
+    }
+
     // Rows end with whole units of 16 bytes, beyond the last element of the last row too.
     bool is_inside(const void* pointer, uint64_t bytes) const {
         const auto start = reinterpret_cast<uintptr_t>(pointer);
@@ -78,6 +88,7 @@ private:
     uint32_t rank_;
     const Actor* shared_;
     const Actor* global_;
+    const PoisonedWindow& poison_ = poisoned_window();
 };
 
 inline Agent bulk_agent(Cluster& cluster, Agent& agent) {
@@ -135,25 +146,31 @@ inline void fence_inits(Fiber& fiber) {
     }
 }
 
-// --- accumulators --------------------------------------------------------------------------------
+// --- the registers of wgmma ----------------------------------------------------------------------
 
-inline void report_registers(Fiber& fiber, uintptr_t before, Operation first, Operation second) {
+inline void report_registers(
+    Fiber& fiber, uintptr_t before, Operation first, Operation second, bool is_a
+) {
+    const uint32_t kind = is_a ? 1 : 0;
     fiber.cluster->detector()->report({
         access_in(*fiber.cluster, fiber.number, 0, before, first),
         access_in(*fiber.cluster, fiber.number, 0, fiber.site, second),
-        {Space::kRegisters, fiber.cta->rank, 0},
+        {Space::kRegisters, fiber.cta->rank, kind},
     });
     fiber.cluster->stop_if_race(fiber);
 }
 
 // The thread's code reads or writes its own stack.
-inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes) {
+inline void touch_registers(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
     for (Accumulators& held : fiber.accumulators) {
         if (address >= held.end || address + bytes <= held.start) continue;
+        if (held.is_a && !writes) continue;
         const Agent agent = fiber.warpgroup->agent;
         const bool is_done = fiber.cluster->detector()->knows(fiber.number, agent, held.epoch);
         if (!is_done) {
-            return report_registers(fiber, held.site, Operation::kWgmma, Operation::kRegisters);
+            return report_registers(
+                fiber, held.site, Operation::kWgmma, Operation::kRegisters, held.is_a
+            );
         }
         held.is_touched = true;
         held.touched_at = fiber.site;
@@ -165,39 +182,42 @@ inline uint32_t bytes_of_accumulators(const Mma& mma) {
     return mma.columns / 2 * (mma.sum == MmaSum::kHalf ? 2 : 4);
 }
 
-// Before a wgmma: a wgmma.fence lies between the thread's own accesses and it.
-inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
-    const auto start = reinterpret_cast<uintptr_t>(mma.accumulators);
-    const uintptr_t end = start + bytes_of_accumulators(mma);
-    const Epoch epoch = fiber.mma_commits + 1;
-    bool is_touched = !fiber.has_mma_fence;
-    uintptr_t touched_at = fiber.site;
+// Before a wgmma: a wgmma.fence lies between the thread's own accesses to the registers and it.
+inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool is_a) {
     Accumulators* mine = nullptr;
     for (Accumulators& held : fiber.accumulators) {
         if (start >= held.end || end <= held.start) continue;
         if (held.is_touched) {
-            is_touched = true;
-            touched_at = held.touched_at;
+            return report_registers(
+                fiber, held.touched_at, Operation::kRegisters, Operation::kWgmma, is_a
+            );
         }
-        if (held.start == start && held.end == end) mine = &held;
-    }
-    if (is_touched) {
-        return report_registers(fiber, touched_at, Operation::kRegisters, Operation::kWgmma);
+        if (held.start == start && held.end == end && held.is_a == is_a) mine = &held;
     }
     if (!mine) {
-        // Once a wgmma is done, its registers may have become accumulators of another.
+        // Once a wgmma is done, its registers may have become those of another.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });
-        fiber.accumulators.push_back({start, end});
+        fiber.accumulators.push_back({start, end, is_a});
         mine = &fiber.accumulators.back();
     }
-    mine->epoch = epoch;
+    mine->epoch = fiber.mma_commits + 1;
     mine->site = fiber.site;
 }
 
+inline void check_mma_fence(Fiber& fiber, const Mma& mma) {
+    if (!fiber.has_mma_fence) {
+        return report_registers(fiber, fiber.site, Operation::kRegisters, Operation::kWgmma, false);
+    }
+    const auto start = reinterpret_cast<uintptr_t>(mma.accumulators);
+    check_registers(fiber, start, start + bytes_of_accumulators(mma), false);
+    if (!mma.a_in_registers) return;
+    const auto a = reinterpret_cast<uintptr_t>(mma.a_held);
+    check_registers(fiber, a, a + sizeof(mma.a_registers), true);
+}
+
 inline void fence_registers(Fiber& fiber) {
-    fiber.has_mma_fence = true;
     for (Accumulators& held : fiber.accumulators) held.is_touched = false;
 }
 

@@ -61,14 +61,17 @@ void sync_warp(uint32_t mask) {
 }
 
 bool elect() {
+    TMAASYNC_EMULATE_CALLER();
     return elect_lane();
 }
 
-uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source) {
-    return shuffle_lanes(mask, value, source);
+uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source, ShuffleKind kind) {
+    TMAASYNC_EMULATE_CALLER();
+    return shuffle_lanes(mask, value, source, kind);
 }
 
 uint32_t ballot(uint32_t mask, bool value) {
+    TMAASYNC_EMULATE_CALLER();
     return ballot_lanes(mask, value);
 }
 
@@ -350,8 +353,7 @@ void fence_map_acquire(const void* map) {
 // --- wgmma ---------------------------------------------------------------------------------------
 
 void mma_fence() {
-    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (fiber.cluster->detector()) fence_registers(fiber);
+    fence_mmas(TMAASYNC_EMULATE_CALLER());
 }
 
 void mma_issue(const Mma& mma) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include "thread_copies.hpp"
+#include "unwritten.hpp"
 
 namespace tmaasync_emulate {
 
@@ -14,7 +15,7 @@ void or_fail(Fiber& fiber, Act act) {
     try {
         return act();
     } catch (const Fault& fault) {
-        fiber.cluster->report_fault(fiber, fault.reason);
+        fiber.cluster->report_fault(fiber, fault.reason, fault.site);
     }
     fiber.cluster->fail(fiber, "");
 }
@@ -25,6 +26,7 @@ void or_fail(Fiber& fiber, Act act) {
 inline uint32_t write_push(const Flight& flight, CopyObserver& target) {
     uint8_t* to = flight.target->window + flight.shared;
     const uint8_t* from = flight.source->window + flight.source_offset;
+    detail::report_sources(target, flight.source->window, flight.source_offset, flight.bytes);
     if (flight.reduction) {
         bulk_reduction(flight.reduction->op, flight.reduction->type)(to, from, flight.bytes);
     } else {
@@ -119,15 +121,50 @@ inline void Cluster::land(const Flight& flight) {
         complete_phase(*this, *flight.target, *barrier);
     } catch (const Fault& fault) {
         report_fault(*flight.issuer, fault.reason, flight.site);
+    } catch (const UnwrittenSource& source) {
+        const char* what = "a TMA copy to another CTA";
+        const Fault fault = fault_of_unwritten(*flight.issuer, source.offset, what, flight.site);
+        report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
 
+// TMA reads maps in parameters, constant and global memory.
+inline void check_map_memory(Fiber& fiber, uintptr_t map) {
+    const bool is_on_stack = (map ^ stack_pointer()) < kStackBytes;
+    const bool is_shared = map - fiber.cluster->windows() < fiber.cluster->windows_bytes();
+    if (!is_shared && !(is_on_stack && map < fiber.parameters)) return;
+    fiber.cluster->fail(
+        fiber, std::string("the tensor map lies in ") + (is_shared ? "shared" : "local") +
+                   " memory, where TMA cannot read it" +
+                   (is_shared ? ". Copy it to global memory, with tensormap_cp_fence_release()"
+                              : ": it is a copy in a variable, or an argument passed by value. Use "
+                                "the const __grid_constant__ parameter itself, by reference")
+    );
+}
+
 inline TensorMapView decode_for(Fiber& fiber, const void* map) {
+    check_map_memory(fiber, reinterpret_cast<uintptr_t>(map));
     try {
         return decode(map);
     } catch (const Fault& fault) {
         fiber.cluster->fail(fiber, fault.reason);
     }
+}
+
+// TMA swizzles by the address, readers by the place in the tile: the pattern begins where the tile
+// does. Boxes that are smaller than the pattern lie side by side in one.
+inline void check_swizzle_alignment(Fiber& fiber, const TensorMapView& map, uint32_t shared) {
+    if (map.swizzle == Swizzle::kNone || map.interleave != Interleave::kNone) return;
+    const uint32_t span = kUnitBytes << static_cast<int>(map.swizzle);
+    const uint32_t box = map.rows * map.row_pitch_bytes;
+    const uint32_t pattern = std::min(8 * span, box & -box);
+    if (shared % pattern == 0) return;
+    fiber.cluster->fail(
+        fiber, "a tile with a swizzle of " + std::to_string(span) + " bytes lies at " +
+                   shared_at(shared) + "; it must lie at a multiple of " + std::to_string(pattern) +
+                   ", where the pattern begins. Declare it alignas(" + std::to_string(8 * span) +
+                   ") in shared memory"
+    );
 }
 
 // The map as it is now, and where the box starts. Faults if the map has another rank.
@@ -192,6 +229,9 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
             "a TMA load writes into one CTA and credits an mbarrier of another; both lie in "
             "the same one"
         );
+    }
+    if (flight.kind == Flight::Kind::kTiled || flight.kind == Flight::Kind::kIm2col) {
+        check_swizzle_alignment(fiber, flight.map, place.offset);
     }
     flight.target = place.cta;
     flight.shared = place.offset;
@@ -266,7 +306,7 @@ inline void issue_push(Fiber& fiber, Flight flight, uint32_t from, uint32_t to, 
 
 // --- stores --------------------------------------------------------------------------------------
 
-inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
+inline void write_observed(Fiber& fiber, const Store& store, const uint8_t* window) {
     const bool reduces =
         store.kind == Store::Kind::kReduce || store.kind == Store::Kind::kBulkReduce;
     const Operation operation = reduces ? Operation::kTmaReduce : Operation::kTmaStore;
@@ -290,6 +330,18 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             bulk_reduce(
                 store.op, store.type, store.global, store.bytes, window, store.shared, observer
             );
+    }
+}
+
+// What goes wrong does so where the store was issued.
+inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) {
+    try {
+        write_observed(fiber, store, window);
+    } catch (Fault& fault) {
+        fault.site = store.site;
+        throw;
+    } catch (const UnwrittenSource& source) {
+        throw fault_of_unwritten(fiber, source.offset, "a TMA store", store.site);
     }
 }
 
@@ -372,7 +424,11 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
+    if (store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce) {
+        check_swizzle_alignment(fiber, store.map, shared);
+    }
     store.shared = shared;
+    store.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {
         bulk_agent(*fiber.cluster, fiber.bulk_reads);
         bulk_agent(*fiber.cluster, fiber.bulk_writes);
@@ -442,7 +498,7 @@ inline void Cluster::write_late_stores() {
         try {
             finish_store(*late.issuer, late.store);
         } catch (const Fault& fault) {
-            report_fault(*late.issuer, fault.reason);
+            report_fault(*late.issuer, fault.reason, fault.site);
         }
     }
 }

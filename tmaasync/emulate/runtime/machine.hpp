@@ -16,6 +16,7 @@
 #include <vector>
 #include "crash.hpp"
 #include "fiber.hpp"
+#include "poison.hpp"
 #include "policy.hpp"
 #include "races.hpp"
 #include "stalls.hpp"
@@ -28,11 +29,6 @@ namespace tmaasync_emulate {
 
 class Cluster;
 struct Cta;
-
-// --- shared memory -------------------------------------------------------------------------------
-
-// All ones are NaN in every floating-point type.
-constexpr int kPoison = 0xff;
 
 // --- a launch ------------------------------------------------------------------------------------
 
@@ -189,6 +185,7 @@ struct ThreadCopy {
     const void* global;
     uint32_t bytes;
     uint32_t source_bytes;  // the rest becomes zeros
+    uintptr_t site = 0;
     Epoch epoch = 0;
     Issued issued;
 };
@@ -203,6 +200,7 @@ struct Store {
     void* global;
     uint32_t bytes;  // of shared memory that it takes
     uint32_t shared;
+    uintptr_t site = 0;
     uintptr_t map_address;  // 0 for a parameter, which is never written
     bool is_awaited = false;
     bool is_read = false;
@@ -215,15 +213,17 @@ struct Store {
 
 // One wgmma.mma_async that was issued and not executed.
 struct IssuedMma : Mma {
+    uintptr_t site;
     Epoch epoch;
     Issued issued;
 };
 
-// The accumulators of a thread's wgmmas.
+// The registers of a thread's wgmmas: accumulators, or A, which may be read while they run.
 struct Accumulators {
     uintptr_t start;
     uintptr_t end;
-    Epoch epoch = 0;  // of the last group that writes them
+    bool is_a = false;
+    Epoch epoch = 0;  // of the last group that uses them
     uintptr_t site = 0;
     bool is_touched = false;
     uintptr_t touched_at = 0;
@@ -283,6 +283,13 @@ struct Wait {
     bool acquires = true;
 };
 
+// How often a thread executed an instruction of wgmma, and from where last.
+struct MmaCall {
+    uint32_t count = 0;
+    uintptr_t site = 0;
+};
+enum class MmaInstruction : uint8_t { kFence, kMma, kCommit, kWait };
+
 struct Warp {
     uint32_t live_lanes = 0;
     char role[kRoleBytes]{};  // empty: the kernel names none
@@ -318,6 +325,7 @@ struct Fiber : Thread {
     std::vector<uint64_t> mma_groups;  // mmas_issued at each commit
     std::vector<Accumulators> accumulators;
     bool has_mma_fence = false;
+    std::array<MmaCall, 4> mma_calls{};  // by instruction: wgmma.fence, .mma_async, .commit, .wait
     std::size_t register_changes = 0;
     bool is_noted_at_cluster = false;
     AwaitedPhase noted_wait;  // begun in the trace and not ended
@@ -734,7 +742,7 @@ private:
         cta.warpgroups.assign((threads + 127) / 128, {});
         for (Warpgroup& group : cta.warpgroups) group.registers = launch_.registers;
         cta.register_waiters.clear();
-        std::memset(cta.window, kPoison, kWindowBytes);
+        std::memcpy(cta.window, poisoned_window().data(), kWindowBytes);
         for (uint32_t thread = 0; thread < threads; ++thread) reset_thread(cta, thread);
     }
 
@@ -881,14 +889,20 @@ inline uint32_t shared_end(const Fiber& fiber) {
     return launch.shared_bytes;
 }
 
-inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
+// Empty if the bytes are the CTA's.
+inline std::string beyond_shared(
+    const Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what
+) {
     const uint32_t end = shared_end(fiber);
-    if (offset + bytes <= end) return;
-    fiber.cluster->fail(
-        fiber, std::string(what) + " reaches " + shared_bytes_from(offset) + " to " +
-                   std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
-                   ". Ask for more with shared_mem, or mend the address"
-    );
+    if (offset + bytes <= end) return {};
+    return std::string(what) + " reaches " + shared_bytes_from(offset) + " to " +
+           std::to_string(offset + bytes) + "; the CTA has " + std::to_string(end) +
+           ". Ask for more with shared_mem, or mend the address";
+}
+
+inline void check_inside_shared(Fiber& fiber, uint32_t offset, uint64_t bytes, const char* what) {
+    std::string reason = beyond_shared(fiber, offset, bytes, what);
+    if (!reason.empty()) fiber.cluster->fail(fiber, std::move(reason));
 }
 
 }  // namespace tmaasync_emulate

@@ -8,6 +8,7 @@
 
 #include "accesses.hpp"
 #include "mma_multiply.hpp"
+#include "unwritten.hpp"
 
 namespace tmaasync_emulate {
 
@@ -63,17 +64,43 @@ inline void check_agreement(Fiber& last, Fiber* threads) {
     }
 }
 
-// The operands lie in the CTA's shared memory.
-inline void check_operands(Fiber& last, const Mma& mma) {
-    const auto check = [&](const Matrix& matrix, uint32_t rows) {
-        uint32_t furthest = 0;
-        matrix.for_each_unit(0, rows, [&](uint32_t, uint32_t, uint32_t offset) {
-            furthest = std::max(furthest, offset);
-        });
-        check_inside_shared(last, furthest, kMmaUnitBytes, "an operand of wgmma");
+inline void check_operands(Fiber& last, const Fiber* threads) {
+    const IssuedMma& mma = threads[0].mmas.front();
+    if (!mma.a_in_registers) check_operand(threads[0], mma, matrix_a(mma), kMmaRows, "A");
+    check_operand(threads[0], mma, matrix_b(mma), mma.columns, "B");
+    if (last.cluster->has_failed()) last.cluster->fail(last, "");
+}
+
+// What the compiler leaves in variables without a value: toolchain.py asks it to.
+#if defined(__clang__)
+constexpr uint32_t kNoFloat = 0xffffffff, kNoInteger = 0xaaaaaaaa;
+#else
+constexpr uint32_t kNoFloat = 0xfefefefe, kNoInteger = 0xfefefefe;
+#endif
+
+// Before a wgmma adds to its accumulators: a register without a value in all threads is a defect.
+inline void check_accumulators(Fiber& last, Fiber* threads) {
+    const IssuedMma& mma = threads[0].mmas.front();
+    const uint32_t none = mma.sum == MmaSum::kFloat ? kNoFloat : kNoInteger;
+    const auto register_of = [&](uint32_t thread, uint32_t index) {
+        uint32_t word;
+        const auto* held = static_cast<uint32_t*>(threads[thread].mmas.front().accumulators);
+        std::memcpy(&word, held + index, sizeof(word));
+        return word;
     };
-    if (!mma.a_in_registers) check(matrix_a(mma), kMmaRows);
-    check(matrix_b(mma), mma.columns);
+    for (uint32_t index = 0; index < bytes_of_accumulators(mma) / 4; ++index) {
+        uint32_t thread = 0;
+        while (thread < kGroupThreads && register_of(thread, index) == none) ++thread;
+        if (thread < kGroupThreads) continue;
+        last.cluster->report_fault(
+            threads[0],
+            "wgmma adds to accumulators that nothing has written, register " +
+                std::to_string(index) + " of " + std::to_string(bytes_of_accumulators(mma) / 4) +
+                ". Pass accumulate = false to the first wgmma of a tile, or set them to zero",
+            mma.site
+        );
+        last.cluster->fail(last, "");
+    }
 }
 
 // Executes up to `target`, in order.
@@ -90,12 +117,13 @@ inline void execute_mmas(Fiber& last, Warpgroup& group, uint64_t target) {
                 *last.cta, {.kind = EventKind::kMmaExecuted, .sequence = sequence}
             );
         }
-        check_operands(last, first);
+        check_operands(last, threads);
         track_operands(threads, first);
         // A wgmma that continues the accumulators of the one before finds them in the buffer.
         if (!first.accumulates) {
             std::memset(at.accumulators, 0, sizeof(*at.accumulators) * kMmaRows * first.columns);
         } else if (group.held != first.accumulators) {
+            check_accumulators(last, threads);
             gather_accumulators(threads, first, at);
         }
         execute_mma(threads, first, window, at);
@@ -119,8 +147,41 @@ inline void record_mma(Fiber& fiber) {
     fiber.cluster->record(fiber, {.kind = EventKind::kMmaIssued, .sequence = sequences.back()});
 }
 
+inline void note_mma_call(Fiber& fiber, MmaInstruction instruction) {
+    MmaCall& call = fiber.mma_calls[static_cast<std::size_t>(instruction)];
+    ++call.count;
+    call.site = fiber.site;
+}
+
+inline void fence_mmas(Fiber& fiber) {
+    note_mma_call(fiber, MmaInstruction::kFence);
+    fiber.has_mma_fence = true;
+    fence_registers(fiber);
+}
+
+inline void check_mma_issue(Fiber& fiber) {
+    const uint32_t threads = fiber.cluster->launch().threads();
+    const uint32_t first = fiber.index / kGroupThreads * kGroupThreads;
+    if (threads - first < kGroupThreads) {
+        fiber.cluster->fail(
+            fiber, "wgmma by a warpgroup of " + std::to_string(threads - first) +
+                       " threads; it takes 128. Launch a multiple of 128 threads"
+        );
+    }
+    if (!fiber.has_mma_fence && !fiber.cluster->detector()) {
+        fiber.cluster->fail(
+            fiber,
+            "wgmma before any wgmma.fence: it may use registers that the thread is still writing. "
+            "Call wgmma_fence() before the first wgmma, and after each change of the accumulators "
+            "or of A's registers"
+        );
+    }
+}
+
 inline void issue_mma(Fiber& fiber, const Mma& mma) {
-    IssuedMma issued{mma, fiber.mma_commits + 1, {}};
+    note_mma_call(fiber, MmaInstruction::kMma);
+    check_mma_issue(fiber);
+    IssuedMma issued{mma, fiber.site, fiber.mma_commits + 1, {}};
     if (Detector* detector = fiber.cluster->detector()) {
         if (fiber.warpgroup->agent == kNoAgent) fiber.warpgroup->agent = detector->new_agent();
         check_mma_fence(fiber, mma);
@@ -139,6 +200,7 @@ inline void finish_mmas(Fiber& fiber, std::size_t pending) {
 }
 
 inline void commit_mmas(Fiber& fiber) {
+    note_mma_call(fiber, MmaInstruction::kCommit);
     ++fiber.mma_commits;
     fiber.mma_groups.push_back(fiber.mmas_issued);
 }
@@ -149,6 +211,7 @@ inline void record_mma_wait(Fiber& fiber, EventKind kind, uint64_t target) {
 }
 
 inline void wait_for_mmas(Fiber& fiber, std::size_t pending) {
+    note_mma_call(fiber, MmaInstruction::kWait);
     finish_mmas(fiber, pending);
     if (fiber.mma_groups.size() <= pending) return;
     const uint64_t target = fiber.mma_groups[fiber.mma_groups.size() - 1 - pending];
@@ -186,6 +249,51 @@ inline void check_mmas_are_done(Fiber& fiber) {
                                   : "committed. Call wgmma_commit_group() after them, and "
                                     "wgmma_wait_group<0>() before the accumulators are read")
     );
+}
+
+// --- whole warpgroups ----------------------------------------------------------------------------
+
+inline const char* name_of(std::size_t instruction) {
+    static constexpr const char* kNames[] = {
+        "wgmma_fence()",
+        "a wgmma",
+        "wgmma_commit_group()",
+        "wgmma_wait_group()",
+    };
+    return kNames[instruction];
+}
+
+// Reports an instruction of wgmma that some warps of a warpgroup executed more often than others.
+inline bool reports_lone_mma(Cluster& cluster, const Cta& cta) {
+    const uint32_t threads = cluster.launch().threads();
+    const Fiber* fibers = &cluster.fibers()[std::size_t{cta.rank} * threads];
+    for (uint32_t thread = 0; thread < threads; ++thread) {
+        const Fiber& one = fibers[thread / kGroupThreads * kGroupThreads];
+        const Fiber& other = fibers[thread];
+        for (std::size_t i = 0; i < one.mma_calls.size(); ++i) {
+            if (one.mma_calls[i].count == other.mma_calls[i].count) continue;
+            const bool is_other = one.mma_calls[i].count < other.mma_calls[i].count;
+            const Fiber& more = is_other ? other : one;
+            const Fiber& less = is_other ? one : other;
+            cluster.report_fault(
+                more,
+                std::string(name_of(i)) + " is executed " +
+                    std::to_string(more.mma_calls[i].count) + " times by thread " +
+                    std::to_string(more.index) + " of warp " + std::to_string(more.index / 32) +
+                    " and " + std::to_string(less.mma_calls[i].count) + " times by thread " +
+                    std::to_string(less.index) + " of warp " + std::to_string(less.index / 32) +
+                    ", which belong to one warpgroup. All 128 threads execute the instructions of "
+                    "wgmma together",
+                more.mma_calls[i].site
+            );
+            return true;
+        }
+    }
+    return false;
+}
+
+inline void check_mma_calls(Fiber& fiber) {
+    if (reports_lone_mma(*fiber.cluster, *fiber.cta)) fiber.cluster->fail(fiber, "");
 }
 
 }  // namespace tmaasync_emulate

@@ -128,6 +128,7 @@ struct Matrix {
     uint32_t leading;
     uint32_t stride;
     uint32_t swizzle;  // 0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes
+    uint32_t base;     // where in its pattern the operand starts, in lines of 128 bytes
     bool transposed;   // M or N contiguous, not K; of elements of two bytes
 
     Matrix(uint64_t descriptor, bool is_transposed)
@@ -135,6 +136,7 @@ struct Matrix {
           leading((descriptor >> 16 & 0x3fff) << 4),
           stride((descriptor >> 32 & 0x3fff) << 4),
           swizzle((4 - static_cast<uint32_t>(descriptor >> 62)) % 4),
+          base(descriptor >> 49 & 7),
           transposed(is_transposed) {}
 
     // Where the 16 bytes lie that begin with this row (of A, or column of B) at this byte along K;
@@ -143,6 +145,13 @@ struct Matrix {
         const uint32_t address = start + (transposed ? across(row, k) : along(row, k));
         const uint32_t mask = (1u << swizzle) - 1;
         return address ^ ((address >> 7 & mask) << 4);
+    }
+
+    // PTX ISA, "base offset": 0 where the pattern, of eight spans, begins at a multiple of its
+    // size. A step along the contiguous side stays within the first span.
+    bool is_off_pattern() const {
+        const uint32_t span = 16u << swizzle;
+        return swizzle && base == 0 && start % (8 * span) >= span;
     }
 
     // All units of some rows: act(row, k, where).

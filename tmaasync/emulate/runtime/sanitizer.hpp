@@ -44,7 +44,9 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
     if (const uintptr_t offset = address - cluster.windows(); offset < cluster.windows_bytes()) {
         return touch_window(fiber, offset, static_cast<uint32_t>(bytes), writes);
     }
-    if ((address ^ stack_pointer()) < kStackBytes) return touch_registers(fiber, address, bytes);
+    if ((address ^ stack_pointer()) < kStackBytes) {
+        return touch_registers(fiber, address, bytes, writes);
+    }
     if (is_own_memory(fiber, address)) return;
     if (!cluster.launch().may_hold(address, bytes)) {
         cluster.fail(

@@ -14,6 +14,7 @@ namespace tmaasync_emulate {
 // that the chip does not give.
 struct Fault : std::exception {
     std::string reason;
+    uintptr_t site = 0;  // in the kernel, if it is not where its thread is now
 
     explicit Fault(std::string words) : reason(std::move(words)) {}
     const char* what() const noexcept override { return reason.c_str(); }

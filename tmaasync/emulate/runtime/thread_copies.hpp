@@ -84,6 +84,7 @@ inline void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
 inline void issue_thread_copy(Fiber& fiber, ThreadCopy copy) {
     check_thread_copy(fiber, copy);
     copy.epoch = fiber.copies_epoch;
+    copy.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {
         bulk_agent(*fiber.cluster, fiber.copies_agent);
         copy.issued = detector->issue(fiber.number, fiber.site);

@@ -26,8 +26,9 @@ inline const char* name(ReduceOp op) {
     return kNames[static_cast<int>(op)];
 }
 
-// A caller that observes the accesses passes an object with these members; is_inside is optional
-// and says whether the bytes belong to an array of the launch.
+// A caller that observes the accesses passes an object with these members. Two more are optional:
+// is_inside says whether the bytes belong to an array of the launch, and source hears of every unit
+// that is taken out of shared memory.
 struct NoObserver {
     void shared(uint32_t /*offset*/, uint32_t /*bytes*/, bool /*is_write*/) {}
     void global(const void* /*pointer*/, uint64_t /*bytes*/, bool /*is_write*/) {}
@@ -72,6 +73,16 @@ struct SharedImage {
         }
         for (uint32_t unit = 0; unit < bytes; unit += kUnitBytes) {
             std::memcpy(row + unit, base + swizzled(offset + at + unit), kUnitBytes);
+        }
+    }
+
+    // The units of a row that is going to be read.
+    template <class Observer>
+    void report_source(Observer& observer, uint32_t at, uint32_t bytes) const {
+        if constexpr (requires { observer.source(base, offset); }) {
+            for (uint32_t unit = 0; unit < bytes; unit += kUnitBytes) {
+                observer.source(base, swizzled(offset + at + unit));
+            }
         }
     }
 
@@ -335,6 +346,7 @@ void for_stored_rows(
     visit_rows(map, coordinates, [&](uint32_t row, uint64_t offset, bool is_inside) {
         if (!is_inside || inner.is_empty()) return;
         access_global(observer, map, coordinates, first + offset, bytes, true);
+        image.report_source(observer, row * map.row_pitch_bytes, bytes);
         move(row * map.row_pitch_bytes, reinterpret_cast<uint8_t*>(first + offset), bytes);
     });
     image.report(observer, map, false);
@@ -753,6 +765,16 @@ inline void check_bulk_size(const char* what, uint32_t bytes) {
     );
 }
 
+// The units of memory that is going to be read.
+template <class Observer>
+void report_sources(Observer& observer, const uint8_t* base, uint32_t offset, uint32_t bytes) {
+    if constexpr (requires { observer.source(base, offset); }) {
+        for (uint32_t unit = 0; unit + kUnitBytes <= bytes; unit += kUnitBytes) {
+            observer.source(base, offset + unit);
+        }
+    }
+}
+
 // Measured: the rest of a size that is no multiple of 16 is neither moved nor credited.
 inline uint32_t bulk_bytes(uint32_t bytes) {
     return bytes / kUnitBytes * kUnitBytes;
@@ -791,6 +813,7 @@ uint32_t bulk_store(
     const uint32_t moved = detail::bulk_bytes(bytes);
     if (moved == 0) return 0;
     detail::access_bulk(observer, global, moved, true);
+    detail::report_sources(observer, cta_shared_base, shared_offset, moved);
     std::memcpy(global, cta_shared_base + shared_offset, moved);
     observer.shared(shared_offset, moved, false);
     return moved;
@@ -817,6 +840,7 @@ void bulk_reduce(
     detail::check_bulk_addresses(global, shared_offset);
     detail::check_bulk_size("a bulk reduction", bytes);
     detail::access_bulk(observer, global, bytes, true);
+    detail::report_sources(observer, cta_shared_base, shared_offset, bytes);
     bulk_reduction(op, type)(static_cast<uint8_t*>(global), cta_shared_base + shared_offset, bytes);
     observer.shared(shared_offset, bytes, false);
 }

@@ -86,40 +86,102 @@ inline void join_lanes(Meeting& meeting) {
     }
 }
 
+// "lane 4", or "lanes 16 to 31", or "lanes 0, 2".
+inline std::string lanes_of(uint32_t mask) {
+    const int first = __builtin_ctz(mask), count = __builtin_popcount(mask);
+    if (count == 1) return "lane " + std::to_string(first);
+    if (mask >> first == (uint64_t{1} << count) - 1) {
+        return "lanes " + std::to_string(first) + " to " + std::to_string(first + count - 1);
+    }
+    std::string words;
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (mask >> lane & 1) words += (words.empty() ? "lanes " : ", ") + std::to_string(lane);
+    }
+    return words;
+}
+
+// The lanes with which the warp began.
+inline uint32_t launched_lanes(const Fiber& fiber) {
+    const uint32_t threads = fiber.cluster->launch().threads() - fiber.index / 32 * 32;
+    return threads < 32 ? (1u << threads) - 1 : kAllLanes;
+}
+
+// PTX ISA: elect.sync waits for every thread of its mask, of which none may have ended.
+inline void elect_one_lane(Meeting& meeting) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(meeting.arrived));
+    operands_of<bool>(meeting, lane) = true;
+    const Fiber& elected = *meeting.fibers[lane];
+    const uint32_t ended = launched_lanes(elected) & ~meeting.arrived;
+    if (ended == 0) return;
+    elected.cluster->report_fault(
+        elected, "elect.sync is executed by " + lanes_of(meeting.arrived) + " of warp " +
+                     std::to_string(elected.index / 32) + ", and " + lanes_of(ended) +
+                     " have ended; it takes the whole warp. Elect before lanes leave, or choose "
+                     "the thread by its index"
+    );
+}
+
 inline bool elect_lane() {
     bool elected = false;
-    meet(
-        "elect.sync", kAllLanes,
-        [](Meeting& meeting) {
-            const int lane = __builtin_ctz(meeting.arrived);
-            operands_of<bool>(meeting, static_cast<uint32_t>(lane)) = true;
-        },
-        &elected
-    );
+    meet("elect.sync", kAllLanes, &elect_one_lane, &elected);
     return elected;
 }
 
 struct Shuffle {
     uint64_t value;
     uint32_t source;
+    ShuffleKind kind;
     uint64_t result;
 };
 
-inline uint64_t shuffle_lanes(uint32_t mask, uint64_t value, uint32_t source) {
-    Shuffle mine{value, source, value};
-    meet(
-        "shfl.sync", mask,
-        [](Meeting& meeting) {
-            for (uint32_t lane = 0; lane < 32; ++lane) {
-                if (!(meeting.arrived >> lane & 1)) continue;
-                auto& shuffle = operands_of<Shuffle>(meeting, lane);
-                if (meeting.arrived >> shuffle.source & 1) {
-                    shuffle.result = operands_of<Shuffle>(meeting, shuffle.source).value;
-                }
-            }
-        },
-        &mine
+// What a lane reads of one that does not take part: a NaN, and no likely integer.
+constexpr uint64_t kNoLane = 0x7fff7fff7fff7fff;
+
+// A butterfly uses the values of all lanes, and a broadcast that of one.
+inline bool needs_source(Meeting& meeting, uint32_t lane) {
+    const auto& shuffle = operands_of<Shuffle>(meeting, lane);
+    if (shuffle.kind != ShuffleKind::kIndex) return shuffle.kind == ShuffleKind::kXor;
+    for (uint32_t other = 0; other < 32; ++other) {
+        if (!(meeting.arrived >> other & 1)) continue;
+        if (operands_of<Shuffle>(meeting, other).source != shuffle.source) return false;
+    }
+    return true;
+}
+
+inline void check_source(Meeting& meeting, uint32_t lane) {
+    const uint32_t source = operands_of<Shuffle>(meeting, lane).source;
+    if (!needs_source(meeting, lane)) return;
+    const Fiber& fiber = *meeting.fibers[lane];
+    const bool is_masked = !(meeting.mask >> source & 1);
+    const bool is_launched = launched_lanes(fiber) >> source & 1;
+    fiber.cluster->report_fault(
+        fiber,
+        "shfl.sync: lane " + std::to_string(lane) + " of warp " + std::to_string(fiber.index / 32) +
+            " reads from lane " + std::to_string(source) +
+            (is_masked     ? ", which is not in the mask " + hexadecimal(meeting.mask)
+             : is_launched ? ", which has ended"
+                           : ", which the block does not have") +
+            ": what it gets is undefined. Let every lane that is read from take part, and name it "
+            "in the mask"
     );
+}
+
+inline void shuffle_values(Meeting& meeting) {
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (!(meeting.arrived >> lane & 1)) continue;
+        auto& shuffle = operands_of<Shuffle>(meeting, lane);
+        if (meeting.arrived >> shuffle.source & 1) {
+            shuffle.result = operands_of<Shuffle>(meeting, shuffle.source).value;
+            continue;
+        }
+        shuffle.result = kNoLane;
+        check_source(meeting, lane);
+    }
+}
+
+inline uint64_t shuffle_lanes(uint32_t mask, uint64_t value, uint32_t source, ShuffleKind kind) {
+    Shuffle mine{value, source, kind, value};
+    meet("shfl.sync", mask, &shuffle_values, &mine);
     return mine.result;
 }
 

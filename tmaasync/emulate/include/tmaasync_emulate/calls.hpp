@@ -28,6 +28,9 @@ constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
 
 // A CUDA thread as its own code sees it.
 struct Thread {
+    // Where its parameters lie on its stack, above all that its code keeps there; 0 if unknown.
+    // First, as entry.hpp finds it.
+    std::uintptr_t parameters = 0;
     uint3 thread{};
     uint3 block{};
     uint3 block_dim{};
@@ -64,7 +67,9 @@ TMAASYNC_EMULATE_CALL void set_role(const char* name, uint32_t number);
 
 TMAASYNC_EMULATE_CALL void sync_warp(uint32_t mask);
 TMAASYNC_EMULATE_CALL bool elect();
-TMAASYNC_EMULATE_CALL uint64_t shuffle(uint32_t mask, uint64_t value, uint32_t source);
+enum class ShuffleKind : uint8_t { kIndex, kUp, kDown, kXor };
+TMAASYNC_EMULATE_CALL uint64_t
+shuffle(uint32_t mask, uint64_t value, uint32_t source, ShuffleKind kind);
 TMAASYNC_EMULATE_CALL uint32_t ballot(uint32_t mask, bool value);
 TMAASYNC_EMULATE_CALL void store_matrix(
     uint32_t row, int matrices, bool is_transposed, const uint32_t* values
@@ -212,6 +217,7 @@ struct Mma {
     uint64_t a;
     uint64_t b;
     uint32_t a_registers[4];
+    const void* a_held;  // where the thread holds them
     MmaElement a_element;
     MmaElement b_element;
     MmaSum sum;

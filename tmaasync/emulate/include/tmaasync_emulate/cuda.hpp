@@ -145,14 +145,18 @@ inline void __syncwarp(unsigned mask = 0xffffffff) {
     tmaasync_emulate::sync_warp(mask);
 }
 
+// So that the runtime finds the kernel's own line where the call returns to.
+#define TMAASYNC_EMULATE_INLINE inline __attribute__((always_inline))
+
 namespace tmaasync_emulate {
 
 template <typename T>
-T shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside) {
+TMAASYNC_EMULATE_INLINE T
+shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside, ShuffleKind kind) {
     static_assert(sizeof(T) <= 8, "shuffles move up to 8 bytes");
     uint64_t word = 0;
     std::memcpy(&word, &value, sizeof(T));
-    word = shuffle(mask, word, is_inside ? source : current_thread().lane);
+    word = shuffle(mask, word, is_inside ? source : current_thread().lane, kind);
     std::memcpy(&value, &word, sizeof(T));
     return value;
 }
@@ -160,45 +164,52 @@ T shuffle_value(uint32_t mask, T value, uint32_t source, bool is_inside) {
 }  // namespace tmaasync_emulate
 
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+TMAASYNC_EMULATE_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int first = lane / width * width;
     return tmaasync_emulate::shuffle_value(
-        mask, value, static_cast<unsigned>(first + (source & (width - 1))), true
+        mask, value, static_cast<unsigned>(first + (source & (width - 1))), true,
+        tmaasync_emulate::ShuffleKind::kIndex
     );
 }
 
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+TMAASYNC_EMULATE_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane - static_cast<int>(delta);
     const bool is_inside = source >= lane / width * width;
-    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+    return tmaasync_emulate::shuffle_value(
+        mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kUp
+    );
 }
 
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+TMAASYNC_EMULATE_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane + static_cast<int>(delta);
     const bool is_inside = source < lane / width * width + width;
-    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+    return tmaasync_emulate::shuffle_value(
+        mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kDown
+    );
 }
 
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+TMAASYNC_EMULATE_INLINE T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
     const int lane = static_cast<int>(tmaasync_emulate::current_thread().lane);
     const int source = lane ^ lanes;
     const bool is_inside = source < lane / width * width + width;
-    return tmaasync_emulate::shuffle_value(mask, value, static_cast<unsigned>(source), is_inside);
+    return tmaasync_emulate::shuffle_value(
+        mask, value, static_cast<unsigned>(source), is_inside, tmaasync_emulate::ShuffleKind::kXor
+    );
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate) {
+TMAASYNC_EMULATE_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
     return tmaasync_emulate::ballot(mask, predicate != 0);
 }
-inline int __any_sync(unsigned mask, int predicate) {
+TMAASYNC_EMULATE_INLINE int __any_sync(unsigned mask, int predicate) {
     return __ballot_sync(mask, predicate) != 0;
 }
-inline int __all_sync(unsigned mask, int predicate) {
+TMAASYNC_EMULATE_INLINE int __all_sync(unsigned mask, int predicate) {
     return __ballot_sync(mask, !predicate) == 0;
 }
 

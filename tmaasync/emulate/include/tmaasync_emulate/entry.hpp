@@ -7,6 +7,31 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(__x86_64__)
+// Notes where the parameters lie, for the thread that the topmost word of its stack points to, and
+// goes on to the kernel as if that had been called. Uses registers that hold no arguments.
+extern "C" __attribute__((visibility("hidden"))) void tmaasync_emulate_enter();
+asm(".text\n"
+    ".p2align 4\n"
+    ".local tmaasync_emulate_enter\n"
+    ".type tmaasync_emulate_enter, @function\n"
+    "tmaasync_emulate_enter:\n"
+    "    leaq 8(%rsp), %r11\n"
+    "    movq %rsp, %rax\n"
+    "    orq $131071, %rax\n"
+    "    movq -7(%rax), %rax\n"
+    "    movq %r11, (%rax)\n"
+    "    jmp *tmaasync_emulate_kernel(%rip)\n"
+    ".size tmaasync_emulate_enter, .-tmaasync_emulate_enter\n");
+static_assert(tmaasync_emulate::kStackBytes == 131072);
+static_assert(offsetof(tmaasync_emulate::Thread, parameters) == 0);
+#define TMAASYNC_EMULATE_KERNEL(NAME)                                                            \
+    extern "C" __attribute__((visibility("hidden"), used)) void* const tmaasync_emulate_kernel = \
+        reinterpret_cast<void*>(&::NAME);
+#else
+#define TMAASYNC_EMULATE_KERNEL(NAME)
+#endif
+
 namespace tmaasync_emulate {
 
 template <typename T>
@@ -32,7 +57,12 @@ struct Entry {
     TMAASYNC_EMULATE_UNSEEN static void call_with(
         void* const* arguments, std::index_sequence<kIndex...>
     ) {
+#if defined(__x86_64__)
+        void (*volatile kernel)(Parameters...) =
+            reinterpret_cast<void (*)(Parameters...)>(&tmaasync_emulate_enter);
+#else
         void (*volatile kernel)(Parameters...) = kKernel;
+#endif
         kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[kIndex])...);
     }
 
@@ -51,6 +81,7 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 
 // The build writes one of these after the source.
 #define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
+    TMAASYNC_EMULATE_KERNEL(NAME)                                                           \
     extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \
     ) {                                                                                     \

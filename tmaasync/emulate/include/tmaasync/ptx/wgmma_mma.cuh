@@ -69,6 +69,7 @@ __device__ __forceinline__ void wgmma_mma_async_rs(
     auto mma = EmulatedMma<kA, kB, kTransposeB, kScaleA, kScaleB>::make(d, b, scale_d);
     mma.a_in_registers = true;
     for (int i = 0; i < 4; ++i) mma.a_registers[i] = a[i];
+    mma.a_held = a;
     tmaasync_emulate::mma_issue(mma);
 }
 

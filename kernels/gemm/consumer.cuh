@@ -1,0 +1,60 @@
+#pragma once
+
+// The consumers of a GEMM: they multiply and store their tiles. The epilogue applies the visitors.
+#include "config.cuh"
+
+namespace tmaasync {
+
+// Loop is a MainLoop, Schedule a scheduler.
+template <typename Loop, typename Schedule, typename... Visitors>
+__device__ void multiply_tiles(
+    SharedMemory& shared,
+    OperandConsumer& stages,
+    const CTile& c,
+    const Schedule& schedule,
+    int k_blocks,
+    int consumer,
+    const Visitors&... visitors
+) {
+    const int row = consumer_row(consumer);
+    TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+    const auto store = [&](Accumulators& accumulators, const auto& tile) {
+        epilogue.store(accumulators, c, tile, visitors...);
+    };
+    if constexpr (PING_PONG) {
+        multiply_tiles_pingpong<Loop>(stages, schedule, k_blocks, consumer, store);
+    } else {
+        multiply_tiles_cooperative<Loop>(stages, schedule, k_blocks, row, store);
+    }
+    epilogue.drain();
+}
+
+// The consumers of a kernel that supports split-K. With it the grid has a cluster for every tile.
+template <typename Loop, typename Schedule, typename... Visitors>
+__device__ void multiply_tiles_or_split_k(
+    SharedMemory& shared,
+    OperandConsumer& stages,
+    const CTile& c,
+    const Schedule& schedule,
+    int k_blocks,
+    int consumer,
+    const Visitors&... visitors
+) {
+    if constexpr (SPLIT_K == 1) {
+        multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, visitors...);
+    } else {
+        const int row = consumer_row(consumer), blocks = KRange::of<Cluster>(k_blocks).count;
+        Accumulators accumulators = {};
+        if (blocks > 0) Loop::multiply(stages, accumulators, blocks, row);
+        SplitK::Slice slice;
+        SplitK::reduce(shared.ring.stages, accumulators, slice);
+        if (!SplitK::has_slice()) return;
+        auto tile = schedule.tile();
+        tile.n += SplitK::first_column();
+        TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
+        epilogue.store(slice, c, tile, visitors...);
+        epilogue.drain();
+    }
+}
+
+}  // namespace tmaasync

@@ -1,0 +1,166 @@
+#pragma once
+
+#include <tmaasync/cluster.cuh>
+#include <tmaasync/scheduler.cuh>
+
+// Split-K reduced through the distributed shared memory of a cluster, deterministically and without
+// a workspace: each of Cluster::kSplitK CTAs multiplies its own KRange for all columns of the tile.
+// Then the first of them reduce and store a slice of the columns each.
+namespace tmaasync {
+
+// Row blocks, columns and registers of the accumulators of a MainLoop.
+template <typename Accumulators>
+struct AccumulatorShape;
+template <typename AccumulatorRegister, int kBlocks, int kRegisters>
+struct AccumulatorShape<AccumulatorRegister[kBlocks][kRegisters]> {
+    using Register = AccumulatorRegister;
+    static constexpr int kRowBlocks = kBlocks;
+    static constexpr int kColumns = 2 * kRegisters;
+};
+
+// How many CTAs store a slice: as many as the tile has whole chunks for.
+__device__ constexpr int count_slices(int splits, int columns, int chunk_columns) {
+    int slices = splits;
+    while (columns % (slices * chunk_columns) != 0) --slices;
+    return slices;
+}
+
+// The reduction of Accumulators (MainLoop::Accumulators) of every consumer. A slice has whole
+// chunks of kChunkColumns, in which the epilogue stores it. The roles are WarpSpecialized with the
+// same kSplitK: its producer takes part in the synchronisation.
+template <typename Accumulators, int kChunkColumns, typename Cluster, int kConsumers>
+struct SplitKReduction {
+    using Shape = AccumulatorShape<Accumulators>;
+    using Register = typename Shape::Register;
+    static constexpr int kRowBlocks = Shape::kRowBlocks;
+    static constexpr int kSplits = Cluster::kSplitK;
+    static constexpr int kSlices = count_slices(kSplits, Shape::kColumns, kChunkColumns);
+    static constexpr int kSliceColumns = Shape::kColumns / kSlices;
+    // The accumulators of the columns that this CTA stores.
+    using Slice = Register[kRowBlocks][kSliceColumns / 2];
+
+    static_assert(Shape::kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
+
+    // Whether this CTA stores a slice, and the slice's first column in the tile.
+    __device__ __forceinline__ static bool has_slice() { return Cluster::split_rank() < kSlices; }
+    __device__ __forceinline__ static int first_column() {
+        return Cluster::split_rank() * kSliceColumns;
+    }
+
+    // Leave the sum of all CTAs' accumulators in `slice`, if this CTA has one. Called once, by all
+    // consumers of all CTAs of the cluster. `scratch` is shared memory that nothing else uses from
+    // now on: the stages of the ring, so that a cluster multiplies one tile. It is written once
+    // every CTA has read its stages for the last time.
+    template <typename Scratch>
+    __device__ __forceinline__ static void reduce(
+        Scratch& scratch, const Accumulators& accumulators, Slice& slice
+    ) {
+        static_assert(
+            (kSplits - 1) * sizeof(PartialSlice) <= sizeof(Scratch),
+            "the scratch memory holds the partial sums of all peers: use more stages"
+        );
+        auto* received = reinterpret_cast<PartialSlice*>(&scratch);
+        cluster_sync();
+        send_slices(received, accumulators);
+        keep_own_slice(slice, accumulators);
+        // All have arrived, and no CTA accesses another one's memory any more.
+        cluster_sync();
+        if (has_slice()) add_received(slice, received);
+    }
+
+private:
+    // Four of a thread's accumulators.
+    struct alignas(16) Quad {
+        Register values[4];
+    };
+
+    static constexpr int kQuads = kSliceColumns / 8;
+
+    // The partial sums of a slice that one CTA sends to another. Every thread reads what the thread
+    // of its number wrote, so that a warp's accesses are contiguous.
+    struct PartialSlice {
+        Quad quads[kRowBlocks][kQuads][kConsumers * 128];
+    };
+
+    __device__ __forceinline__ static int consumer_thread() {
+        return static_cast<int>(threadIdx.x) - 128;
+    }
+
+    // Where this CTA's partial sums go, in the shared memory of the owner of a slice. A CTA numbers
+    // its peers in the order of their ranks.
+    __device__ __forceinline__ static PartialSlice& remote_slice(
+        PartialSlice* received, int owner
+    ) {
+        const int rank = Cluster::split_rank();
+        const int sharing = Cluster::kM * Cluster::kN;
+        auto& slice = received[rank < owner ? rank : rank - 1];
+        return *map_shared_rank(&slice, owner * sharing + Cluster::Sharing::rank());
+    }
+
+    __device__ __forceinline__ static void write_slice(
+        PartialSlice& slice, const Accumulators& accumulators, int first
+    ) {
+#pragma unroll
+        for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+            for (int i = 0; i < kQuads; ++i) {
+                const Register* s = accumulators[row_block] + first + 4 * i;
+                slice.quads[row_block][i][consumer_thread()] = {s[0], s[1], s[2], s[3]};
+            }
+        }
+    }
+
+    // Sends every slice to its owner. The CTAs start with different owners, because the writes of
+    // all to one would queue up.
+    __device__ __forceinline__ static void send_slices(
+        PartialSlice* received, const Accumulators& accumulators
+    ) {
+#pragma unroll 1
+        for (int step = 1; step < kSplits; ++step) {
+            const int owner = (Cluster::split_rank() + step) % kSplits;
+            if (owner >= kSlices) continue;
+            auto& remote = remote_slice(received, owner);
+            // Registers have no run-time index.
+#pragma unroll
+            for (int slice = 0; slice < kSlices; ++slice) {
+                if (slice == owner) write_slice(remote, accumulators, slice * (kSliceColumns / 2));
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void keep_own_slice(
+        Slice& slice, const Accumulators& accumulators
+    ) {
+#pragma unroll
+        for (int owner = 0; owner < kSlices; ++owner) {
+            if (owner != Cluster::split_rank()) continue;
+#pragma unroll
+            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+                for (int i = 0; i < kSliceColumns / 2; ++i) {
+                    const int first = owner * (kSliceColumns / 2);
+                    slice[row_block][i] = accumulators[row_block][first + i];
+                }
+            }
+        }
+    }
+
+    // Adds the peers' partial sums to this CTA's own, in the order of their ranks: deterministic.
+    __device__ __forceinline__ static void add_received(
+        Slice& slice, const PartialSlice* received
+    ) {
+        for (int peer = 0; peer < kSplits - 1; ++peer) {
+#pragma unroll
+            for (int row_block = 0; row_block < kRowBlocks; ++row_block) {
+#pragma unroll
+                for (int i = 0; i < kQuads; ++i) {
+                    const Quad quad = received[peer].quads[row_block][i][consumer_thread()];
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) slice[row_block][4 * i + j] += quad.values[j];
+                }
+            }
+        }
+    }
+};
+
+}  // namespace tmaasync

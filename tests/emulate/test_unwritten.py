@@ -1,0 +1,309 @@
+"""Shared memory and registers that nothing has written, where wgmma or TMA reads them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tmaasync import EmulatedFault, EmulatedRace, Kernel, create_tma_tile
+from tmaasync.emulate import scheduled
+from tmaasync.errors import TMAError
+
+SOURCE = """
+#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/wgmma.cuh>
+using namespace tmaasync;
+using OperandA = WgmmaOperand<ATile, Major::kK>;
+using OperandB = WgmmaOperand<BTile, Major::kK>;
+
+struct SharedMemory {
+    alignas(1024) ATile::Shared a;
+    alignas(1024) BTile::Shared b;
+    alignas(1024) CTile::Shared out;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int defects_shared_bytes = sizeof(SharedMemory);
+
+__device__ void clear(void* target, int begin, int end) {
+    for (int i = begin + threadIdx.x; i < end; i += 128) static_cast<char*>(target)[i] = 0;
+    fence_async_view_proxy();
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1) defects(
+    const __grid_constant__ ATile a,
+    const __grid_constant__ BTile b,
+    const __grid_constant__ CTile c,
+    float* out,
+    int what
+) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    if (threadIdx.x == 0) {
+        shared.full.init(1);
+        fence_barrier_init();
+    }
+    __syncthreads();
+    float sums[1][1][32];
+    u32 held[1][4][4] = {};
+CODE
+}
+"""
+LOAD_A = """
+        if (threadIdx.x == 0) {
+            shared.full.expect_bytes(ATile::kBytes);
+            a.async_copy(shared.a, shared.full, {0, 0});
+        }
+"""
+LOAD = """
+        if (threadIdx.x == 0) {
+            shared.full.expect_bytes(ATile::kBytes + BTile::kBytes);
+            a.async_copy(shared.a, shared.full, {0, 0});
+            b.async_copy(shared.b, shared.full, {0, 0});
+        }
+"""
+WAIT = "        shared.full.wait(0);\n"
+MULTIPLY = "        wgmma<OperandA, OperandB>(sums, shared.a, shared.b, false);\n"
+STORE = """
+        if (threadIdx.x == 0) {
+            c.async_store(shared.out, {0, 0});
+            commit_group();
+            wait_group<0>();
+        }
+"""
+
+LEGAL = {
+    "everything written": LOAD
+    + WAIT
+    + MULTIPLY
+    + "        clear(&shared.out, 0, CTile::kBytes);\n"
+    + STORE,
+    "rows of A whose results nobody uses": "        clear(&shared.a, 0, 16 * 128);\n"
+    "        clear(&shared.b, 0, BTile::kBytes);\n"
+    + MULTIPLY
+    + "        if (threadIdx.x < 32) out[threadIdx.x] = sums[0][0][0];\n",
+    "a store clipped to what was written": "        clear(&shared.out, 0, CTile::kBytes / 2);\n"
+    "        if (threadIdx.x == 0) {\n            c.async_store(shared.out, {0, 32});\n"
+    "            commit_group();\n            wait_group<0>();\n        }\n",
+    "accumulators set to zero": LOAD
+    + WAIT
+    + "        for (float& sum : sums[0][0]) sum = 0;\n"
+    + MULTIPLY.replace("false", "true"),
+    "two groups of A in registers": LOAD
+    + WAIT
+    + """
+        wgmma_rs<OperandB, bfloat16, -1>(sums, held, shared.b, false);
+        wgmma_wait_group<0>();
+        for (auto& step : held[0]) step[0] = 1;
+        wgmma_rs<OperandB, bfloat16>(sums, held, shared.b, true);
+""",
+}
+
+
+class Defect(NamedTuple):
+    """The code, what is reported, text of the line reported, and the class with races."""
+
+    code: str
+    match: str
+    line: str
+    races: type[TMAError] = EmulatedFault
+
+
+LINE = r" at kernel.cu:\d+"
+DEFECTS = {
+    "B neither loaded nor expected": Defect(
+        LOAD_A + WAIT + MULTIPLY,
+        r"wgmma reads B at shared offset 8192 \(b\), which nothing has written. Load or",
+        "wgmma<OperandA",
+    ),
+    "no wait for the loads": Defect(
+        LOAD + MULTIPLY + WAIT,
+        r"wgmma reads A at shared offset 0 \(a.*\), which nothing has written. A TMA load to these "
+        rf"bytes is in flight, issued by thread 0{LINE}: wait for its phase of full first",
+        "wgmma<OperandA",
+    ),
+    "no wait for cp.async": Defect(
+        LOAD.replace("a.async_copy(shared.a, shared.full, {0, 0});", "").replace(
+            "ATile::kBytes + ", ""
+        )
+        + WAIT
+        + """
+        for (int i = threadIdx.x; i < 512; i += 128) {
+            auto* to = reinterpret_cast<char*>(&shared.a) + i * 16;
+            cp_async_gs<16>(to, reinterpret_cast<const char*>(out) + i * 16);
+        }
+        cp_async_commit();
+"""
+        + MULTIPLY,
+        r"wgmma reads A .*A cp.async to these bytes is in flight, issued by thread \d+"
+        rf"{LINE}: that thread waits with cp_async_wait<N>\(\)",
+        "wgmma<OperandA",
+    ),
+    "every other 16 bytes of A": Defect(
+        "        for (int i = 0; i < 256; ++i) clear(&shared.a, i * 32, i * 32 + 16);\n"
+        "        clear(&shared.b, 0, BTile::kBytes);\n" + MULTIPLY,
+        r"wgmma reads A .*, which nothing has written. Load or initialise it",
+        "wgmma<OperandA",
+    ),
+    "half of the output": Defect(
+        "        clear(&shared.out, 0, CTile::kBytes / 2);\n" + STORE,
+        r"a TMA store takes 16 bytes at shared offset 24576 \(out.*\), which nothing has written",
+        "c.async_store(shared.out, {0, 0})",
+    ),
+    "a reduction of nothing": Defect(
+        STORE.replace("async_store", "async_reduce<ReduceOp::kAdd>"),
+        r"a TMA store takes 16 bytes at shared offset 16384 \(out",
+        "c.async_reduce<",
+    ),
+    "a bulk store of nothing": Defect(
+        """
+        if (threadIdx.x == 0) {
+            ptx::cp_async_bulk_store(out, ptx::shared_address(&shared.out), 64, 0);
+            commit_group();
+            wait_group<0>();
+        }
+""",
+        r"a TMA store takes 16 bytes at shared offset 16384 \(out",
+        "cp_async_bulk_store(",
+    ),
+    "accumulators without a value": Defect(
+        LOAD + WAIT + MULTIPLY.replace("false", "true"),
+        r"wgmma adds to accumulators that nothing has written, register 0 of 32. Pass accumulate = "
+        r"false to the first wgmma of a tile",
+        "true);",
+    ),
+    "half of the accumulators set to zero": Defect(
+        LOAD
+        + WAIT
+        + "        for (int i = 0; i < 16; ++i) sums[0][0][i] = 0;\n"
+        + MULTIPLY.replace("shared.b, false", "shared.b, true"),
+        r"wgmma adds to accumulators that nothing has written, register 16 of 32",
+        "true);",
+    ),
+    "no fence before the first": Defect(
+        LOAD
+        + WAIT
+        + """
+        wgmma_tile<OperandA, OperandB>(
+            sums[0][0], OperandA::descriptor(shared.a, 0), OperandB::descriptor(shared.b, 0), false
+        );
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+""",
+        r"wgmma_fence\(\) before",
+        "wgmma_tile<",
+        EmulatedRace,
+    ),
+    "a lone warp": Defect(
+        LOAD + WAIT + "        if (warp_index() == 0) {\n" + MULTIPLY + "        }\n",
+        r"wgmma_fence\(\) is executed 1 times by thread 0 of warp 0 and 0 times by thread 32 of "
+        r"warp 1, which belong to one warpgroup. All 128 threads execute",
+        "wgmma<OperandA",
+    ),
+    "three warps of four": Defect(
+        LOAD + WAIT + "        if (warp_index() == 1) return;\n" + MULTIPLY,
+        r"wgmma_fence\(\) is executed 1 times by thread 0 of warp 0 and 0 times by thread 32",
+        "wgmma<OperandA",
+    ),
+    "a fence by a lone warp": Defect(
+        "        if (warp_index() == 3) wgmma_fence();\n",
+        r"wgmma_fence\(\) is executed 1 times by thread 96 of warp 3 and 0 times by thread 0",
+        "if (warp_index() == 3) wgmma_fence();",
+    ),
+    "a wait by half a warp": Defect(
+        "        if (threadIdx.x != 5) wgmma_wait_group<0>();\n",
+        r"wgmma_wait_group\(\) is executed 1 times by thread 0 of warp 0 and 0 times by thread 5",
+        "if (threadIdx.x != 5) wgmma_wait_group<0>();",
+    ),
+}
+RACES = {
+    "A overwritten in flight": Defect(
+        LOAD
+        + WAIT
+        + """
+        wgmma_rs<OperandB, bfloat16, -1>(sums, held, shared.b, false);
+        held[0][3][1] = what;
+        wgmma_wait_group<0>();
+        out[0] = sums[0][0][0] + held[0][3][1];
+""",
+        r"a race on A's registers of wgmma:\n.*wgmma\n.*registers\n.*wait_group",
+        "held[0][3][1] = what;",
+        EmulatedRace,
+    ),
+    "A written without a fence": Defect(
+        LOAD
+        + WAIT
+        + """
+        wgmma_rs<OperandB, bfloat16>(sums, held, shared.b, false);
+        held[0][2][1] = what;
+        wgmma_tile_rs<OperandB, bfloat16>(
+            sums[0][0], held[0], OperandB::descriptor(shared.b, 0), true
+        );
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+        out[0] = sums[0][0][0];
+""",
+        r"a race on A's registers of wgmma:\n.*registers\n.*wgmma\n.*wgmma_fence\(\)",
+        "held[0][2][1] = what;",
+        EmulatedRace,
+    ),
+}
+CODES = {**LEGAL, **{name: defect.code for name, defect in (DEFECTS | RACES).items()}}
+TEXT = SOURCE.replace(
+    "CODE",
+    "\n".join(
+        f"    if (what == {number}) {{\n{code}    }}" for number, code in enumerate(CODES.values())
+    ),
+)
+
+
+def run(what: str, threads: int = 128, fill: int = 0) -> None:
+    a, b = (np.full((64, 64), fill, np.uint16).view(ml_dtypes.bfloat16) for _ in range(2))
+    tiles: list[Any] = [create_tma_tile(array, (64, 64), swizzle="128B") for array in (a, b)]
+    tiles.append(create_tma_tile(np.zeros((64, 64), np.float32), (64, 64)))
+    kernel = Kernel(
+        TEXT, "defects", types=dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True))
+    )
+    out = np.zeros(8192, np.float32)
+    kernel(1, threads, (*tiles, out, list(CODES).index(what)))
+
+
+@pytest.mark.parametrize("what", LEGAL)
+@pytest.mark.parametrize("races", [False, True])
+def test_what_is_written_where_it_is_used_is_no_fault(what: str, races: bool) -> None:
+    for policy in ("round_robin", "adversarial"):
+        with scheduled(policy, races=races):
+            run(what)
+            run(what, fill=0xFFFF)
+            run(what, fill=0x7FFF)
+
+
+@pytest.mark.parametrize("what", DEFECTS | RACES)
+@pytest.mark.parametrize("races", [False, True])
+def test_what_nothing_has_written_is_a_fault(what: str, races: bool) -> None:
+    _, match, line, expected = (DEFECTS | RACES)[what]
+    if what in RACES and not races:
+        pytest.skip("ordinary accesses are seen with races")
+
+    with scheduled(races=races), pytest.raises(TMAError, match=match) as caught:
+        run(what)
+
+    error = caught.value
+    assert type(error) is (expected if races else EmulatedFault)
+    places = (
+        [error.source]
+        if isinstance(error, EmulatedFault)
+        else [error.first.source, error.second.source]
+    )
+    lines = TEXT.splitlines()
+    assert any(line in lines[int(place.removeprefix("kernel.cu:")) - 1] for place in places)
+
+
+def test_a_block_that_is_no_whole_warpgroup_cannot_multiply() -> None:
+    with (
+        scheduled(races=False),
+        pytest.raises(EmulatedFault, match=r"a warpgroup of 64 threads; it takes 128"),
+    ):
+        run("accumulators set to zero", threads=64)

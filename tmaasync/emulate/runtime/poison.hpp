@@ -1,0 +1,42 @@
+// What shared memory holds until it is written. Every pair of bytes is a NaN of every type, and the
+// signs, which depend on the address, tell it from data: 8 bits of each unit of 16 bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <tmaasync_emulate/calls.hpp>
+
+namespace tmaasync_emulate {
+
+constexpr uint32_t kPoisonUnit = 16;
+
+using PoisonedWindow = std::array<uint64_t, kWindowBytes / sizeof(uint64_t)>;
+
+inline std::unique_ptr<const PoisonedWindow> make_poison() {
+    auto words = std::make_unique<PoisonedWindow>();
+    for (uint64_t i = 0; i < words->size(); ++i) {
+        const uint64_t signs = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % 14;  // neither none nor all
+        uint64_t word = 0x7fff7fff7fff7fff;
+        for (uint64_t half = 0; half < 4; ++half) word |= (signs >> half & 1) << (16 * half + 15);
+        (*words)[i] = word;
+    }
+    return words;
+}
+
+inline const PoisonedWindow& poisoned_window() {
+    static const auto words = make_poison();
+    return *words;
+}
+
+// Whether a unit, at a multiple of its size, still holds what the CTA began with.
+inline bool is_poison(const PoisonedWindow& poison, const uint8_t* window, uint32_t offset) {
+    uint64_t word;
+    std::memcpy(&word, window + offset, sizeof(word));
+    if (word != poison[offset / sizeof(word)]) return false;
+    std::memcpy(&word, window + offset + sizeof(word), sizeof(word));
+    return word == poison[offset / sizeof(word) + 1];
+}
+
+}  // namespace tmaasync_emulate
