@@ -1,13 +1,12 @@
-// C = A B^T of bf16: a persistent warp-specialised GEMM whose clusters multicast A. Tiles, roles
-// and rasterisation are those of ops.matmul for large matrices.
+// A fast GEMM as a structured kernel: C = A B^T, persistent and warp-specialised, in clusters whose
+// CTAs multicast the rows of A to each other. Tutorial step 7 is the same without clusters.
 #include <tmaasync/structured.cuh>
 
 using namespace tmaasync;
 
-// The CTA tile, and the rows of a consumer warpgroup: 64 or 128.
-constexpr int kM = ATile::side(0), kN = BTile::side(0), kK = ATile::side(1), kRows = kM / CONSUMERS;
-
-using Cluster = ClusterShape<1, CLUSTER>;  // neighbours along N, which need the same rows of A
+constexpr int kM = ATile::side(0), kN = BTile::side(0), kK = ATile::side(1);  // of a CTA
+constexpr int kRows = kM / CONSUMERS;                                         // of a warpgroup
+using Cluster = ClusterShape<1, CLUSTER>;  // CTAs along N, which share the rows of A
 using Roles = WarpSpecialized<CONSUMERS, DefaultRegisterSplit<CONSUMERS>, Cluster::kCtas>;
 using Loop = MainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, kRows, kN>;
 using Output = Epilogue<CTile, kN>;
@@ -18,8 +17,7 @@ struct Stage {
 };
 struct SharedMemory {
     Ring<Stage, STAGES, ConsumerWarps<Roles::kConsumerWarps>, Cluster::Sharing> ring;
-    Output::Shared output[CONSUMERS];
-
+    Output::Shared output[Roles::kConsumers];
     __device__ void init() { ring.init(); }
 };
 extern "C" __device__ const int gemm_shared_bytes = sizeof(SharedMemory);
@@ -38,18 +36,18 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
     const auto produce = [&] {
         auto producer = shared.ring.producer();
         for (const auto tile : schedule) {
-            for (const auto stage : producer.produce(k_blocks)) {
+            for (auto stage : producer.produce(k_blocks)) {
                 stage.async_multicast_load(a, stage->a, {stage.iteration() * kK, tile.m});
                 b.async_copy(stage->b, stage.full(), {stage.iteration() * kK, tile.n});
             }
         }
     };
-    const auto consume = [&](int number) {
-        auto consumer = shared.ring.consumer<Proxy::kAsync>();
-        Output output(shared.output[number], number, number * kRows);
+    const auto consume = [&](int consumer) {
+        auto stages = shared.ring.consumer<Proxy::kAsync>();
+        Output output(shared.output[consumer], consumer, consumer * kRows);
         for (const auto tile : schedule) {
             Loop::Accumulators accumulators;
-            Loop::multiply(consumer, accumulators, k_blocks, number * kRows);
+            Loop::multiply(stages, accumulators, k_blocks, consumer * kRows);
             output.store(accumulators, c, tile);
         }
         output.drain();
