@@ -48,7 +48,6 @@ _LANES_ARRIVE = (
     "                empty[stage].arrive_cluster_relaxed(Group::first_rank() + lane);\n"
     "            }"
 )
-_PRODUCER_TILES = "for (const auto tile : schedule) {\n        for (const auto stage"
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
 _PRODUCER_STATE = (
     "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
@@ -78,7 +77,7 @@ _TILE_IS_DONE = (
 )
 _TILES = "const auto store = [&](Accumulators& accumulators"
 _SEND = "send_slices(received, accumulators);"
-_ADD_PEERS = "if (has_slice()) add_received(slice, received);"
+_ADD_PEERS = "if (Cluster::split_rank() < kSlices) add_received(slice, received);"
 _LAST_WAIT = "if (leads()) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
@@ -437,8 +436,9 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised for every tile",
         "gemm",
-        _PRODUCER_TILES,
-        _PRODUCER_TILES.replace("{\n", "{\n        shared.ring.init();\n"),
+        "for (const auto tile : schedule) {\n        for (const auto stage",
+        "for (const auto tile : schedule) {\n        shared.ring.init();\n"
+        "        for (const auto stage",
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
     ),
@@ -535,16 +535,17 @@ MUTATIONS = (
     Mutation(
         "the producer leaves out a group",
         "grouped",
-        "load_tiles(shared, a, b, GroupScheduler(groups, n)",
-        "load_tiles(shared, a, b, GroupScheduler({ends, count - 1, total_rows}, n)",
+        "load_tiles(shared, a, b, GroupScheduler(groups, n), count_tiles(k, kBlockK));",
+        "load_tiles(shared, a, b, GroupScheduler({ends, count - 1, total_rows}, n),"
+        " count_tiles(k, kBlockK));",
         "deadlock",
         _NEVER_ARMED,
     ),
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "stages, c, GroupScheduler(groups, n)",
-        "stages, c, GroupScheduler({ends, count - 1, total_rows}, n)",
+        "GroupScheduler(groups, n), k_blocks, consumer",
+        "GroupScheduler({ends, count - 1, total_rows}, n), k_blocks, consumer",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
@@ -957,7 +958,7 @@ MUTATIONS = (
         "partial sums are sent before the stages are free",
         "split",
         f"cluster_sync();\n        {_SEND}",
-        f"{_SEND}\n        cluster_sync();",
+        f"{_SEND}\n    cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
     ),
@@ -965,7 +966,7 @@ MUTATIONS = (
         "partial sums are added before they have arrived",
         "split",
         f"cluster_sync();\n        {_ADD_PEERS}",
-        f"{_ADD_PEERS}\n        cluster_sync();",
+        f"{_ADD_PEERS}\n    cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
     ),
@@ -980,8 +981,8 @@ MUTATIONS = (
     Mutation(
         "blocks of K that peers load are waited for",
         "split",
-        "KRange::of<Cluster>(k_blocks).count",
-        "k_blocks",
+        "const int blocks = KRange::of<Cluster>(k_blocks).count",
+        "const int blocks = k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
     ),
