@@ -94,7 +94,9 @@ _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
 _UNWRITTEN = r"which nothing has written"
-_UNREAD = r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load landed"
+_UNREAD = (
+    r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load to .* landed"
+)
 
 
 def _any(*reports: str) -> str:
@@ -255,7 +257,7 @@ MUTATIONS = (
         _PRODUCER_STATE,
         _PRODUCER_STATE.replace("for_producer", "for_consumer"),
         "deadlock",
-        r"threads 0 at .*empty\[0\], phase 0: 8 arrivals",
+        r"producer \(thread 0 of .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the producer does not wait",
@@ -271,7 +273,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "empty[state.index].wait(state.phase, location);",
         "deadlock",
-        r"threads 0, 128-383 at .*empty\[0\], phase 0: 8 arrivals",
+        r"consumer 1 \(warps 8-11 of .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the consumer waits on the stage before",
@@ -279,7 +281,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
         "deadlock",
-        r"threads 128-383 at .*full\[2\], phase 1: 1 arrivals",
+        r"consumer 1 \(warps 8-11 of .*full\[2\], phase 1: 1 arrivals",
     ),
     Mutation(
         "the consumer waits for parity 0 always",
@@ -335,7 +337,7 @@ MUTATIONS = (
         _TILE_IS_DONE,
         f"{_TILE_IS_DONE}\n        break;",
         "deadlock",
-        r"threads 0 at .*empty\[1\], phase 1: 8 arrivals",
+        r"producer \(thread 0 of .*empty\[1\], phase 1: 8 arrivals",
     ),
     # --- GEMM: roles, warps and named barriers ----------------------------------------------------
     Mutation(
@@ -352,7 +354,7 @@ MUTATIONS = (
         _ELECTED,
         "if (warp_index() == 4 && elect()) {",
         "deadlock",
-        r"threads 128-383 at .*full\[0\], phase 0: 1 arrivals",
+        r"consumer 1 \(warps 8-11 of .*full\[0\], phase 0: 1 arrivals",
     ),
     Mutation(
         "one warp does not multiply",
@@ -360,7 +362,7 @@ MUTATIONS = (
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
         "either",
-        r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
+        r"consumer 0 \(warps 4-5, 7 of .*: wgmma.wait_group|"
         r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup",
     ),
     Mutation(
@@ -377,7 +379,7 @@ MUTATIONS = (
         _BARRIER,
         _BARRIER.replace("128", "256"),
         "deadlock",
-        r"threads 128-255 at .*: barrier 1: 128 arrivals are missing",
+        r"consumer 0 \(warps 4-7 of .*: barrier 1: 128 arrivals are missing",
     ),
     Mutation(
         "the named barrier counts half a group",
@@ -410,7 +412,7 @@ MUTATIONS = (
         _FIRST_SYNC,
         f"if (warp_index() % 4 != 3) {_FIRST_SYNC}",
         "deadlock",
-        r"threads 128-223 at .*: barrier 1: 32 arrivals are missing",
+        r"consumer 0 \(warps 4-6 of .*: barrier 1: 32 arrivals are missing",
     ),
     Mutation(
         "a lane skips stmatrix's warp",
@@ -551,7 +553,7 @@ MUTATIONS = (
         _EVERY_CTA,
         "1",
         "deadlock",
-        r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 8192 bytes",
+        r"consumer 1 \(warps 8-11 of block \(1.*full\[0\], phase 0: 0 arrivals and 8192 bytes",
     ),
     Mutation(
         "multicast to itself alone",
@@ -559,7 +561,7 @@ MUTATIONS = (
         _SHARE,
         "1 << block_rank_in_cluster(), Group::rank(), policy",
         "deadlock",
-        r"block \(1, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        r"consumer 1 \(warps 8-11 of block \(1.*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "multicast to a CTA too many",
@@ -575,7 +577,7 @@ MUTATIONS = (
         _LOAD_B,
         "if (block_rank_in_cluster() == 0) " + _LOAD_B,
         "deadlock",
-        r"block \(0, 0, 0\), threads 128-383 at .*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        r"consumer 1 \(warps 8-11 of block \(0.*full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "both load the first share",
@@ -608,7 +610,7 @@ MUTATIONS = (
         "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(0);",
         "either",
         _any(
-            r"block \(1, 0, 0\), threads 0 at .*empty\[0\], phase 0: 16 arrivals",
+            r"producer \(thread 0 of block \(1, 0, 0\)\) at .*empty\[0\], phase 0: 16 arrivals",
             _ARMED_AGAIN,
             _MISSED,
         ),
@@ -619,7 +621,7 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane < 1) empty[stage].arrive();",
         "deadlock",
-        r"block \(0, 0, 0\), threads 0 at .*empty\[0\], phase 0: 8 arrivals",
+        r"producer \(thread 0 of block \(0, 0, 0\)\) at .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "they arrive at a CTA that is not there",
