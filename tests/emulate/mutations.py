@@ -76,8 +76,8 @@ _TILE_IS_DONE = (
     "Loop::multiply(consumer, accumulators, k_blocks, row);\n        store(accumulators, tile);"
 )
 _TILES = "const auto store = [&](Accumulators& accumulators"
-_SEND = "send_slices(shared, accumulators);"
-_ADD_PEERS = "if (split_rank() < kOutputSlices) reduce_slice(shared, slice);"
+_SEND = "send_slices(received, accumulators);"
+_ADD_PEERS = "if (Cluster::split_rank() < kSlices) add_received(slice, received);"
 _LAST_WAIT = "if (leads()) wait_group_read<0>();"
 _ELECTED = "if (warp_index() == 0 && elect()) {"
 _MULTIPLY = "consume(warpgroup - 1);"
@@ -434,8 +434,8 @@ MUTATIONS = (
     Mutation(
         "the barriers are initialised for every tile",
         "gemm",
-        "const auto tile = scheduler.tile();\n        for (const auto stage",
-        "const auto tile = scheduler.tile();\n        shared.ring.init();\n"
+        "for (const auto tile : schedule) {\n        for (const auto stage",
+        "for (const auto tile : schedule) {\n        shared.ring.init();\n"
         "        for (const auto stage",
         "fault",
         r"(full|empty)\[\d\] is initialised again (without mbarrier.inval|while in use)",
@@ -533,16 +533,17 @@ MUTATIONS = (
     Mutation(
         "the producer leaves out a group",
         "grouped",
-        "load_tiles(shared, a, b, GroupSchedule(groups, n, k));",
-        "load_tiles(shared, a, b, GroupSchedule({ends, count - 1, total_rows}, n, k));",
+        "load_tiles(shared, a, b, GroupScheduler(groups, n), count_tiles(k, kBlockK));",
+        "load_tiles(shared, a, b, GroupScheduler({ends, count - 1, total_rows}, n),"
+        " count_tiles(k, kBlockK));",
         "deadlock",
         _NEVER_ARMED,
     ),
     Mutation(
         "the consumers leave out a group",
         "grouped",
-        "const GroupSchedule scheduler(groups, n, k);",
-        "const GroupSchedule scheduler({ends, count - 1, total_rows}, n, k);",
+        "GroupScheduler(groups, n), k_blocks, consumer",
+        "GroupScheduler({ends, count - 1, total_rows}, n), k_blocks, consumer",
         "fault",
         _any(_UNREAD, r"ends while a TMA load to .* is in flight"),
     ),
@@ -954,7 +955,7 @@ MUTATIONS = (
     Mutation(
         "partial sums are sent before the stages are free",
         "split",
-        f"cluster_sync();\n    {_SEND}",
+        f"cluster_sync();\n        {_SEND}",
         f"{_SEND}\n    cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)\n.*ordinary write\n",
@@ -962,7 +963,7 @@ MUTATIONS = (
     Mutation(
         "partial sums are added before they have arrived",
         "split",
-        f"cluster_sync();\n    {_ADD_PEERS}",
+        f"cluster_sync();\n        {_ADD_PEERS}",
         f"{_ADD_PEERS}\n    cluster_sync();",
         "race",
         r"race on ring\.stages\[\d\]\.[ab] .*\n.*ordinary read\n.*ordinary write\n",
@@ -978,8 +979,8 @@ MUTATIONS = (
     Mutation(
         "blocks of K that peers load are waited for",
         "split",
-        "KRange::of<Cluster>(scheduler.k_blocks).count",
-        "scheduler.k_blocks",
+        "const int blocks = KRange::of<Cluster>(k_blocks).count",
+        "const int blocks = k_blocks",
         "deadlock",
         r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing",
     ),
