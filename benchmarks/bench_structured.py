@@ -1,7 +1,7 @@
 """Kernels that a user composes of the structured layer, against ops: a GEMM and varlen attention.
 
-Writes section "structured_kernels" of the results: the speed of examples/structured_gemm.cu over
-ops.matmul, and of examples/structured_attention.cu over ops.varlen_attention, which are tuned per
+Writes section "structured_kernels" of the results: the speed of examples/07_gemm.cu over
+ops.matmul, and of examples/08_ragged_attention.cu over ops.varlen_attention, which are tuned per
 problem. Inputs are normally distributed.
 """
 
@@ -59,7 +59,7 @@ def measure(label: str, runs: dict[str, Any], outs: list[torch.Tensor], flops: f
 
 
 def gemms() -> Iterator[dict[str, Any]]:
-    bind_gemm = bind("structured_gemm")
+    bind_gemm = bind("07_gemm")
     for side in CONFIGS:
         a, b = (torch.randn(side, side, device="cuda").bfloat16() for _ in range(2))
         outs = [torch.full((side, side), math.nan, device="cuda").bfloat16() for _ in range(2)]
@@ -68,17 +68,17 @@ def gemms() -> Iterator[dict[str, Any]]:
             "ops": lambda a=a, b=b, out=outs[1]: ops.matmul(a, b.T, out=out),
         }
         row = measure(f"structured_gemm {side}^3", runs, outs, 2 * side**3)
-        yield {**row, "device_lines": device_lines("structured_gemm")}
+        yield {**row, "device_lines": device_lines("07_gemm")}
 
 
 def attentions() -> Iterator[dict[str, Any]]:
-    bind_attention = bind("structured_attention")
+    bind_attention = bind("08_ragged_attention")
     for batch in bench_attention.batches():
         shape = (sum(batch.lengths), batch.heads, batch.head_dim)
         q, k, v = (torch.randn(*shape, device="cuda").bfloat16() for _ in range(3))
         lengths = torch.tensor([0, *batch.lengths], device="cuda").cumsum(0).int()
         longest, outs = max(batch.lengths), [torch.full_like(q, math.nan) for _ in range(2)]
-        bound = bind_attention((q, k, v, outs[0]), lengths, max_length=longest, causal=batch.causal)
+        bound = bind_attention(q, k, v, outs[0], lengths, longest, batch.causal)
         options = {"causal": batch.causal, "out": outs[1]}
         given = (q, k, v, lengths, lengths, longest, longest)
         runs = {
@@ -87,7 +87,7 @@ def attentions() -> Iterator[dict[str, Any]]:
         }
         mask = "causal" if batch.causal else "full"
         row = measure(f"{batch.name}, {mask}", runs, outs, batch.flops)
-        yield {**row, "device_lines": device_lines("structured_attention")}
+        yield {**row, "device_lines": device_lines("08_ragged_attention")}
 
 
 def main() -> None:
