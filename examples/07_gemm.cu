@@ -1,11 +1,7 @@
 // New here: a persistent GEMM, C = A B, of the parts that every fast GEMM has: roles, a tile
 // scheduler, a main loop over a ring of stages, and an epilogue. As many CTAs are launched as the
 // GPU runs at once, and each computes several tiles of C.
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
-#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/structured.cuh>
 
 using namespace tmaasync;
 

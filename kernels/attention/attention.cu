@@ -47,23 +47,14 @@ using namespace tmaasync;
 
 // Registers per thread that a producer keeps and a consumer claims. The CTA has 64 Ki, of which a
 // single consumer has enough from the start. A producer that multicasts needs more.
-template <int kConsumers, bool kMulticasts>
-struct RegistersOf {
-    using type = RegisterSplit<0, 0>;
-};
-template <>
-struct RegistersOf<2, false> {
-    using type = RegisterSplit<24, 240>;
-};
-template <>
-struct RegistersOf<2, true> {
-    using type = RegisterSplit<40, 232>;
-};
-template <bool kMulticasts>
-struct RegistersOf<3, kMulticasts> {
-    using type = RegisterSplit<32, 160>;
-};
-using Registers = typename RegistersOf<CONSUMERS, (CLUSTER > 1)>::type;
+constexpr bool kMulticasts = CLUSTER > 1;
+using Registers = RegisterSplit<
+    CONSUMERS == 3   ? 32
+    : CONSUMERS == 2 ? (kMulticasts ? 40 : 24)
+                     : 0,
+    CONSUMERS == 3   ? 160
+    : CONSUMERS == 2 ? (kMulticasts ? 232 : 240)
+                     : 0>;
 using Roles = WarpSpecialized<CONSUMERS, Registers, CLUSTER>;
 
 extern "C" __device__ const int attention_shared_bytes = sizeof(SharedMemory);

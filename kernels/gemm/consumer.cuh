@@ -43,14 +43,15 @@ __device__ void multiply_tiles_or_split_k(
     if constexpr (SPLIT_K == 1) {
         multiply_tiles<Loop>(shared, stages, c, schedule, k_blocks, consumer, visitors...);
     } else {
-        const int row = consumer_row(consumer), blocks = KRange::of<Cluster>(k_blocks).count;
+        const int row = consumer_row(consumer), rank = Cluster::split_rank();
+        const int blocks = KRange::of<Cluster>(k_blocks).count;
         Accumulators accumulators = {};
         if (blocks > 0) Loop::multiply(stages, accumulators, blocks, row);
         SplitK::Slice slice;
         SplitK::reduce(shared.ring.stages, accumulators, slice);
-        if (!SplitK::has_slice()) return;
+        if (rank >= SplitK::kSlices) return;
         auto tile = schedule.tile();
-        tile.n += SplitK::first_column();
+        tile.n += rank * SplitK::kSliceColumns;
         TileEpilogue epilogue(shared.epilogue[consumer], consumer, row);
         epilogue.store(slice, c, tile, visitors...);
         epilogue.drain();

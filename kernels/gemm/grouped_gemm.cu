@@ -72,14 +72,15 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) grouped_gemm(
     int k
 ) {
     const RowGroups groups{ends, count, total_rows};
-    const int k_blocks = count_tiles(k, kBlockK);
     auto& shared = dynamic_shared<SharedMemory>();
     Roles::run(
-        shared, [&] { load_tiles(shared, a, b, GroupScheduler(groups, n), k_blocks); },
+        shared,
+        [&] { load_tiles(shared, a, b, GroupScheduler(groups, n), count_tiles(k, kBlockK)); },
         [&](int consumer) {
             // A grid before this one may have written the ends.
             wait_for_previous_grids();
             auto stages = shared.ring.consumer<Proxy::kAsync>();
+            const int k_blocks = count_tiles(k, kBlockK);
             multiply_tiles<Loop>(shared, stages, c, GroupScheduler(groups, n), k_blocks, consumer);
         },
         a, b, c

@@ -290,7 +290,7 @@ def test_the_innermost_frame_in_the_kernels_own_source_is_reported() -> None:
 
 
 def test_a_header_next_to_the_shipped_kernels_is_a_piece_of_their_source() -> None:
-    piece = Frame("multiply", f"{kernels_dir()}/gemm/mainloop.cuh", 9)
+    piece = Frame("multiply", f"{kernels_dir()}/gemm/consumer.cuh", 9)
 
     found = source_frame((HEADER, piece, OWN), SOURCE_NAME)
 

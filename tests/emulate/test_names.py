@@ -293,6 +293,58 @@ def test_events_and_files_keep_the_names(tmp_path: Path) -> None:
     assert {"load 0: pipes.ring_k.stages[0].k", "pipes.ring_v.full[2]"} <= named
 
 
+# --- clusters ---------------------------------------------------------------------------------
+
+SHARED_RING = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct Stage { Tile::Shared a; };
+struct SharedMemory { Ring<Stage, 2, ConsumerWarps<2>, Multicast<2>> ring; };
+extern "C" __device__ const int pass_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void pass(const __grid_constant__ Tile tile, int tiles) {
+    auto& ring = dynamic_shared<SharedMemory>().ring;
+    if (threadIdx.x == 0) ring.init();
+    cluster_sync();
+    if (warp_index() == 0) {
+        set_role("producer");
+        auto producer = ring.producer();
+        if (elect()) {
+            for (auto stage : producer.produce(tiles)) {
+                stage.async_multicast_load(tile, stage->a, {0, 0});
+            }
+            producer.drain();
+        }
+    } else {
+        set_role("consumer", warp_index() - 1);
+        const bool leaves = block_rank_in_cluster() == 1 && warp_index() == 2;
+        auto consumer = ring.consumer();
+        for (auto stage : consumer.consume(leaves ? 1 : tiles)) {}
+    }
+    cluster_sync();
+}
+"""
+
+
+def test_a_consumer_of_another_block_is_named_with_its_block() -> None:
+    tile = create_tma_tile(np.ones((16, 16), np.float32), (16, 16))
+    with pytest.raises(EmulatedDeadlock) as caught:
+        Kernel(SHARED_RING, "pass", types={"Tile": tile})(2, 96, (tile, 4), cluster=2)
+
+    late = {
+        (wait.block[0], wait.role): wait.late for wait in caught.value.waits if wait.barrier_name
+    }
+    assert late == {
+        (0, "producer"): "consumer 1 (warp 2 of block (1, 0, 0)) has not released stage 1 of ring",
+        (1, "producer"): "consumer 1 (warp 2) has not released stage 1 of ring",
+        **dict.fromkeys(
+            [(0, "consumer 0"), (0, "consumer 1"), (1, "consumer 0")],
+            "producer (warp 0) has not filled stage 1 of ring",
+        ),
+    }
+
+
 # --- what a role may be -----------------------------------------------------------------------
 
 LONG = "c" * 27

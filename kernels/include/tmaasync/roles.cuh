@@ -146,8 +146,7 @@ private:
         }
     }
 
-    // The producer takes part in the two cluster_sync() of the consumers of all CTAs that split K:
-    // see split_k.cuh.
+    // The producer takes part in the two cluster_sync() of SplitKReduction.
     __device__ __forceinline__ static void join_split_k() {
         if constexpr (kSplitK > 1) {
             cluster_sync();

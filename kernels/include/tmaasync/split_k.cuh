@@ -5,7 +5,8 @@
 
 // Split-K reduced through the distributed shared memory of a cluster, deterministically and without
 // a workspace: each of Cluster::kSplitK CTAs multiplies its own KRange for all columns of the tile.
-// Then the first of them reduce and store a slice of the columns each.
+// Then the first kSlices of them reduce and store a slice of the columns each: CTA i has
+// kSliceColumns from i * kSliceColumns on.
 namespace tmaasync {
 
 // Row blocks, columns and registers of the accumulators of a MainLoop.
@@ -41,12 +42,6 @@ struct SplitKReduction {
 
     static_assert(Shape::kColumns % kChunkColumns == 0, "a tile has whole chunks of columns");
 
-    // Whether this CTA stores a slice, and the slice's first column in the tile.
-    __device__ __forceinline__ static bool has_slice() { return Cluster::split_rank() < kSlices; }
-    __device__ __forceinline__ static int first_column() {
-        return Cluster::split_rank() * kSliceColumns;
-    }
-
     // Leave the sum of all CTAs' accumulators in `slice`, if this CTA has one. Called once, by all
     // consumers of all CTAs of the cluster. `scratch` is shared memory that nothing else uses from
     // now on: the stages of the ring, so that a cluster multiplies one tile. It is written once
@@ -65,7 +60,7 @@ struct SplitKReduction {
         keep_own_slice(slice, accumulators);
         // All have arrived, and no CTA accesses another one's memory any more.
         cluster_sync();
-        if (has_slice()) add_received(slice, received);
+        if (Cluster::split_rank() < kSlices) add_received(slice, received);
     }
 
 private:

@@ -1,9 +1,8 @@
 #pragma once
 
 // Everything above the PTX wrappers, but neither wgmma, which needs sm_90a (<tmaasync/wgmma.cuh>),
-// nor the parts of structured kernels above the ring: <tmaasync/roles.cuh>,
-// <tmaasync/scheduler.cuh>, <tmaasync/mainloop.cuh>, <tmaasync/epilogue.cuh>,
-// <tmaasync/attention.cuh>.
+// nor the parts of structured kernels above the ring (<tmaasync/structured.cuh>,
+// <tmaasync/attention.cuh>).
 #include <tmaasync/barrier.cuh>
 #include <tmaasync/check.cuh>
 #include <tmaasync/cluster.cuh>

@@ -2,7 +2,6 @@
 // causal mask. A persistent kernel after FlashAttention-3: one warpgroup loads, the others compute
 // 64 queries each.
 #include <tmaasync/attention.cuh>
-#include <tmaasync/roles.cuh>
 #include <tmaasync/scheduler.cuh>
 #include <tmaasync/tmaasync.cuh>
 
@@ -19,79 +18,61 @@ struct Score {
     }
 };
 
-constexpr int kRows = 64, kKeys = KTile::side(0), kHeadDim = KTile::side(2), kConsumers = 2;
+constexpr int kRows = QTile::side(0), kKeys = KTile::side(0), kTileRows = CONSUMERS * kRows;
 constexpr float kLog2E = 1.44269504f;
-using Operands = AttentionOperands<QTile, KTile, KTile, kKeys, kHeadDim>;
-using Roles = WarpSpecialized<kConsumers>;
+using Operands = AttentionOperands<QTile, KTile, KTile, kKeys, QTile::side(2)>;
+using Roles = WarpSpecialized<CONSUMERS>;
 // Which blocks of keys are loaded; all of them without a causal mask: <kKeys, false, false>.
 using Mask = WindowMask<kKeys, false, true>;
 
-// A tile: the queries of one head from a row on, kRows for each consumer.
-struct Task {
-    int head, first_row, length;
+// A tile of one head: kRows queries for each consumer. The producer's message.
+struct Tile {
+    int head, position, length;
 
+    __device__ int first_row(int consumer) const { return position + consumer * kRows; }
     __device__ KeyBlocks blocks() const {
-        return Mask{length}.blocks(first_row, first_row + kRows * kConsumers - 1).all_masked();
+        return Mask{length}.blocks(position, kTileRows).all_masked();
     }
-    __device__ Coordinates<3> at(int row) const { return {0, head, row}; }
 };
 
-struct QueryTiles {
+struct Tiles {
     using Cluster = ClusterShape<>;
-    int length, heads;
+    int heads, length;
 
-    __device__ int tiles() const { return count_tiles(length, kRows * kConsumers); }
-    __device__ int count() const { return heads * tiles(); }
-    __device__ Task at(int index) const {
-        return {index / tiles(), index % tiles() * kRows * kConsumers, length};
+    __device__ int count() const { return heads * count_tiles(length, kTileRows); }
+    __device__ Tile at(int index) const {
+        return {index % heads, index / heads * kTileRows, length};
     }
 };
 
-using Pipelines = AttentionPipelines<Operands, Task, kConsumers, STAGES>;
-struct SharedMemory {
-    Pipelines pipelines;
-    QTile::Shared output[kConsumers];
-
-    __device__ void init() { pipelines.init(); }
+struct SharedMemory : AttentionPipelines<Operands, Tile, CONSUMERS, STAGES> {
+    QTile::Shared output[CONSUMERS];
 };
 extern "C" __device__ const int my_kernel_shared_bytes = sizeof(SharedMemory);
 
-// What a consumer does with its tiles besides the main loop.
-struct Consumer : AttentionTiles {
+// What a consumer does with a tile outside the main loop.
+struct Variant : AttentionVariant {
+    QTile::Shared& output;
     const QTile& o;
-    QTile::Shared& staged;
     Score score;
-    int number;
+    int consumer;
 
-    __device__ KeyBlocks blocks(const Task& task) const { return task.blocks(); }
-    __device__ Operands::Softmax softmax(const Task&) const { return {kLog2E}; }
-
-    template <typename Scores>
-    __device__ void mask_scores(const Task& task, int block, Scores& scores) const {
-        const int row = task.first_row + number * kRows;
-        const int own = row + accumulator_row(thread_in_warpgroup(), 0);
-        const auto scored = [&](float s, int query, int key) {
-            const bool is_inside = query < task.length && key < task.length;
-            return is_inside ? score(s, task.head, query, key) : masked_score();
-        };
-        transform_scores(scores, {own, own + 8}, block * kKeys, scored);
+    __device__ KeyBlocks blocks(const Tile& tile) const { return tile.blocks(); }
+    __device__ auto softmax(const Tile&) const { return Operands::Softmax{kLog2E}; }
+    __device__ void mask_scores(const Tile& tile, int block, Operands::Scores& scores) const {
+        const auto positions = RowPositions::from(tile.first_row(consumer));
+        apply_to_scores(scores, positions, block * kKeys, [&](float s, int query, int key) {
+            const bool is_inside = query < tile.length && key < tile.length;
+            return is_inside ? score(s, tile.head, query, key) : masked_score();
+        });
     }
-
-    template <typename Queries>
     __device__ void store(
-        const Task& task,
-        Operands::Accumulators& accumulators,
-        const float (&normalizers)[2],
-        const Queries&
+        const Tile& tile, Operands::Accumulators& rows, const float (&factors)[2]
     ) const {
-        const NamedBarrier<128> warpgroup{1u + number};
-        const auto store_staged = [&] {
-            o.async_store(staged, task.at(task.first_row + number * kRows));
+        store_attention_rows<Operands::Output<QTile>>(output, rows, factors, consumer, [&] {
+            o.async_store(output, {0, tile.head, tile.first_row(consumer)});
             commit_group();
-        };
-        store_attention_rows<Operands::Q, kHeadDim>(
-            staged, accumulators, normalizers, warpgroup, store_staged
-        );
+        });
     }
 };
 
@@ -102,39 +83,34 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) my_kernel(
     const __grid_constant__ QTile o,
     const float* slopes,
     float scale,
-    int length,
-    int heads
+    int heads,
+    int length
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    auto& pipelines = shared.pipelines;
-    const StaticScheduler schedule(QueryTiles{length, heads});
+    const StaticScheduler schedule(Tiles{heads, length});
 
     const auto produce = [&] {
-        auto queries = pipelines.queries.producer();
-        auto keys = pipelines.keys.producer();
-        auto values = pipelines.values.producer();
-        for (const auto task : schedule) {
-            const auto load_queries = [&](auto& tile, auto& full, int consumer) {
-                q.async_copy(tile, full, task.at(task.first_row + consumer * kRows));
+        AttentionProducer<SharedMemory> producer(shared);
+        for (const Tile tile : schedule) {
+            const auto load_queries = [&](auto& to, auto& full, int consumer) {
+                q.async_copy(to, full, {0, tile.head, tile.first_row(consumer)});
             };
-            const auto load_keys = [&](int block) {
-                const auto stage = keys.acquire();
-                k.async_copy(*stage, stage.full(), task.at(block * kKeys));
+            const auto load = [&](const KTile& from, auto& ring, int block) {
+                const auto stage = ring.acquire();
+                from.async_copy(*stage, stage.full(), {0, tile.head, block * kKeys});
             };
-            const auto load_values = [&](int block) {
-                const auto stage = values.acquire();
-                v.async_copy(*stage, stage.full(), task.at(block * kKeys));
-            };
-            load_attention_tile(
-                task.blocks(), [&] { queries.produce(task, load_queries); }, load_keys, load_values
+            producer.load(
+                tile, tile.blocks(), load_queries,
+                [&](auto& ring, int block) { load(k, ring, block); },
+                [&](auto& ring, int block) { load(v, ring, block); }
             );
         }
-        queries.end();
+        producer.end();
     };
 
-    const auto consume = [&](int number) {
-        AttentionConsumer<Pipelines, MmaOrder<kConsumers>> consumer(pipelines, number);
-        consumer.attend(Consumer{{}, o, shared.output[number], {scale, slopes}, number});
+    const auto consume = [&](int consumer) {
+        AttentionConsumer<SharedMemory> rows(shared, consumer);
+        rows.attend(Variant{{}, shared.output[consumer], o, {scale, slopes}, consumer});
     };
 
     Roles::run(shared, produce, consume, q, k, v, o);

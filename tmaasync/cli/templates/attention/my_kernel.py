@@ -24,10 +24,10 @@ def my_kernel(q, k, v, o, slopes, ctas=132):
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),
         types={"QTile": q_tile, "KTile": k_tile},
-        constants={"STAGES": STAGES},
+        constants={"CONSUMERS": CONSUMERS, "STAGES": STAGES},
     )
     tiles = -(-length // (CONSUMERS * ROWS)) * heads
-    args = (q_tile, k_tile, v_tile, o_tile, slopes, head_dim**-0.5, length, heads)
+    args = (q_tile, k_tile, v_tile, o_tile, slopes, head_dim**-0.5, heads, length)
     kernel(min(tiles, ctas), 128 * (1 + CONSUMERS), args)
 
 
