@@ -1,7 +1,7 @@
 """Kernels that a user composes of the structured layer, against ops: a GEMM and varlen attention.
 
 Writes section "structured_kernels" of the results: the speed of examples/structured_gemm.cu over
-ops.matmul, and of examples/structured_attention.cu over ops.varlen_attention, which are tuned per
+ops.matmul, and of examples/08_ragged_attention.cu over ops.varlen_attention, which are tuned per
 problem. Inputs are normally distributed.
 """
 
@@ -72,13 +72,13 @@ def gemms() -> Iterator[dict[str, Any]]:
 
 
 def attentions() -> Iterator[dict[str, Any]]:
-    bind_attention = bind("structured_attention")
+    bind_attention = bind("08_ragged_attention")
     for batch in bench_attention.batches():
         shape = (sum(batch.lengths), batch.heads, batch.head_dim)
         q, k, v = (torch.randn(*shape, device="cuda").bfloat16() for _ in range(3))
         lengths = torch.tensor([0, *batch.lengths], device="cuda").cumsum(0).int()
         longest, outs = max(batch.lengths), [torch.full_like(q, math.nan) for _ in range(2)]
-        bound = bind_attention((q, k, v, outs[0]), lengths, max_length=longest, causal=batch.causal)
+        bound = bind_attention(q, k, v, outs[0], lengths, longest, batch.causal)
         options = {"causal": batch.causal, "out": outs[1]}
         given = (q, k, v, lengths, lengths, longest, longest)
         runs = {
@@ -87,7 +87,7 @@ def attentions() -> Iterator[dict[str, Any]]:
         }
         mask = "causal" if batch.causal else "full"
         row = measure(f"{batch.name}, {mask}", runs, outs, batch.flops)
-        yield {**row, "device_lines": device_lines("structured_attention")}
+        yield {**row, "device_lines": device_lines("08_ragged_attention")}
 
 
 def main() -> None:

@@ -26,8 +26,10 @@ def bind(a, b, c, *, tile=(256, 192), cluster=2, stages=3):
     ``tile`` is the CTA tile along M and N. The CTAs of a cluster load a share of its rows each.
     """
     rows, columns = tile
-    a_tile = create_tma_tile(a, (rows, 64), box_shape=(rows // 2, 64), swizzle="128B")
-    b_tile = create_tma_tile(b, (columns, 64), swizzle="128B")
+    # Operands come from L2 again and again: it fetches two lines at a time.
+    operand = {"swizzle": "128B", "l2_promotion": "256B"}
+    a_tile = create_tma_tile(a, (rows, 64), box_shape=(rows // cluster, 64), **operand)
+    b_tile = create_tma_tile(b, (columns, 64), **operand)
     c_tile = create_tma_tile(c, (64, 64), swizzle="128B")  # a chunk of the epilogue
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),

@@ -94,9 +94,11 @@ _NEVER_ARMED = r"full\[\d\], phase \d: 1 arrivals and 0 bytes are missing"
 _NEVER_FREED = r"empty\[\d\], phase \d: \d+ arrivals and 0 bytes are missing"
 _MISSED = r"(full|empty)\[\d\] completed phase \d while this thread was still waiting"
 _UNWRITTEN = r"which nothing has written"
-_UNREAD = (
-    r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load to .* landed"
-)
+_UNREAD = r"no thread has waited for phase \d of (ring\.)?full\[\d\], in which a TMA load .*landed"
+
+
+def _consumers_of(block: int) -> str:
+    return rf"consumer 0 \(warps 4-7 of block \({block}, 0, 0\)\) at .*"
 
 
 def _any(*reports: str) -> str:
@@ -273,7 +275,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "empty[state.index].wait(state.phase, location);",
         "deadlock",
-        r"consumer 1 \(warps 8-11 of .*empty\[0\], phase 0: 8 arrivals",
+        r"consumer 0 \(warps 4-7 of .*empty\[0\], phase 0: 8 arrivals",
     ),
     Mutation(
         "the consumer waits on the stage before",
@@ -281,7 +283,7 @@ MUTATIONS = (
         _CONSUMER_WAIT,
         "full[(state.index + STAGES - 1) % STAGES].wait(state.phase);",
         "deadlock",
-        r"consumer 1 \(warps 8-11 of .*full\[2\], phase 1: 1 arrivals",
+        r"consumer 0 \(warps 4-7 of .*full\[2\], phase 1: 1 arrivals",
     ),
     Mutation(
         "the consumer waits for parity 0 always",
@@ -354,7 +356,7 @@ MUTATIONS = (
         _ELECTED,
         "if (warp_index() == 4 && elect()) {",
         "deadlock",
-        r"consumer 1 \(warps 8-11 of .*full\[0\], phase 0: 1 arrivals",
+        r"consumer 0 \(warps 4-7 of .*full\[0\], phase 0: 1 arrivals",
     ),
     Mutation(
         "one warp does not multiply",
@@ -362,7 +364,7 @@ MUTATIONS = (
         _MULTIPLY,
         "if (warp_index() != 6) " + _MULTIPLY,
         "either",
-        r"consumer 0 \(warps 4-5, 7 of .*: wgmma.wait_group|"
+        r"threads 128-191, 224-255 at .*: wgmma.wait_group|"
         r"of warp (4|6) and \d+ times by thread \d+ of warp (4|6), which belong to one warpgroup",
     ),
     Mutation(
@@ -462,7 +464,7 @@ MUTATIONS = (
         _SHARED,
         _BASE.format("shared", "SharedMemory"),
         "fault",
-        r"shared address is 0x\w+10; it must be a multiple of 128|shared address is 0x10; it must",
+        r"a tile with a swizzle of 128 bytes lies at shared offset 16 ",
     ),
     Mutation(
         "a third epilogue buffer that is not there",
@@ -554,7 +556,7 @@ MUTATIONS = (
         _EVERY_CTA,
         "1",
         "deadlock",
-        r"consumer 1 \(warps 8-11 of block \(1.*full\[0\], phase 0: 0 arrivals and 8192 bytes",
+        _consumers_of(1) + r"full\[0\], phase 0: 0 arrivals and 8192 bytes",
     ),
     Mutation(
         "multicast to itself alone",
@@ -562,7 +564,7 @@ MUTATIONS = (
         _SHARE,
         "1 << block_rank_in_cluster(), Group::rank(), policy",
         "deadlock",
-        r"consumer 1 \(warps 8-11 of block \(1.*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        _consumers_of(1) + r"full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "multicast to a CTA too many",
@@ -578,7 +580,7 @@ MUTATIONS = (
         _LOAD_B,
         "if (block_rank_in_cluster() == 0) " + _LOAD_B,
         "deadlock",
-        r"consumer 1 \(warps 8-11 of block \(0.*full\[0\], phase 0: 0 arrivals and 4096 bytes",
+        _consumers_of(0) + r"full\[0\], phase 0: 0 arrivals and 4096 bytes",
     ),
     Mutation(
         "both load the first share",
@@ -811,8 +813,8 @@ MUTATIONS = (
         "gemm",
         _CONSUMER_STATE,
         _CONSUMER_STATE.replace("for_consumer", "for_producer"),
-        "race",
-        r"race on ring\.stages\[\d\]\.[ab] .*\n.*(wgmma|TMA load)",
+        "either",
+        _any(_UNWRITTEN, _ARMED_AGAIN, _NEVER_FREED),
     ),
     Mutation(
         "the producer waits on full",

@@ -198,7 +198,9 @@ def _race(words: _Words, record: dict[str, Any]) -> EmulatedRace:
         name=words.name(start) if is_shared else None,
         first=first,
         second=second,
-        cause=_cause(words, first, second, lacks_fence=record["lacks_proxy_fence"]),
+        cause=_cause(
+            words, first, second, lacks_fence=record["lacks_proxy_fence"], is_shared=is_shared
+        ),
     )
 
 
@@ -218,8 +220,8 @@ def _access(words: _Words, record: dict[str, Any]) -> EmulatedAccess:
 class _Rule:
     """The likeliest missing step between two accesses; None stands for any operation.
 
-    In a cause ``{full}`` stands for the mbarrier that a load completes on, and ``{empty}`` for the
-    one on which its stage is released.
+    In a cause ``{fence}`` stands for the proxy fence of that memory, ``{full}`` for the mbarrier
+    that a load completes on, and ``{empty}`` for the one on which its stage is released.
     """
 
     before: str | None
@@ -281,8 +283,8 @@ _RULES = (
     _Rule(
         None,
         None,
-        "the write was not made visible to TMA and wgmma. Every writing thread calls "
-        "fence_async_view_proxy() after it and before the barrier",
+        "the write was not made visible to TMA and wgmma. Every writing thread calls {fence}() "
+        "after it and before the barrier",
         fence=True,
     ),
     _Rule(
@@ -374,10 +376,16 @@ _RULES = (
 
 
 def _cause(
-    words: _Words, first: EmulatedAccess, second: EmulatedAccess, *, lacks_fence: bool
+    words: _Words,
+    first: EmulatedAccess,
+    second: EmulatedAccess,
+    *,
+    lacks_fence: bool,
+    is_shared: bool,
 ) -> str:
     rule = next(rule for rule in _RULES if rule.fits(first, second, fence=lacks_fence))
     return rule.cause.format(
+        fence="fence_async_view_proxy" if is_shared else "ptx::fence_proxy_async_global",
         full=first.barrier_name or "the barrier that the load credits",
         empty=words.sibling(second.barrier_name, "empty") or "an empty barrier",
     )

@@ -7,4 +7,5 @@
 #include <tmaasync/mainloop.cuh>
 #include <tmaasync/roles.cuh>
 #include <tmaasync/scheduler.cuh>
+#include <tmaasync/split_k.cuh>
 #include <tmaasync/tmaasync.cuh>

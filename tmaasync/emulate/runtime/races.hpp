@@ -34,6 +34,7 @@ struct AtomicPlace {
     uint32_t cluster = 0;
     View released;
     std::map<uint32_t, Clock> others;  // what that cluster knew of others
+    std::map<uint32_t, Clock> others_published;
 };
 
 // Clusters run one after the other when races are looked for.
@@ -97,6 +98,7 @@ public:
         cluster_ = cluster;
         agents_ = threads_;
         others_.clear();
+        others_published_.clear();
         for (auto* views : {&views_, &fenced_, &acquired_}) views->assign(threads_, {});
         epochs_.assign(threads_, 1);
         for (WindowShadow& window : windows_) window.clear();
@@ -160,6 +162,8 @@ public:
         published.join(view.seen);
         published.raise(thread, epochs_[thread]);
         ++epochs_[thread];
+        if (space != Space::kGlobal) return;
+        for (const auto& [cluster, clock] : others_) others_published_[cluster].join(clock);
     }
 
     // fence.proxy.tensormap::generic, .release and .acquire
@@ -215,12 +219,21 @@ public:
             acquired_[thread].join(place.released);
         } else {
             for (const auto& [cluster, clock] : place.others) others_[cluster].join(clock);
+            for (const auto& [cluster, clock] : place.others_published) {
+                others_published_[cluster].join(clock);
+            }
             others_[place.cluster].join(place.released.seen);
+            others_published_[place.cluster].join(
+                place.released.published[static_cast<int>(Space::kGlobal)]
+            );
             place.released = {};
             place.cluster = cluster_;
         }
         place.released.join(fenced_[thread]);
         for (const auto& [cluster, clock] : others_) place.others[cluster].join(clock);
+        for (const auto& [cluster, clock] : others_published_) {
+            place.others_published[cluster].join(clock);
+        }
     }
 
     // --- accesses ---
@@ -303,11 +316,13 @@ private:
         return actor.is_async && !old.is_async && old.is_write;
     }
 
+    static bool is_known_of(const std::map<uint32_t, Clock>& clusters, const Access& old) {
+        const auto other = clusters.find(old.cluster);
+        return other != clusters.end() && other->second.at(old.agent) >= old.epoch;
+    }
+
     bool is_known(const Access& old, const Actor& actor) const {
-        if (old.cluster != cluster_) {
-            const auto other = others_.find(old.cluster);
-            return other != others_.end() && other->second.at(old.agent) >= old.epoch;
-        }
+        if (old.cluster != cluster_) return is_known_of(others_, old);
         // A thread is in order with itself, which its own copies are not.
         const bool is_thread = actor.agent < threads_;
         if (!actor.is_async && is_thread && old.agent == actor.agent) return true;
@@ -318,6 +333,11 @@ private:
     bool is_before(const Access& old, const Actor& actor, Space space) const {
         if (old.cluster == cluster_ && needs_proxy_fence(old, actor)) {
             return actor.view->published[static_cast<int>(space)].at(old.agent) >= old.epoch;
+        }
+        // Edits of tensor maps have fences of their own.
+        const bool is_map = actor.operation == Operation::kMapRead;
+        if (old.cluster != cluster_ && needs_proxy_fence(old, actor) && !is_map) {
+            return is_known_of(others_published_, old);
         }
         return is_known(old, actor);
     }
@@ -333,6 +353,8 @@ private:
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;
     std::map<uint32_t, Clock> others_;  // of other clusters, what any thread of this one knows
+    std::map<uint32_t, Clock>
+        others_published_;  // and what of it a proxy fence made visible to TMA
     bool has_race_ = false;
     Race race_{};
 };
