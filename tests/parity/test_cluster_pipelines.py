@@ -152,7 +152,11 @@ PUSH_DEFECTS: tuple[tuple[str, tuple[type[Exception], ...], str], ...] = (
     ("none", (), ""),
     ("no proxy fence", (EmulatedRace,), PROXY),
     ("fenced before the write", (EmulatedRace,), PROXY),
-    ("no meeting of the writers", (EmulatedRace,), "a race on outbox"),
+    (
+        "no meeting of the writers",
+        (EmulatedRace, EmulatedFault),
+        r"a race on outbox|\(outbox.*\), which nothing has written",
+    ),
     ("no acknowledgement", (EmulatedRace, EmulatedFault, EmulatedDeadlock), ""),
     ("a relaxed wait", (EmulatedRace,), "a race on inbox|no barrier orders"),
     ("bytes never expected", (EmulatedRace, EmulatedFault, EmulatedDeadlock), ""),

@@ -204,6 +204,7 @@ class EmulatedLaunch:
         report = launch(
             program.library.tmaasync_emulate_call, ctypes.byref(numbers), self._pointers
         )
+        _note_written(numbers)
         if collector is not None and log is not None:
             self._hand_over(program, collector, log)
         if report:
@@ -318,6 +319,8 @@ class _LaunchNumbers(ctypes.Structure):
         ("registers", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
+        ("written", ctypes.POINTER(ctypes.c_char)),
+        ("fresh", ctypes.c_char_p),
     )
 
 
@@ -349,6 +352,41 @@ def _numbers(
         registers,
         schedule.races,
         None if log is None else ctypes.pointer(log),
+        ctypes.create_string_buffer(max(1, len(known))),
+        _fresh(known) if config.pdl else None,
+    )
+
+
+# The bytes that the launch before wrote to, as far as they are known: whole arrays.
+_WRITTEN: contextvars.ContextVar[tuple[range, ...]] = contextvars.ContextVar(
+    "tmaasync written", default=()
+)
+
+
+def _bytes_of(extent: Extent) -> range:
+    return range(extent.address + extent.first, extent.address + extent.end)
+
+
+def _fresh(known: Sequence[Extent]) -> bytes | None:
+    """Return for each array whether the launch before wrote to it; None if to none of them."""
+    arrays, written = map(_bytes_of, known), _WRITTEN.get()
+    fresh = bytes(
+        any(one.start < other.stop and other.start < one.stop for other in written)
+        for one in arrays
+    )
+    return fresh if any(fresh) else None
+
+
+def _note_written(numbers: _LaunchNumbers) -> None:
+    """Keep what the launch wrote to, for the next one."""
+    arrays = numbers.array[: numbers.arrays]
+    flags = ctypes.string_at(numbers.written, numbers.arrays) if arrays else b""
+    _WRITTEN.set(
+        tuple(
+            range(array.start, array.start + array.size_bytes)
+            for array, flag in zip(arrays, flags, strict=True)
+            if flag
+        )
     )
 
 

@@ -248,7 +248,7 @@ class EmulatedBuild:
             block=extents("block", request.block),
             cluster=None if request.cluster is None else extents("cluster", request.cluster),
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
-            pdl=False,
+            pdl=request.pdl,
             stream=0,
         )
         check_extents(config, limits)

@@ -9,6 +9,38 @@
 
 namespace tmaasync_emulate {
 
+// --- programmatic dependent launches -------------------------------------------------------------
+
+inline void note_grid_wait(Fiber& fiber) {
+    if (!fiber.cluster->launch().fresh) return;
+    Detector* detector = fiber.cluster->detector();
+    fiber.cta->grid_waits.push_back(
+        {fiber.number, detector ? detector->epoch_of(fiber.number) : 0}
+    );
+}
+
+// Whether the thread comes after a griddepcontrol.wait; without a detector, after any.
+inline bool has_awaited_grids(Fiber& fiber) {
+    const Detector* detector = fiber.cluster->detector();
+    for (const Cta& cta : fiber.cluster->ctas()) {
+        for (const GridWait& wait : cta.grid_waits) {
+            if (!detector || detector->knows(fiber.number, wait.thread, wait.epoch)) return true;
+        }
+    }
+    return false;
+}
+
+// Before an access to global memory, or a copy that makes one.
+inline void check_grids_awaited(Fiber& fiber, uintptr_t address) {
+    if (!fiber.cluster->launch().is_fresh(address) || has_awaited_grids(fiber)) return;
+    fiber.cluster->fail(
+        fiber, "an access to " + hexadecimal(address) +
+                   ", in an array that the kernel before wrote, ahead of "
+                   "wait_for_previous_grids(): with pdl=True this grid may run before that one "
+                   "has ended. Call it first, in every thread or in one that the others then meet"
+    );
+}
+
 // --- ordinary accesses ---------------------------------------------------------------------------
 
 inline void touch_shared(
@@ -61,6 +93,7 @@ inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint3
 inline void touch_global(
     Fiber& fiber, Operation operation, uintptr_t address, uint64_t bytes, bool writes
 ) {
+    check_grids_awaited(fiber, address);
     Detector& detector = *fiber.cluster->detector();
     detector.global(detector.ordinary(fiber.number, fiber.site, operation), address, bytes, writes);
     fiber.cluster->stop_if_race(fiber);
@@ -212,7 +245,7 @@ inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool i
         if (held.start == start && held.end == end && held.is_a == is_a) mine = &held;
     }
     if (!mine) {
-        // Once a wgmma is done, its registers may have become those of another.
+        // Once a wgmma is done, another may use its registers.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });

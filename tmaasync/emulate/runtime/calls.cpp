@@ -139,6 +139,10 @@ void fence_proxy_async_global() {
     }
 }
 
+void wait_for_grids() {
+    note_grid_wait(TMAASYNC_EMULATE_CALLER());
+}
+
 void begin_atomic(const void* address, uint32_t bytes) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!fiber.cluster->detector()) return;

@@ -232,6 +232,10 @@ inline void issue_load(Fiber& fiber, Flight flight, uint32_t shared, uint32_t ba
     }
     if (flight.kind == Flight::Kind::kTiled || flight.kind == Flight::Kind::kIm2col) {
         check_swizzle_alignment(fiber, flight.map, place.offset);
+        check_grids_awaited(fiber, flight.map.address);
+    }
+    if (flight.kind == Flight::Kind::kBulk) {
+        check_grids_awaited(fiber, reinterpret_cast<uintptr_t>(flight.global));
     }
     flight.target = place.cta;
     flight.shared = place.offset;
@@ -424,9 +428,11 @@ inline void wait_for_writes(Fiber& fiber, std::size_t pending) {
 
 inline void issue_store(Fiber& fiber, Store store, uint32_t shared) {
     check_inside_shared(fiber, shared, store.bytes, "a TMA store");
-    if (store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce) {
-        check_swizzle_alignment(fiber, store.map, shared);
-    }
+    const bool has_map = store.kind == Store::Kind::kTiled || store.kind == Store::Kind::kReduce;
+    if (has_map) check_swizzle_alignment(fiber, store.map, shared);
+    const auto target = has_map ? store.map.address : reinterpret_cast<uintptr_t>(store.global);
+    check_grids_awaited(fiber, target);
+    fiber.cluster->launch().note_written(target);
     store.shared = shared;
     store.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {

@@ -420,7 +420,9 @@ struct LaunchNumbers {
     const Array* array;
     uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
     uint32_t races;
-    EventLog* log;  // null: no trace
+    EventLog* log;         // null: no trace
+    uint8_t* written;      // of each array: set if this launch writes to it
+    const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
 // Where the library of this function lies in memory.
@@ -469,12 +471,17 @@ inline char* launch(
         numbers.registers,
         numbers.races ? &races : nullptr,
         numbers.log ? &trace : nullptr,
+        numbers.written,
+        numbers.fresh,
         &reaches_others,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
     const std::string report = Grid(whole, numbers.races ? 1 : numbers.workers).run();
     if (numbers.log) *numbers.log = trace.copied();
+    if (numbers.races) {
+        races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
+    }
     return report.empty() ? nullptr : strdup(report.c_str());
 }
 

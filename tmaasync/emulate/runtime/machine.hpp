@@ -47,6 +47,8 @@ struct Launch {
     uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
+    uint8_t* written = nullptr;      // of each array, whether this launch writes to it
+    const uint8_t* fresh = nullptr;  // and the one before did, for which this one has to wait
     std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
@@ -67,6 +69,18 @@ struct Launch {
         if (arrays.empty() || reaches_others->load(std::memory_order_relaxed)) return true;
         for (const Array& array : arrays) {
             if (array.holds(address, bytes)) return true;
+        }
+        return false;
+    }
+    void note_written(uintptr_t address) const {
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            if (arrays[i].holds(address, 1)) __atomic_store_n(&written[i], 1, __ATOMIC_RELAXED);
+        }
+    }
+    bool is_fresh(uintptr_t address) const {
+        if (!fresh) return false;
+        for (std::size_t i = 0; i < arrays.size(); ++i) {
+            if (fresh[i] && arrays[i].holds(address, 1)) return true;
         }
         return false;
     }
@@ -331,6 +345,12 @@ struct Fiber : Thread {
     AwaitedPhase noted_wait;  // begun in the trace and not ended
 };
 
+// A griddepcontrol.wait that a thread has executed.
+struct GridWait {
+    uint32_t thread;
+    Epoch epoch;
+};
+
 struct Cta {
     uint3 block{};
     uint32_t rank = 0;
@@ -341,6 +361,7 @@ struct Cta {
     std::vector<Warpgroup> warpgroups;
     std::array<NamedBarrier, 16> named{};
     std::vector<Fiber*> register_waiters;
+    std::vector<GridWait> grid_waits;
     std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
     std::deque<Mbarrier> barriers;
     // What threads of other CTAs did to its memory, for the race detector.
@@ -742,6 +763,7 @@ private:
         cta.warpgroups.assign((threads + 127) / 128, {});
         for (Warpgroup& group : cta.warpgroups) group.registers = launch_.registers;
         cta.register_waiters.clear();
+        cta.grid_waits.clear();
         std::memcpy(cta.window, poisoned_window().data(), kWindowBytes);
         for (uint32_t thread = 0; thread < threads; ++thread) reset_thread(cta, thread);
     }

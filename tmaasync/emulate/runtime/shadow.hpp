@@ -149,6 +149,16 @@ public:
         return (*page)[index % kPage];
     }
 
+    // The addresses of cells in which something was written.
+    template <typename Act>
+    void for_each_written(Act act) const {
+        for (const auto& [number, page] : pages_) {
+            for (uintptr_t i = 0; i < kPage; ++i) {
+                if ((*page)[i].written()) act((number * kPage + i) * kCellBytes);
+            }
+        }
+    }
+
 private:
     static constexpr uintptr_t kPage = 64;
     std::unordered_map<uintptr_t, std::unique_ptr<std::array<Cell, kPage>>> pages_;

@@ -83,6 +83,7 @@ inline void check_thread_copy(Fiber& fiber, const ThreadCopy& copy) {
 
 inline void issue_thread_copy(Fiber& fiber, ThreadCopy copy) {
     check_thread_copy(fiber, copy);
+    if (copy.source_bytes) check_grids_awaited(fiber, reinterpret_cast<uintptr_t>(copy.global));
     copy.epoch = fiber.copies_epoch;
     copy.site = fiber.site;
     if (Detector* detector = fiber.cluster->detector()) {

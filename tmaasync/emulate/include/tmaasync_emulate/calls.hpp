@@ -104,6 +104,9 @@ TMAASYNC_EMULATE_CALL bool replace_atomically(
 );
 TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
 
+// griddepcontrol.wait
+TMAASYNC_EMULATE_CALL void wait_for_grids();
+
 // --- mbarriers -----------------------------------------------------------------------------------
 
 // Whether an arrival releases, or a wait acquires.

@@ -25,11 +25,9 @@ asm(".text\n"
     ".size tmaasync_emulate_enter, .-tmaasync_emulate_enter\n");
 static_assert(tmaasync_emulate::kStackBytes == 131072);
 static_assert(offsetof(tmaasync_emulate::Thread, parameters) == 0);
-#define TMAASYNC_EMULATE_KERNEL(NAME)                                                            \
-    extern "C" __attribute__((visibility("hidden"), used)) void* const tmaasync_emulate_kernel = \
-        reinterpret_cast<void*>(&::NAME);
-#else
-#define TMAASYNC_EMULATE_KERNEL(NAME)
+extern "C" {
+__attribute__((visibility("hidden"), used)) inline void* tmaasync_emulate_kernel = nullptr;
+}
 #endif
 
 namespace tmaasync_emulate {
@@ -58,6 +56,9 @@ struct Entry {
         void* const* arguments, std::index_sequence<kIndex...>
     ) {
 #if defined(__x86_64__)
+        // Every thread of the host writes the same.
+        void* const target = reinterpret_cast<void*>(kKernel);
+        __atomic_store_n(&tmaasync_emulate_kernel, target, __ATOMIC_RELAXED);
         void (*volatile kernel)(Parameters...) =
             reinterpret_cast<void (*)(Parameters...)>(&tmaasync_emulate_enter);
 #else
@@ -81,7 +82,6 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 
 // The build writes one of these after the source.
 #define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
-    TMAASYNC_EMULATE_KERNEL(NAME)                                                           \
     extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \
     ) {                                                                                     \

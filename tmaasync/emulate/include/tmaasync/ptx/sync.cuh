@@ -16,8 +16,10 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
     tmaasync_emulate::named_barrier_arrive(barrier, threads);
 }
 
-// Grids run one after the other.
-__device__ __forceinline__ void griddepcontrol_wait() {}
+// Grids run one after the other, and the runtime notes who has waited.
+__device__ __forceinline__ void griddepcontrol_wait() {
+    tmaasync_emulate::wait_for_grids();
+}
 
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {}
 
