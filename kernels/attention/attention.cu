@@ -82,13 +82,13 @@ struct Variant : AttentionVariant {
     }
 
     __device__ __forceinline__ Softmax softmax(const Task& task) const {
-        const float factor = HAS_SOFTCAP ? 1 : task.descale().scores;
+        const float factor = kCapsScores ? 1 : task.descale().scores;
         return {problem.scale_log2 * factor};
     }
 
     template <typename Scores>
     __device__ __forceinline__ void transform_scores(const Task& task, i32, Scores& scores) const {
-        if constexpr (HAS_SOFTCAP) cap_scores(scores, problem.scale * task.descale().scores);
+        if constexpr (kCapsScores) cap_scores(scores, problem.scale * task.descale().scores);
     }
 
     template <typename Scores>

@@ -16,6 +16,9 @@ using Softmax = typename Operands::Softmax;
 // has descale factors.
 constexpr bool kIsFp8 = Operands::kIsFp8;
 
+// Whether scores are scaled and capped before the mask; else the softmax scales them.
+constexpr bool kCapsScores = HAS_SOFTCAP;
+
 static_assert(
     !O_OVER_Q || sizeof(typename QTile::Shared) == sizeof(typename OTile::Shared),
     "rows of one width"

@@ -103,6 +103,7 @@ struct TMATensorTile : EditableTensorMap<TileShape::kRank> {
 
     // The tile's buffer in shared memory: declare one per stage.
     struct alignas(kAlignment) Shared {
+        static constexpr int kBytes = TMATensorTile::kBytes;  // that a load brings; padding follows
         unsigned char bytes[kBytes];
 
         __device__ __forceinline__ T* data() { return reinterpret_cast<T*>(bytes); }
@@ -381,6 +382,7 @@ struct BulkTile {
     static_assert(kBytes % 16 == 0, "bulk copies move multiples of 16 bytes");
 
     struct alignas(128) Shared {
+        static constexpr int kBytes = BulkTile::kBytes;
         unsigned char bytes[kBytes];
     };
 
