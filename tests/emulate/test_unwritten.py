@@ -292,13 +292,13 @@ def test_what_nothing_has_written_is_a_fault(what: str, races: bool) -> None:
 
     error = caught.value
     assert type(error) is (expected if races else EmulatedFault)
-    places = (
-        [error.source]
-        if isinstance(error, EmulatedFault)
-        else [error.first.source, error.second.source]
-    )
+    if isinstance(error, EmulatedRace):
+        places = [error.first.source, error.second.source]
+    else:
+        assert isinstance(error, EmulatedFault)
+        places = [error.source]
     lines = TEXT.splitlines()
-    assert any(line in lines[int(place.removeprefix("kernel.cu:")) - 1] for place in places)
+    assert any(line in lines[int(str(place).removeprefix("kernel.cu:")) - 1] for place in places)
 
 
 def test_a_block_that_is_no_whole_warpgroup_cannot_multiply() -> None:
