@@ -231,8 +231,8 @@ OFF_PATTERN = """
 #include <tmaasync/wgmma.cuh>
 using namespace tmaasync;
 struct SharedMemory { alignas(1024) unsigned char bytes[32768]; };
-extern "C" __device__ const int product_shared_bytes = sizeof(SharedMemory);
-extern "C" __global__ void product(int offset, int base, float* out) {
+extern "C" __device__ const int multiply_shared_bytes = sizeof(SharedMemory);
+extern "C" __global__ void multiply(int offset, int base, float* out) {
     auto& shared = dynamic_shared<SharedMemory>();
     for (int i = threadIdx.x; i < 32768; i += 128) shared.bytes[i] = 0;
     fence_async_view_proxy();
@@ -251,7 +251,7 @@ extern "C" __global__ void product(int offset, int base, float* out) {
 
 @pytest.mark.parametrize(("offset", "base"), [(0, 0), (96, 0), (2048, 0), (128, 1)])
 def test_operands_that_start_with_their_pattern_are_no_fault(offset: int, base: int) -> None:
-    Kernel(OFF_PATTERN, "product")(1, 128, (offset, base, np.zeros(128, np.float32)))
+    Kernel(OFF_PATTERN, "multiply")(1, 128, (offset, base, np.zeros(128, np.float32)))
 
 
 @pytest.mark.parametrize("offset", [128, 512, 1024 + 256])
@@ -259,6 +259,6 @@ def test_an_operand_of_wgmma_off_its_pattern_is_a_fault(offset: int) -> None:
     match = rf"wgmma reads A at shared offset {offset} \(bytes.*\), and its swizzle begins at "
 
     with pytest.raises(EmulatedFault, match=match + "multiples of 1024 bytes") as caught:
-        Kernel(OFF_PATTERN, "product")(1, 128, (offset, 0, np.zeros(128, np.float32)))
+        Kernel(OFF_PATTERN, "multiply")(1, 128, (offset, 0, np.zeros(128, np.float32)))
 
     assert caught.value.source == "kernel.cu:16"

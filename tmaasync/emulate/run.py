@@ -357,7 +357,7 @@ def _numbers(
     )
 
 
-# The bytes that the launch before wrote to, as far as they are known: those of whole arrays.
+# Whole arrays that the launch before wrote to, as far as that is known.
 _WRITTEN: contextvars.ContextVar[tuple[range, ...]] = contextvars.ContextVar(
     "tmaasync written", default=()
 )

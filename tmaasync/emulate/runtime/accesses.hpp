@@ -228,7 +228,7 @@ inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool i
         if (held.start == start && held.end == end && held.is_a == is_a) mine = &held;
     }
     if (!mine) {
-        // Once a wgmma is done, its registers may have become those of another.
+        // Once a wgmma is done, another one may use its registers.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });
