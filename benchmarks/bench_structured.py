@@ -1,6 +1,6 @@
 """Kernels that a user composes of the structured layer, against ops: a GEMM and varlen attention.
 
-Writes section "structured_kernels" of the results: the speed of examples/structured_gemm.cu over
+Writes section "structured_kernels" of the results: the speed of examples/07_gemm.cu over
 ops.matmul, and of examples/08_ragged_attention.cu over ops.varlen_attention, which are tuned per
 problem. Inputs are normally distributed.
 """
@@ -59,7 +59,7 @@ def measure(label: str, runs: dict[str, Any], outs: list[torch.Tensor], flops: f
 
 
 def gemms() -> Iterator[dict[str, Any]]:
-    bind_gemm = bind("structured_gemm")
+    bind_gemm = bind("07_gemm")
     for side in CONFIGS:
         a, b = (torch.randn(side, side, device="cuda").bfloat16() for _ in range(2))
         outs = [torch.full((side, side), math.nan, device="cuda").bfloat16() for _ in range(2)]
@@ -68,7 +68,7 @@ def gemms() -> Iterator[dict[str, Any]]:
             "ops": lambda a=a, b=b, out=outs[1]: ops.matmul(a, b.T, out=out),
         }
         row = measure(f"structured_gemm {side}^3", runs, outs, 2 * side**3)
-        yield {**row, "device_lines": device_lines("structured_gemm")}
+        yield {**row, "device_lines": device_lines("07_gemm")}
 
 
 def attentions() -> Iterator[dict[str, Any]]:

@@ -1,22 +1,24 @@
-// New here: a persistent GEMM, C = A B, of the parts that every fast GEMM has: roles, a tile
-// scheduler, a main loop over a ring of stages, and an epilogue. As many CTAs are launched as the
-// GPU runs at once, and each computes several tiles of C.
+// New here: a fast GEMM, C = A B^T, of the parts that all fast GEMMs have: roles, a tile scheduler,
+// a main loop over a ring of stages, and an epilogue. It is persistent: as many CTAs are launched
+// as the GPU runs at once, and each computes several tiles of C. The CTAs of a cluster multicast
+// the rows of A to each other.
 #include <tmaasync/structured.cuh>
 
 using namespace tmaasync;
 
-constexpr int kM = ATile::side(0), kN = BTile::side(1), kK = ATile::side(1);  // the CTA tile
-using Roles = WarpSpecialized<kM / 64>;  // a warpgroup loads, the others multiply 64 rows each
-using Loop = MainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kMN>, 64, kN>;
+constexpr int kM = ATile::side(0), kN = BTile::side(0), kK = ATile::side(1);  // of a CTA
+constexpr int kRows = kM / CONSUMERS;                                         // of a warpgroup
+using Cluster = ClusterShape<1, CLUSTER>;  // CTAs along N, which share the rows of A
+using Roles = WarpSpecialized<CONSUMERS, DefaultRegisterSplit<CONSUMERS>, Cluster::kCtas>;
+using Loop = MainLoop<WgmmaOperand<ATile, Major::kK>, WgmmaOperand<BTile, Major::kK>, kRows, kN>;
 using Output = Epilogue<CTile, kN>;
 
 struct Stage {
     ATile::Shared a;
     BTile::Shared b;
 };
-
 struct SharedMemory {
-    Ring<Stage, STAGES, ConsumerWarps<Roles::kConsumerWarps>> ring;
+    Ring<Stage, STAGES, ConsumerWarps<Roles::kConsumerWarps>, Cluster::Sharing> ring;
     Output::Shared output[Roles::kConsumers];
 
     __device__ void init() { ring.init(); }
@@ -32,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
     int k
 ) {
     auto& shared = dynamic_shared<SharedMemory>();
-    const StaticScheduler schedule(OutputTiles<kM, kN>(m, n));
+    const StaticScheduler schedule(OutputTiles<kM, kN, Cluster, 16>(m, n));
     const int k_blocks = count_tiles(k, kK);
 
     // One thread: fills stage after stage along K, and goes on with the next tile.
@@ -40,20 +42,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) gemm(
         auto producer = shared.ring.producer();
         for (const auto tile : schedule) {
             for (auto stage : producer.produce(k_blocks)) {
-                a.async_copy(stage->a, stage.full(), {stage.iteration() * kK, tile.m});
-                b.async_copy(stage->b, stage.full(), {tile.n, stage.iteration() * kK});
+                stage.async_multicast_load(a, stage->a, {stage.iteration() * kK, tile.m});
+                b.async_copy(stage->b, stage.full(), {stage.iteration() * kK, tile.n});
             }
         }
     };
 
-    // A warpgroup: multiplies its 64 rows of the same tiles, and stores them.
-    const auto consume = [&](int number) {
-        const int row = 64 * number;
-        auto consumer = shared.ring.consumer<Proxy::kAsync>();
-        Output output(shared.output[number], number, row);
+    // A warpgroup: multiplies its rows of the same tiles, and stores them.
+    const auto consume = [&](int consumer) {
+        auto stages = shared.ring.consumer<Proxy::kAsync>();
+        Output output(shared.output[consumer], consumer, consumer * kRows);
         for (const auto tile : schedule) {
             Loop::Accumulators accumulators;
-            Loop::multiply(consumer, accumulators, k_blocks, row);
+            Loop::multiply(stages, accumulators, k_blocks, consumer * kRows);
             output.store(accumulators, c, tile);
         }
         output.drain();

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmaasync import Kernel, Swizzle, create_tensor_tile
+from tmaasync import Kernel, create_tma_tile
 
 GPU = "--gpu" in sys.argv
 if GPU:
@@ -16,33 +16,41 @@ if GPU:
 else:
     import numpy as xp
 
-    M, N, K, CTAS = 300, 200, 200, 3
-CONSUMERS, COLUMNS, DEPTH = 2, 128, 64  # warpgroups of 64 rows; N and K of a tile
-STAGES = 4
+    M, N, K, CTAS = 600, 200, 200, 2
+CONSUMERS = 2  # warpgroups that multiply
 
 
-def tensor_tile(array, *sides):
-    return create_tensor_tile(array, sides, swizzle=Swizzle.B128)
+def bind(a, b, c, tile=(256, 192), cluster=2, stages=3):
+    """Return a function that computes C[M, N] = A[M, K] B[N, K]^T on each call.
 
-
-def main():
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in [(M, K), (K, N)])
-    c = xp.full((M, N), xp.nan, dtype=xp.float16)
-
-    a_tile = tensor_tile(xp.asarray(a), CONSUMERS * 64, DEPTH)
-    b_tile = tensor_tile(xp.asarray(b), DEPTH, COLUMNS)
-    c_tile = tensor_tile(c, 64, 64)  # the epilogue stores chunks of this size
+    ``tile`` is the CTA tile along M and N. Each CTA of a cluster loads a box of its rows of A.
+    """
+    rows, columns = tile
+    # Operands come from L2 again and again: it fetches two lines at a time.
+    operand = {"swizzle": "128B", "l2_promotion": "256B"}
+    a_tile = create_tma_tile(a, (rows, 64), box_shape=(rows // cluster, 64), **operand)
+    b_tile = create_tma_tile(b, (columns, 64), **operand)
+    c_tile = create_tma_tile(c, (64, 64), swizzle="128B")  # a chunk of the epilogue
     kernel = Kernel(
         Path(__file__).with_suffix(".cu"),
         "gemm",
         types={"ATile": a_tile, "BTile": b_tile, "CTile": c_tile},
-        constants={"STAGES": STAGES},
+        constants={"CONSUMERS": CONSUMERS, "CLUSTER": cluster, "STAGES": stages},
     )
-    threads = 128 * (1 + CONSUMERS)  # and the producer warpgroup
-    kernel(grid=CTAS, block=threads, args=(a_tile, b_tile, c_tile, M, N, K))
+    grid, block = CTAS // cluster * cluster, 128 * (1 + CONSUMERS)
+    args = (a_tile, b_tile, c_tile, *c.shape, a.shape[1])
+    return lambda: kernel(grid=grid, block=block, args=args, cluster=cluster)
 
-    expected = a.astype(np.float64) @ b.astype(np.float64)
+
+def main():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (M, N))
+    c = xp.full((M, N), xp.nan, dtype=xp.float16)
+
+    multiply = bind(xp.asarray(a), xp.asarray(b), c)
+    multiply()
+
+    expected = a.astype(np.float64) @ b.astype(np.float64).T
     result = c.get() if GPU else c
     error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
     if not error < 1e-3:

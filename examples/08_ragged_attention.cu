@@ -23,19 +23,7 @@ struct Tile {
     __device__ KeyBlocks blocks() const { return mask().blocks(position, kTileRows); }
 };
 
-// All tiles, head by head; in a head those that see the most keys come first. Of a sequence shorter
-// than the longest, some are empty.
-struct Tiles {
-    using Cluster = ClusterShape<>;
-    const i32* cu_seqlens;
-    i32 batch, heads, tiles_per_head;
-
-    __device__ int count() const { return batch * heads * tiles_per_head; }
-    __device__ Tile at(int index) const {
-        const int head = index / tiles_per_head, tile = tiles_per_head - 1 - index % tiles_per_head;
-        return {RaggedSequence::of(cu_seqlens, head / heads), head % heads, tile * kTileRows};
-    }
-};
+using Tiles = SequenceTiles<Tile, kTileRows>;
 
 struct SharedMemory : AttentionPipelines<Operands, Tile, CONSUMERS, STAGES> {
     QTile::Shared output[CONSUMERS];
@@ -73,17 +61,19 @@ extern "C" __global__ void __launch_bounds__(Roles::kThreads, 1) attention(
     const __grid_constant__ QTile o,
     const i32* cu_seqlens,
     u32* tile_counter,
-    int batch,
+    int sequences,
     int heads,
     int heads_per_kv_head,
-    int max_length,
+    int rows,
     float scale_log2
 ) {
-    const Tiles tiles{cu_seqlens, batch, heads, count_tiles(max_length, kTileRows)};
     auto& shared = dynamic_shared<SharedMemory>();
     const auto produce = [&] {
         AttentionProducer<SharedMemory> producer(shared);
-        for (const Tile tile : DynamicScheduler<Tiles>(tiles, tile_counter)) {
+        DynamicScheduler<Tiles> schedule({cu_seqlens, sequences, heads, rows}, tile_counter);
+        while (!schedule.done()) {
+            const Tile tile = schedule.tile();
+            schedule.step();  // the atomic takes as long as the loads
             if (tile.position >= tile.rows.length) continue;
             const auto load_queries = [&](auto& to, auto& full, int consumer) {
                 q.async_copy(to, full, tile.rows, {0, tile.head, tile.first_row(consumer)});

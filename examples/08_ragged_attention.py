@@ -33,7 +33,7 @@ def bind(q, k, v, out, cu_seqlens, max_length, causal):
         constants={"CONSUMERS": CONSUMERS, "STAGES": STAGES, "CAUSAL": causal},
     )
     tile_counter = xp.zeros(1, dtype=xp.uint32)  # 0 again after each launch
-    sizes = (len(cu_seqlens) - 1, q.shape[1], q.shape[1] // k.shape[1], max_length)
+    sizes = (len(cu_seqlens) - 1, q.shape[1], q.shape[1] // k.shape[1], q.shape[0])
     args = (*maps, cu_seqlens, tile_counter, *sizes, HEAD_DIM**-0.5 * math.log2(math.e))
     return lambda: kernel(grid=132 if GPU else 3, block=128 * (1 + CONSUMERS), args=args)
 

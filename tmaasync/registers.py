@@ -22,13 +22,15 @@ _USUAL = 240  # where libraries stop; a thread can address 255
 class RegisterSplit:
     """Registers per thread of producer and consumer warpgroups (``setmaxnreg``, sm_90a).
 
-    A block starts with as many for every thread as its size leaves. Producers, which only issue
-    copies, give most of theirs back; consumers, which hold accumulators, claim them. Consumers that
-    claim more than the block has would wait for ever, so that the split is refused.
+    Every thread of a block starts with the same number. Producers, which only issue copies, give
+    most of theirs back; consumers, which hold accumulators, claim them. A consumer that claims more
+    than the block has left would wait for ever: these numbers raise an error.
 
-    In the kernel, which has ``__launch_bounds__(threads, 1)``, all of a producer warpgroup calls
-    ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer warpgroup
-    ``claim_registers<CONSUMER_REGISTERS>()``; `constants` gives both their values.
+    `constants` passes the numbers to the kernel, which has ``__launch_bounds__(threads, 1)``. There
+    ``WarpSpecialized<n, RegisterSplit<PRODUCER_REGISTERS, CONSUMER_REGISTERS>>`` applies them, and
+    a static assertion checks the same rules. Without ``<tmaasync/roles.cuh>``, all of a producer
+    warpgroup calls ``release_registers<PRODUCER_REGISTERS>()`` and all of a consumer warpgroup
+    ``claim_registers<CONSUMER_REGISTERS>()``.
 
     Args:
         producers: Producer warpgroups, of 128 threads each.

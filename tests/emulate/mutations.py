@@ -142,10 +142,10 @@ MUTATIONS = (
         _EXPECT,
         "full[state.index].arrive();",
         "either",
-        r"full\[0\], phase 1: 49152 bytes more than expected|"
-        r"ends while a TMA load to shared offset 0 .* is still|"
-        r"which nothing has written. A TMA load to these bytes is in flight, issued by thread 0 at "
-        r".*: wait for its phase of ring.full\[0\]",
+        r"full\[0\], phase 1: 49152 bytes more than expected arrived|"
+        r"ends while a TMA load to shared offset 0 .* is in flight|"
+        r"which nothing has written. A TMA load to these bytes is in flight, issued by producer "
+        r"\(thread 0\) at .*: wait for its phase of ring.full\[0\]",
     ),
     Mutation(
         "bytes expected without arriving",

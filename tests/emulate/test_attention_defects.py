@@ -41,7 +41,7 @@ DEFECTS = {
         "warpgroup.sync();",
     ),
     "queries are not released": (
-        "if constexpr (!Tiles::kStoreReleasesQueries) queries_.release();",
+        "if constexpr (!Variant::kStoreReleasesQueries) queries_.release();",
         "",
     ),
     "the next consumer is not released": (

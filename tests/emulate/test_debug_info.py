@@ -294,7 +294,7 @@ def test_a_header_next_to_the_shipped_kernels_is_a_piece_of_their_source() -> No
 
     found = source_frame((HEADER, piece, OWN), SOURCE_NAME)
 
-    assert found == Frame("multiply", "mainloop.cuh", 9)
+    assert found == Frame("multiply", "consumer.cuh", 9)
 
 
 def test_without_one_it_is_the_innermost_outside_the_librarys_headers() -> None:

@@ -36,6 +36,11 @@ struct Record {
     __device__ void add(const GroupTile& tile) {
         add(tile.m, tile.n, tile.group, tile.rows.start, tile.shares_b);
     }
+    template <typename Tile>
+    __device__ void add(const Tile& tile) {
+        if (tile.row >= tile.rows.length) return;
+        add(tile.row, tile.head, tile.rows.length, tile.rows.start, 0);
+    }
     __device__ void add(int m, int n, int batch, int first_row, int shares_b) {
         const int fields[FIELDS] = {m, n, batch, first_row, shares_b};
         for (int i = 0; i < FIELDS; ++i) next[i] = fields[i];
@@ -67,6 +72,17 @@ extern "C" __global__ void grouped_schedule(
 extern "C" __global__ void dynamic_schedule(i32* taken, u32* counter, int m, int n, int batches) {
     Record record(taken);
     for (const auto tile : DynamicScheduler(Tiles(m, n, batches), counter)) record.add(tile);
+}
+struct SequenceTile {
+    RaggedSequence rows;
+    i32 head;
+    i32 row;
+};
+extern "C" __global__ void sequence_schedule(
+    i32* looped, i32* stepped, const i32* cu_seqlens, int sequences, int heads, int rows
+) {
+    const SequenceTiles<SequenceTile, TILE_M> tiles{cu_seqlens, sequences, heads, rows};
+    visit(StaticScheduler(tiles), looped, stepped);
 }
 extern "C" __global__ void k_ranges(i32* ranges, int blocks, int splits) {
     for (int rank = 0; rank < splits; ++rank) {
@@ -251,6 +267,35 @@ def test_a_listed_tile_that_is_not_there_is_reported() -> None:
         run(Emulate(), "list_schedule", Cluster(), 2, 128, 256, 1, table, 1, debug=True)
 
     assert caught.value.reason.startswith("table[wave][cluster] is 4; it must be below 4")
+
+
+# --- packed sequences -----------------------------------------------------------------------------
+
+
+@few
+@given(
+    lengths=st.lists(st.integers(0, 300), min_size=1, max_size=5),
+    heads=st.integers(1, 3),
+    unused=st.integers(0, 200),
+    clusters=st.integers(1, 4),
+)
+def test_tiles_of_sequences_come_by_head_the_last_rows_first(
+    lengths: list[int], heads: int, unused: int, clusters: int
+) -> None:
+    ends = np.cumsum([0, *lengths], dtype=np.int32)
+    rows = int(ends[-1]) + unused
+    visited = run(
+        Emulate(), "sequence_schedule", Cluster(), clusters, ends, len(lengths), heads, rows
+    )
+
+    wanted = [
+        (row, head, length, int(start), 0)
+        for start, length in zip(ends[:-1], lengths, strict=True)
+        for head in range(heads)
+        for row in reversed(range(0, length, TILE_M))
+    ]
+    for cta, tiles in enumerate(visited):
+        assert tiles == wanted[cta::clusters], cta
 
 
 # --- groups of rows -------------------------------------------------------------------------------

@@ -790,7 +790,7 @@ MISUSES: dict[str, dict[str, Misuse]] = {
             "const StaticScheduler<Tiles> schedule(Tiles(m, n));",
             "const DynamicScheduler<Tiles> schedule(Tiles(m, n), counter);",
             _LOST,
-            r"ring|stores",
+            r"ring|All 128 threads execute the instructions of wgmma together",
         ),
         "a list that names a tile too many": Misuse(
             "gemm",

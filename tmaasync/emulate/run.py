@@ -357,7 +357,7 @@ def _numbers(
     )
 
 
-# Whole arrays that the launch before wrote to, as far as that is known.
+# The bytes that the launch before wrote to, as far as they are known: whole arrays.
 _WRITTEN: contextvars.ContextVar[tuple[range, ...]] = contextvars.ContextVar(
     "tmaasync written", default=()
 )

@@ -159,6 +159,35 @@ struct OutputTiles {
     }
 };
 
+// The tiles of packed sequences (varlen): kTileRows rows of a head, sequence by sequence, in each
+// head by head, in a head from the last to the first, so that under a causal mask those that see
+// the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first row
+// in the sequence. The last tiles may be empty: beyond the end of their sequence.
+template <typename Tile, int kTileRows>
+struct SequenceTiles {
+    using Cluster = ClusterShape<>;
+
+    const i32* cu_seqlens;
+    i32 sequences;
+    i32 heads;
+    i32 rows;  // of the array
+
+    // At least as many as there are: only the device knows the lengths.
+    __device__ __forceinline__ int count() const { return heads * (rows / kTileRows + sequences); }
+
+    __device__ __forceinline__ Tile at(int index) const {
+        for (int sequence = 0; sequence < sequences; ++sequence) {
+            const auto own = RaggedSequence::of(cu_seqlens, sequence);
+            const int tiles = count_tiles(own.length, kTileRows);
+            if (index < heads * tiles) {
+                return {own, index / tiles, (tiles - 1 - index % tiles) * kTileRows};
+            }
+            index -= heads * tiles;
+        }
+        return {{0, 0}, 0, 0};
+    }
+};
+
 // A range of the blocks along K: all, or with split-K one of `splits` shares, which are equal up to
 // one block and may be empty.
 struct KRange {

@@ -2,8 +2,8 @@
 
 // Online softmax of scores in a warpgroup's accumulators, block after block of keys: a running
 // row_max, and a row_sum that is reduced over the threads of a row once, at the end.
+#include <tmaasync/operands/integers.cuh>
 #include <tmaasync/ptx/ex2.cuh>
-#include <tmaasync/wgmma.cuh>
 
 namespace tmaasync {
 

@@ -52,24 +52,41 @@ inline void touch_shared(
     fiber.cluster->stop_if_race(fiber);
 }
 
+inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes) {
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+// The remedy: a copy to these bytes may be in flight, else they are to be written.
+inline std::string remedy_for_unwritten(
+    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes
+) {
+    Cluster& cluster = *reader.cluster;
+    for (const Flight& flight : cluster.flights()) {
+        if (flight.kind == Flight::Kind::kArrival || flight.target != &cta) continue;
+        if (!overlaps(flight.shared, flight.bytes, offset, bytes)) continue;
+        return "A TMA load to these bytes is in flight, issued by " +
+               name_of_issuer(*flight.issuer, flight.site) + ": wait for its phase of " +
+               barrier_at(flight.barrier) + " first";
+    }
+    for (const Fiber& fiber : cluster.fibers()) {
+        if (fiber.cta != &cta) continue;
+        for (const ThreadCopy& copy : fiber.copies) {
+            if (!overlaps(copy.shared, copy.bytes, offset, bytes)) continue;
+            return "A cp.async to these bytes is in flight, issued by " +
+                   name_of_issuer(fiber, copy.site) +
+                   ": that thread waits with cp_async_wait<N>(), and then all threads meet";
+        }
+    }
+    return "Load or initialise it, and let the readers wait for that" + on_full_barrier_of(offset);
+}
+
 // Before a read: shared memory holds nothing until it is written.
 inline void check_is_written(Fiber& fiber, uint32_t rank, uint32_t offset, uint32_t bytes) {
     if (fiber.cluster->detector()->is_written(rank, offset, bytes)) return;
-    const std::string read =
-        "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset);
-    for (const Flight& flight : fiber.cluster->flights()) {
-        if (flight.kind == Flight::Kind::kArrival || flight.target->rank != rank) continue;
-        if (offset < flight.shared || offset >= flight.shared + flight.bytes) continue;
-        fiber.cluster->fail(
-            fiber, read + ", which nothing has written yet: the TMA load to " +
-                       shared_at(flight.shared) + issued_by(*flight.issuer, flight.site) +
-                       " is in flight. Wait for its end on " + barrier_at(flight.barrier) +
-                       " before the read"
-        );
-    }
     fiber.cluster->fail(
-        fiber, read + ", which nothing has written. Initialise it, or wait for what should" +
-                   on_full_barrier_of(offset)
+        fiber, "a read of " + std::to_string(bytes) + " bytes at " + shared_at(offset) +
+                   ", which nothing has written. " +
+                   remedy_for_unwritten(fiber, fiber.cluster->ctas()[rank], offset, bytes)
     );
 }
 
@@ -228,7 +245,7 @@ inline void check_registers(Fiber& fiber, uintptr_t start, uintptr_t end, bool i
         if (held.start == start && held.end == end && held.is_a == is_a) mine = &held;
     }
     if (!mine) {
-        // Once a wgmma is done, another one may use its registers.
+        // Once a wgmma is done, another may use its registers.
         std::erase_if(fiber.accumulators, [&](const Accumulators& held) {
             return start < held.end && end > held.start;
         });

@@ -40,9 +40,9 @@ inline void check_nothing_lands(Fiber& fiber) {
             );
         }
         fiber.cluster->fail(
-            fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) +
-                       issued_by(*flight.issuer, flight.site) + " is in flight. Wait on " +
-                       barrier_at(flight.barrier) + " before the end"
+            fiber, "the CTA ends while a TMA load to " + shared_at(flight.shared) + ", issued by " +
+                       name_of_issuer(*flight.issuer, flight.site) + "," +
+                       " is in flight. Wait on " + barrier_at(flight.barrier) + " before the end"
         );
     }
 }
@@ -65,7 +65,8 @@ inline std::string landing_text(const Mbarrier& barrier) {
     const auto& landings = barrier.landings.empty() ? barrier.landed_last : barrier.landings;
     if (landings.empty()) return "";
     const Landing& last = landings.back();
-    return " to " + shared_at(last.shared) + issued_by(*last.issuer, last.site);
+    return " to " + shared_at(last.shared) + ", issued by " +
+           name_of_issuer(*last.issuer, last.site) + ",";
 }
 
 // A load that no thread waited for might not have landed yet, and no thread may read it.

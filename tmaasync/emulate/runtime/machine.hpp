@@ -835,11 +835,11 @@ private:
 
 // --- addresses -----------------------------------------------------------------------------------
 
-// ", issued by producer (thread 0) at kernel.cu:30," in the middle of a sentence.
-inline std::string issued_by(const Fiber& issuer, uintptr_t site) {
+// "producer (thread 0) at kernel.cu:30".
+inline std::string name_of_issuer(const Fiber& issuer, uintptr_t site) {
     const std::string role = issuer.warp->role, thread = "thread " + std::to_string(issuer.index);
-    return ", issued by " + (role.empty() ? thread : role + " (" + thread + ")") +
-           at_line(issuer.cluster->launch().address_in_library(site)) + ",";
+    return (role.empty() ? thread : role + " (" + thread + ")") +
+           at_line(issuer.cluster->launch().address_in_library(site));
 }
 
 // Of the warps of a cluster.

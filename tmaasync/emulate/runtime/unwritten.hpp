@@ -5,43 +5,10 @@
 #include <array>
 #include <string>
 
-#include "machine.hpp"
+#include "accesses.hpp"
 #include "mma_operands.hpp"
 
 namespace tmaasync_emulate {
-
-// --- words ---------------------------------------------------------------------------------------
-
-inline bool overlaps(uint32_t a, uint32_t a_bytes, uint32_t b, uint32_t b_bytes) {
-    return a < b + b_bytes && b < a + a_bytes;
-}
-
-// The remedy: a copy to these bytes may be in flight, else they are to be written.
-inline std::string remedy_for_unwritten(
-    const Fiber& reader, const Cta& cta, uint32_t offset, uint32_t bytes
-) {
-    Cluster& cluster = *reader.cluster;
-    const auto at = [&](uintptr_t site) {
-        return "{line " + std::to_string(cluster.launch().address_in_library(site)) + "}";
-    };
-    for (const Flight& flight : cluster.flights()) {
-        if (flight.kind == Flight::Kind::kArrival || flight.target != &cta) continue;
-        if (!overlaps(flight.shared, flight.bytes, offset, bytes)) continue;
-        return "A TMA load to these bytes is in flight, issued by thread " +
-               std::to_string(flight.issuer->index) + at(flight.site) + ": wait for its phase of " +
-               barrier_at(flight.barrier) + " first";
-    }
-    for (const Fiber& fiber : cluster.fibers()) {
-        if (fiber.cta != &cta) continue;
-        for (const ThreadCopy& copy : fiber.copies) {
-            if (!overlaps(copy.shared, copy.bytes, offset, bytes)) continue;
-            return "A cp.async to these bytes is in flight, issued by thread " +
-                   std::to_string(fiber.index) + at(copy.site) +
-                   ": that thread waits with cp_async_wait<N>(), and then all threads meet";
-        }
-    }
-    return "Load or initialise it, and let the readers wait for that";
-}
 
 // --- wgmma ---------------------------------------------------------------------------------------
 

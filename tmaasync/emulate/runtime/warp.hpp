@@ -137,7 +137,7 @@ struct Shuffle {
 // What a lane reads of one that does not take part: a NaN, and no likely integer.
 constexpr uint64_t kNoLane = 0x7fff7fff7fff7fff;
 
-// A butterfly uses the values of all lanes, a broadcast one value.
+// A butterfly uses the values of all lanes, a broadcast the value of one.
 inline bool needs_source(Meeting& meeting, uint32_t lane) {
     const auto& shuffle = operands_of<Shuffle>(meeting, lane);
     if (shuffle.kind != ShuffleKind::kIndex) return shuffle.kind == ShuffleKind::kXor;

@@ -68,7 +68,7 @@ inline std::string at_line(uintptr_t address_in_library) {
     return "{line " + std::to_string(address_in_library) + "}";
 }
 
-// ", on ring.full[1]" if the offset lies in a stage of a ring.
+// ": ring.full[1] ends the loads into the stage", of an offset in a stage of a ring.
 inline std::string on_full_barrier_of(uint32_t offset) {
     return "{stage " + std::to_string(offset) + "}";
 }

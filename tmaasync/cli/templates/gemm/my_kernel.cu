@@ -1,10 +1,6 @@
 // C = relu(A B^T + bias): a GEMM with an epilogue of its own. One warpgroup loads tiles of A and B
 // through a ring, the others multiply 64 rows each; the grid is persistent.
-#include <tmaasync/epilogue.cuh>
-#include <tmaasync/mainloop.cuh>
-#include <tmaasync/roles.cuh>
-#include <tmaasync/scheduler.cuh>
-#include <tmaasync/tmaasync.cuh>
+#include <tmaasync/structured.cuh>
 
 using namespace tmaasync;
 
