@@ -162,7 +162,7 @@ struct OutputTiles {
 // The tiles of packed sequences (varlen): kTileRows rows of a head, sequence by sequence, in each
 // head by head, in a head from the last to the first, so that under a causal mask those that see
 // the most keys come first. Tile is an aggregate of a RaggedSequence, the head, and the first row
-// in the sequence. The last tiles may be empty: beyond the end of their sequence.
+// in the sequence. At most one tile for each head of a sequence is empty: it has no rows.
 template <typename Tile, int kTileRows>
 struct SequenceTiles {
     using Cluster = ClusterShape<>;
@@ -176,15 +176,25 @@ struct SequenceTiles {
     __device__ __forceinline__ int count() const { return heads * (rows / kTileRows + sequences); }
 
     __device__ __forceinline__ Tile at(int index) const {
-        for (int sequence = 0; sequence < sequences; ++sequence) {
-            const auto own = RaggedSequence::of(cu_seqlens, sequence);
-            const int tiles = count_tiles(own.length, kTileRows);
-            if (index < heads * tiles) {
-                return {own, index / tiles, (tiles - 1 - index % tiles) * kTileRows};
-            }
-            index -= heads * tiles;
+        if (sequences == 0) return {{0, 0}, 0, 0};
+        int sequence = 0;
+        for (int end = sequences; end - sequence > 1;) {
+            const int middle = (sequence + end) / 2;
+            (first_tile(middle) <= index ? sequence : end) = middle;
         }
-        return {{0, 0}, 0, 0};
+        const auto own = RaggedSequence::of(cu_seqlens, sequence);
+        const int first = first_tile(sequence), tiles = (first_tile(sequence + 1) - first) / heads;
+        const int head = (index - first) / tiles, before = (index - first) % tiles;
+        const int tile = count_tiles(own.length, kTileRows) - 1 - before;
+        if (head >= heads || tile < 0) return {{0, 0}, 0, 0};
+        return {own, head, tile * kTileRows};
+    }
+
+private:
+    // The index of a sequence's first tile. Whatever the lengths, the next sequence's is at least
+    // as many higher as this one has tiles: no prefix sum of tiles is needed.
+    __device__ __forceinline__ int first_tile(int sequence) const {
+        return heads * (cu_seqlens[sequence] / kTileRows + sequence);
     }
 };
 
