@@ -189,17 +189,23 @@ def compare(work: Work, other: Path, rounds: int) -> dict[str, Any]:
 
 
 def commit_of(checkout: Path) -> str:
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    """Return the commit of a checkout; "unknown" for a folder that is none."""
+    git = ("git", "-C", str(checkout))
+    commands = ((*git, "rev-parse", "--show-toplevel"), (*git, "describe", "--always", "--dirty"))
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        root, commit = (
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+            for command in commands
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return commit if Path(root) == checkout else "unknown"
 
 
 def measure(group: Callable[[], Iterator[Work]], other: Path, rounds: int) -> Iterator[Any]:
     """Yield the rows of a group, and print each."""
     for work in group():
-        row = {"group": group.__name__, **compare(work, other, rounds)}
+        row = {"operation": group.__name__, **compare(work, other, rounds)}
         bits = "" if row["same_bits"] else "  OTHER BITS"
         if rounds:
             ratio = row["speed_over_other"]["tmaasync"]
@@ -214,6 +220,7 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=6, help="0: compile and compare bits alone")
     parser.add_argument("--only", nargs="*", choices=[group.__name__ for group in GROUPS])
+    parser.add_argument("--commit", help="of the other checkout, if it is no git repository")
     options = parser.parse_args()
     torch.manual_seed(0)
     other, rows = options.other.resolve(), []
@@ -221,7 +228,7 @@ def main() -> None:
         if options.only and group.__name__ not in options.only:
             continue
         own = list(measure(group, other, options.rounds))
-        rows += [{**row, "other": commit_of(other)} for row in own]
+        rows += [{**row, "other": options.commit or commit_of(other)} for row in own]
         if options.rounds:
             speeds = [row["speed_over_other"]["tmaasync"]["median"] for row in own]
             mean = statistics.geometric_mean(speeds)

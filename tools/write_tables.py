@@ -52,6 +52,8 @@ _OURS = "tmaasync"
 # The ratio in shorter slices, where it was measured too: see docs/benchmarks.md.
 _SHORTER = ("interleaved", "burst")
 _TITLES = {
+    "compared_kernels": "Kernels of the structured layer over the kernels before it",
+    "structured_kernels": "Kernels of the tutorial over ops",
     "attention": "Attention",
     "attention_float8": "FP8 attention",
     "attention_host": "Host cost of attention",

@@ -132,7 +132,7 @@ TILE_BYTES = 8 * 32 * 4
 BARRIERS = ("full[0]", "full[1]", "empty[0]", "empty[1]", "common_full", "peer_done")
 """In the order of their addresses, after three tiles."""
 _MORE = "the bytes expected exceed what the copies delivered"
-_NOBODY = "no thread has arrived in this phase"
+_NOBODY = "the arriving threads never reached it, or wait too"
 
 HANGS = {
     "MORE_BYTES": Hang("full[1]", "full", 1, 0, 512, _MORE),

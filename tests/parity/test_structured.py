@@ -75,10 +75,14 @@ def operands(gemm: Gemm) -> tuple[Any, Any]:
 
 
 def operand_tile(backend: Any, host: Any, rows: int, depth: int, is_k_major: bool) -> Any:
-    array = backend.array(host if is_k_major else np.ascontiguousarray(host.T))
+    stored = host if is_k_major else np.ascontiguousarray(host.T)
+    dtype = None
+    if host.dtype == E4M3:  # CuPy has no float8
+        stored, dtype = stored.view(np.uint8), "float8_e4m3fn"
     sides = (rows, depth) if is_k_major else (depth, rows)
     box = None if is_k_major else (depth, 64)
-    return create_tma_tile(array, sides, swizzle=Swizzle.B128, box_shape=box)
+    array = backend.array(stored)
+    return create_tma_tile(array, sides, dtype=dtype, swizzle=Swizzle.B128, box_shape=box)
 
 
 class Output:
