@@ -288,7 +288,7 @@ def test_tiles_of_sequences_come_by_head_the_last_rows_first(
         Emulate(), "sequence_schedule", Cluster(), clusters, ends, len(lengths), heads, rows
     )
 
-    wanted = [
+    wanted: list[tuple[int, ...]] = [
         (row, head, length, int(start), 0)
         for start, length in zip(ends[:-1], lengths, strict=True)
         for head in range(heads)
