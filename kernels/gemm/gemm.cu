@@ -13,9 +13,8 @@
 //   STAGES          pipeline stages
 //   CLUSTER         CTAs that share loads by multicast: tiles of B along M, or with
 //   SIDE_BY_SIDE    tiles of A along N
-//   SPLIT_K         CTAs of a cluster that each multiply a range of K: see <tmaasync/split_k.cuh>.
-//   A cluster
-//                   has CLUSTER times as many
+//   SPLIT_K         CTAs of a cluster that each multiply a range of K (<tmaasync/split_k.cuh>). A
+//                   cluster has CLUSTER times as many
 //   PING_PONG       whether each of two consumers has tiles of its own, and the epilogue of one
 //                   overlaps the main loop of the other; else the kernel is cooperative: consumers
 //                   share every tile
