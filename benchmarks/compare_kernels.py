@@ -154,20 +154,22 @@ GROUPS: tuple[Callable[[], Iterator[Work]], ...] = (
 
 # --- two checkouts --------------------------------------------------------------------------------
 
-_ALIVE: list[object] = []  # what the graphs use: modules and workspaces
-
 
 @contextlib.contextmanager
-def kernels_of(checkout: Path) -> Iterator[None]:
-    """Have operations inside the ``with`` compile and launch the kernels of this checkout."""
+def kernels_of(checkout: Path) -> Iterator[list[object]]:
+    """Have operations inside the ``with`` compile and launch the kernels of this checkout.
+
+    At the end the list has what captured launches use: modules and workspaces.
+    """
+    alive: list[object] = []
     before = _sources.kernels_dir, _operation._kernel
     _sources.kernels_dir = lambda: checkout / "kernels"
     _operation._kernel = functools.cache(before[1].__wrapped__)
     _call_cache.forget()
     try:
-        yield
+        yield alive
     finally:
-        _ALIVE[:] = [_operation._kernel, *(dict(each._operations) for each in _call_cache._CACHES)]
+        alive += [_operation._kernel, *(dict(each._operations) for each in _call_cache._CACHES)]
         _sources.kernels_dir, _operation._kernel = before
         _call_cache.forget()
 
@@ -175,16 +177,15 @@ def kernels_of(checkout: Path) -> Iterator[None]:
 def compare(work: Work, other: Path, rounds: int) -> dict[str, Any]:
     graphs, written, alive = {}, [], []
     for name, checkout in (("tmaasync", OURS), ("other", other)):
-        with kernels_of(checkout):
+        with kernels_of(checkout) as used:
             graphs[name] = captured([work.run] * LAUNCHES)
-        alive += _ALIVE
+        alive.append(used)
         work.out.view(torch.uint8).fill_(0xA5)
         graphs[name]()
         written.append(work.out.view(torch.uint8).clone())
     row: dict[str, Any] = {"case": work.label, "same_bits": torch.equal(*written)}
     if rounds:
         row |= race(graphs, rounds=rounds, reference="other", works_per_call=LAUNCHES)
-    del alive
     return row
 
 
@@ -224,11 +225,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     other, rows = options.other.resolve(), []
+    commit = options.commit or commit_of(other)
     for group in GROUPS:
         if options.only and group.__name__ not in options.only:
             continue
         own = list(measure(group, other, options.rounds))
-        rows += [{**row, "other": options.commit or commit_of(other)} for row in own]
+        rows += [{**row, "other": commit} for row in own]
         if options.rounds:
             speeds = [row["speed_over_other"]["tmaasync"]["median"] for row in own]
             mean = statistics.geometric_mean(speeds)

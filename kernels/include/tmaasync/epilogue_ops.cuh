@@ -3,6 +3,7 @@
 #include <tmaasync/activation.cuh>
 #include <tmaasync/epilogue.cuh>
 #include <tmaasync/ring.cuh>
+#include <tmaasync/softmax.cuh>
 
 // Visitors of an epilogue: operations that are fused into a GEMM. Pass them to Epilogue::store in
 // the order in which they apply.
@@ -164,16 +165,16 @@ struct RowSums {
                 const int row =
                     tile.m + row_block * 64 + accumulator_row(thread_in_warpgroup(), 2 * half);
                 const float sum =
-                    sum_of_row(accumulators[row_block] + 2 * half, kCount, row, tile.n);
+                    sum_of_row(own_sum(accumulators[row_block] + 2 * half, kCount, row, tile.n));
                 if (lane_index() % 4 == 0 && row < rows) emit(row, sum);
             }
         }
     }
 
 private:
-    // Four lanes hold a row: two of every eight columns each.
+    // Of the thread's own columns of a row: two of every eight.
     template <typename Register>
-    __device__ __forceinline__ float sum_of_row(
+    __device__ __forceinline__ float own_sum(
         const Register* accumulators, int count, int row, int n
     ) const {
         float sum = 0;
@@ -185,8 +186,7 @@ private:
                 if (column < columns) sum += map(accumulators[i + j], row, column);
             }
         }
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        return sum + __shfl_xor_sync(0xffffffff, sum, 2);
+        return sum;
     }
 };
 
