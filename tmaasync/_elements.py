@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from tmaasync._kinds import shown
 from tmaasync.errors import ArrayTypeError, Violation
 from tmaasync.modes import DataType
 
@@ -174,7 +175,7 @@ def _numpy_dtype(dtype: object, argument: str) -> np.dtype[np.generic]:
         str(
             Violation(
                 argument,
-                repr(dtype),
+                shown(dtype),
                 "it names no element type",
                 f"Pass {_NAMES_SHOWN}",
             )

@@ -11,6 +11,7 @@ from tmaasync import _driver
 from tmaasync._compile import Entry
 from tmaasync._driver import DeviceLimits, LaunchConfig
 from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_THREADS
+from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
 from tmaasync.kernel.watch import HangWatch
@@ -193,6 +194,8 @@ def shared_bytes(needed: int | None, asked: int | None, limits: DeviceLimits) ->
         LaunchError: A thread block has less.
     """
     shared = asked if asked is not None else needed or 0
+    if not is_integer(shared):
+        raise LaunchError(f"shared_mem is {shown(shared)}; it counts bytes. Pass an int, or None.")
     if not 0 <= shared <= limits.shared_bytes:
         raise LaunchError(
             f"shared_mem is {shared} bytes; a thread block on {limits} has at most "
