@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tmaasync import _arrays, _driver
 from tmaasync._arrays import ArrayView
+from tmaasync._elements import Element
 from tmaasync._graph_nodes import GraphNodes, graph_nodes
 from tmaasync._hardware import TMA_ALIGNMENT
 from tmaasync._ragged.base import RaggedMap, array_address
@@ -270,10 +271,12 @@ def _check_element(tile: KernelArgument, array: object) -> None:
     own = _arrays.view(array, argument="array").element
     wanted = _arrays.view(tile.array, argument="captured.array").element
     if own not in (wanted, getattr(tile, "element", wanted)):
-        raise ArrayTypeError(
-            f"array.dtype is {own}; the kernel was compiled for {wanted}. Convert it, or capture "
-            "a launch for its type."
-        )
+        raise _other_elements(own, f"the kernel was compiled for {wanted}")
+
+
+def _other_elements(own: Element, rule: str) -> ArrayTypeError:
+    remedy = "Convert it, or capture a launch for its type"
+    return ArrayTypeError.of([Violation("array.dtype", own, rule, remedy)])
 
 
 def _looks_like(tile: TMATensorTile, array: object) -> bool:
@@ -327,10 +330,7 @@ def _same_layout(captured: object, array: object) -> tuple[ArrayView, ArrayView]
     old = _arrays.view(captured, argument="captured")
     new = _arrays.view(array, argument="array")
     if old.element != new.element:
-        raise ArrayTypeError(
-            f"array.dtype is {new.element}; the captured array's is {old.element}. Convert it, or "
-            "capture a launch for its type."
-        )
+        raise _other_elements(new.element, f"the captured array's is {old.element}")
     facts = {
         "array.shape": (old.shape, new.shape),
         "array.strides": (old.strides_bytes, new.strides_bytes),
