@@ -148,8 +148,8 @@ def test_a_type_in_text_is_compared_where_it_is_a_tiles_own() -> None:
 @pytest.mark.parametrize("kind", ["Tile", "TensorMap", "tmaasync::ptx::TensorMap", "CUtensorMap"])
 def test_a_map_that_is_no_grid_constant_is_refused(kind: str) -> None:
     refuses(
-        rf"args\[0\] is a TMATensorTile; the kernel declares `const {kind} t`, a copy of the "
-        rf"tensor map in local memory, .* Declare const __grid_constant__ {kind} t\.",
+        rf"args\[0\] is a TMATensorTile; the kernel declares `const {kind} t` at kernel\.cu:2, a "
+        rf"copy of the tensor map in local memory, .* Declare const __grid_constant__ {kind} t\.",
         f"const {kind} t",
         TILE,
         types={"Tile": TILE},

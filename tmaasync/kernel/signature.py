@@ -97,6 +97,7 @@ class _ValueParameter(NamedTuple):
     stored: _Indices
     type_name: str | None
     cuda_type: str | None
+    place: str
 
     def violations(self, argument: str, view: View) -> Iterator[Violation]:
         """Yield what makes a tile unfit: its type, or where its tensor map would lie."""
@@ -106,8 +107,8 @@ class _ValueParameter(NamedTuple):
             yield Violation(
                 argument,
                 f"a {type(view).__name__}",
-                f"the kernel declares `{self.text}`, a copy of the tensor map in local memory, "
-                "where TMA cannot read it",
+                f"the kernel declares `{self.text}` at {self.place}, a copy of the tensor map in "
+                "local memory, where TMA cannot read it",
                 f"Declare const __grid_constant__ {_without_const(self.text)}",
             )
         if self.cuda_type is not None and not _is_same(view.cuda_type, self.cuda_type):
@@ -228,11 +229,13 @@ def signature_of(source: Source, name: str) -> Signature:
     itself defines, of a macro or of a template stays unchecked; so does every one of an entry that
     the source declares in several forms.
     """
-    text = _COMMENT.sub(" ", source.text)
+    text = _COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), source.text)
     supplied = dict(_USING.findall(source.preamble))
     own = {name for found in _DEFINED.findall(text) for name in found if name}
     known = {name: given for name, given in supplied.items() if name not in own}
-    types = _Types(known, own, _aliases(text, supplied, known))
+    first = re.search(rf"\b{re.escape(name)}\s*\(", text)
+    line = text.count("\n", 0, first.start()) + 1 if first else 1
+    types = _Types(known, own, _aliases(text, supplied, known), f"{source.name}:{line}")
     forms = {
         tuple(_parameter(one, types, stored) for one in declared)
         for declared, stored in _parameter_lists(text, name)
@@ -246,6 +249,7 @@ class _Types(NamedTuple):
     known: Mapping[str, str]
     own: set[str]
     aliases: Mapping[str, str]
+    place: str  # file and line of the entry
 
     def without_aliases(self, kind: str) -> str:
         """Return a declared type with the host's names in place of the source's."""
@@ -370,7 +374,8 @@ def _parameter(
         return None
     indices = stored.get(named[2], frozenset()) if named else frozenset()
     is_grid_constant = "__grid_constant__" in text
-    return _ValueParameter(shown, is_grid_constant, indices, *_resolved(declared, types.known))
+    resolved = _resolved(declared, types.known)
+    return _ValueParameter(shown, is_grid_constant, indices, *resolved, types.place)
 
 
 def _pointer(text: str, kind: str, types: _Types) -> _PointerParameter:
