@@ -190,7 +190,7 @@ def is_positive_integer(value: object) -> bool:
 def layout_violations(view: ArrayView) -> list[Violation]:
     """Return violations of the innermost stride, which a tensor map does not hold."""
     last, itemsize = view.strides_bytes[-1], view.element.itemsize
-    if last == itemsize or view.shape[-1] <= 1:
+    if last == itemsize or view.shape[-1] <= 1 or view.is_empty:
         return []
     return [
         Violation(

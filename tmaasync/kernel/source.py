@@ -66,6 +66,8 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
     try:
         path = find_kernel(source)
     except (OSError, ValueError) as error:
+        if isinstance(source, str) and _CODE.search(source):
+            raise _without_entry(source) from None
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(
@@ -73,6 +75,16 @@ def read(source: str | Path) -> tuple[str, str, tuple[Path, ...]]:
             "text, which has a line break or __global__."
         ) from None
     return path.read_text(), path.name, (path.parent,)
+
+
+_CODE = re.compile(r"[{};]|^\s*#")
+
+
+def _without_entry(text: str) -> ArgumentError:
+    return ArgumentError(
+        f"source is {text[:40]!r}{'...' * (len(text) > 40)}; it has no __global__ function, and no "
+        "file has this name. Write extern \"C\" __global__ void name(...), or pass a path."
+    )
 
 
 def _is_text(source: str) -> bool:
