@@ -100,6 +100,7 @@ class GraphTiles:
 
         After any of these the graph is as before.
         """
+        _check_writable(captured, array)
         if isinstance(captured, KernelArgument):
             device = captured.device
             new = _moved(captured, array)
@@ -264,6 +265,16 @@ def _moved(tile: KernelArgument, array: object) -> KernelArgument:
             "made for, which moves everything that the graph knows of it."
         )
     return tile.rebind(array)  # type: ignore[no-any-return]
+
+
+def _check_writable(captured: object, array: object) -> None:
+    """Refuse a read-only array in place of a writable one, to which a kernel may write."""
+    owner = captured.array if isinstance(captured, KernelArgument) else captured
+    old = _arrays.view(owner, argument="captured")
+    if _arrays.view(array, argument="array").read_only and not old.read_only:
+        rule = "the captured array is writable, and a kernel of the graph may write to it"
+        remedy = "Pass a writable array, or capture the launch with a read-only one"
+        raise ArgumentError.of([Violation("array", "read only", rule, remedy)])
 
 
 def _check_element(tile: KernelArgument, array: object) -> None:

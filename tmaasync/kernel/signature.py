@@ -40,7 +40,8 @@ class _PointerParameter(NamedTuple):
                 argument,
                 "a read-only array",
                 f"the kernel declares `{self.text}`, through which it may write",
-                f"Declare const {self.pointee}* if it only reads. {_WRITABLE[view.framework]}",
+                f"{_WRITABLE[view.framework]}, or declare const {self.pointee}* if the kernel only "
+                "reads",
             )
         if not is_contiguous(view):
             yield Violation(
@@ -69,7 +70,7 @@ class _PointerParameter(NamedTuple):
 
 
 _WRITABLE = dict.fromkeys(
-    ("numpy", "cupy", "torch", "other"), "Otherwise pass a writable array, such as a copy"
+    ("numpy", "cupy", "torch", "other"), "Pass a writable array, such as a copy"
 ) | {"jax": "JAX arrays are immutable: write into a CuPy array, and pass it to JAX by DLPack"}
 _ALWAYS_WRITABLE = ("cupy", "torch")
 _CONTIGUOUS = {
@@ -284,7 +285,15 @@ def _aliases(text: str, supplied: Mapping[str, str], known: Mapping[str, str]) -
 
 _Stored = Mapping[str, _Indices]
 _INDEX = r"(?:\[((?:[^\[\]]|\[[^\[\]]*\])*)\])?"
-_STORE = re.compile(rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:async_store|async_reduce)\w*\s*[(<]")
+_STORE = re.compile(
+    rf"\b(\w+)\s*{_INDEX}\s*\.\s*(?:template\s+)?(?:async_store|async_reduce)\w*\s*[(<]"
+)
+# The functions of tma.cuh, whose first argument is a map.
+_RAW_STORE = re.compile(
+    rf"\btma_(?:store|reduce)\s*(?:<[^;{{}}()]*>)?\s*\(\s*(\w+)\s*{_INDEX}\s*(?:\.\s*map)?\s*,"
+)
+# The methods of `Epilogue`, whose second argument is the output.
+_EPILOGUE_STORE = re.compile(r"\.\s*(?:template\s+)?(?:store|reduce)\s*(?:<[^;{}()]*>)?\s*\(")
 _TILE_ARGUMENT = re.compile(rf"&?\s*(\w+)\s*{_INDEX}")
 _CALL = r"\b{}\s*(?:<[^;{{}}()]*>)?\s*\("
 _FUNCTION = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
@@ -299,9 +308,19 @@ def _parameter_lists(text: str, name: str) -> Iterator[tuple[list[str], _Stored]
     for found in re.finditer(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
         body = _body(text, found.end())
         stored: dict[str, _Indices] = {}
-        for tile, index in (*_STORE.findall(body), *_stored_by_helpers(body, helpers)):
+        for tile, index in (*_stored_in(body), *_stored_by_helpers(body, helpers)):
             stored[tile] = stored.get(tile, frozenset()) | {index.strip()}
         yield _split(text, found.end()), stored
+
+
+def _stored_in(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the names that code stores to, each with an index or an empty text."""
+    yield from _STORE.findall(body)
+    yield from _RAW_STORE.findall(body)
+    for call in _EPILOGUE_STORE.finditer(body):
+        output = _TILE_ARGUMENT.fullmatch((*_split(body, call.end()), "", "")[1])
+        if output and "Epilogue" in body[: call.start()]:
+            yield output[1], output[2] or ""
 
 
 def _storing_functions(text: str) -> dict[str, frozenset[int]]:
@@ -311,7 +330,7 @@ def _storing_functions(text: str) -> dict[str, frozenset[int]]:
         body = _body(text, found.end())
         if not body:
             continue
-        stored = {tile for tile, _ in _STORE.findall(body)}
+        stored = {tile for tile, _ in _stored_in(body)}
         names = [_NAME_AT_END.match(one) for one in _split(text, found.end())]
         positions = frozenset(i for i, name in enumerate(names) if name and name[2] in stored)
         functions[found[1]] = positions & functions.get(found[1], positions)

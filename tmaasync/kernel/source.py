@@ -83,7 +83,7 @@ _CODE = re.compile(r"[{};]|^\s*#")
 def _without_entry(text: str) -> ArgumentError:
     return ArgumentError(
         f"source is {text[:40]!r}{'...' * (len(text) > 40)}; it has no __global__ function, and no "
-        "file has this name. Write extern \"C\" __global__ void name(...), or pass a path."
+        'file has this name. Write extern "C" __global__ void name(...), or pass a path.'
     )
 
 
