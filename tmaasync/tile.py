@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 from tmaasync import _arrays
 from tmaasync._arrays import ArrayView, fingerprint
 from tmaasync._elements import element
+from tmaasync._kinds import not_flags, not_integers
 from tmaasync._tile.argument import CutSizes, KernelArgument, MapTile
 from tmaasync._tile.array import TMATensorTileArray
 from tmaasync._tile.bulk import BulkTile
@@ -50,7 +51,7 @@ from tmaasync._tile.pointer import Pointer
 from tmaasync._tile.split import SplitLayout, split_violations
 from tmaasync._tile.strided import StridedTensor
 from tmaasync._tile.template import template_violations
-from tmaasync.errors import TensorMapError
+from tmaasync.errors import ArgumentError, TensorMapError
 from tmaasync.modes import (
     Interleave,
     InterleaveName,
@@ -479,6 +480,9 @@ def create_split_tma(  # noqa: PLR0913 - one per field of the tensor map
     >>> tile.box_shape, tile.boxes_per_tile
     ((1, 2, 64, 64), 1)
     """
+    ArgumentError.raise_for(
+        [*not_integers(fold_chunks=fold_chunks), *not_flags(row_major=row_major)]
+    )
     view = _arrays.view(array, dtype=dtype)
     split = SplitLayout(
         sides_of("tile_shape", tile_shape),

@@ -11,6 +11,7 @@ from tmaasync._arrays.checks import (
     may_overlap,
     require_current,
     require_writable,
+    where,
 )
 from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
 from tmaasync._arrays.value import ArrayView
@@ -27,4 +28,5 @@ __all__ = [
     "require_current",
     "require_writable",
     "view",
+    "where",
 ]

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
 from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from tmaasync._kinds import is_number, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
@@ -85,16 +86,19 @@ class Schedule:
     races: bool = False
 
     def __post_init__(self) -> None:
-        if self.policy not in _POLICIES:
+        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
             raise ArgumentError(
-                f"policy is {self.policy!r}; there are {', '.join(_POLICIES)}. Pass one."
+                f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )
+        workers = {} if self.workers is None else {"workers": self.workers}
+        integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
+        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
-        if not self.budget_seconds > 0:
+        if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
             raise ArgumentError(
-                f"budget_seconds is {self.budget_seconds}; it must be above 0. Pass math.inf to "
-                "let every kernel run."
+                f"budget_seconds is {shown(self.budget_seconds)}; it must be above 0. Pass "
+                "math.inf to let every kernel run."
             )
 
 

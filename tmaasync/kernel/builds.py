@@ -20,6 +20,7 @@ from tmaasync.kernel.launch import (
     Loaded,
     check_extents,
     check_launch_bounds,
+    cluster_of,
     extents,
     shared_bytes,
     wait_for_producers,
@@ -246,7 +247,7 @@ class EmulatedBuild:
         config = LaunchConfig(
             grid=extents("grid", request.grid),
             block=extents("block", request.block),
-            cluster=None if request.cluster is None else extents("cluster", request.cluster),
+            cluster=cluster_of(recipe.name, request.cluster, program.cluster),
             shared_bytes=shared_bytes(program.shared_bytes, request.shared_mem, limits),
             pdl=request.pdl,
             stream=0,

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
+from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import common_device, placed, views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
-from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
+from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.trace.collector import CollectorOf
@@ -71,6 +72,9 @@ class Kernel:
         budget_seconds: float | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
+        flags = {"debug": debug, "trace": trace}
+        check_flags(**{name: value for name, value in flags.items() if value is not None})
+        check_names(name=name, arch=arch)
         watches = is_debug(debug)
         text = source_of(
             source,
@@ -166,6 +170,8 @@ class Kernel:
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
+        if pdl is not False:
+            check_flags(pdl=pdl)
         seen = views(args)
         device = common_device(placed(seen))
         build = self._builds.get(device)

@@ -119,8 +119,8 @@ def _check_operands(a: ArrayView, b: ArrayView) -> None:
         check_type(name, view.element, _OPERANDS)
     if a.element is not b.element or a.device != b.device:
         raise ArgumentError(
-            f"b holds {b.element} on device {b.device}; a holds {a.element} on device {a.device}. "
-            "Convert or move one of them."
+            f"b holds {b.element} {_arrays.where(b.device)}; a holds {a.element} "
+            f"{_arrays.where(a.device)}. Convert or move one of them."
         )
     if a.shape[1] != b.shape[1] or a.shape[1] == 0:
         raise ArgumentError(

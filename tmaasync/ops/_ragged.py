@@ -16,6 +16,7 @@ from tmaasync import _arrays
 from tmaasync._arrays import ArrayView
 from tmaasync._elements import element
 from tmaasync._hardware import TMA_ALIGNMENT
+from tmaasync._kinds import check_flags, is_integer
 from tmaasync._ragged.batch import MAX_ROWS, on_host
 from tmaasync.errors import ArgumentError, TensorMapError, Violation
 from tmaasync.kernel import BoundCall, Kernel, Launch
@@ -79,7 +80,7 @@ def ragged_store(
     >>> ragged_store(padded, [1, 2])[:, 0]
     array([ 0., 12., 16.], dtype=float32)
     """
-    if out is not None and not check:
+    if _is_unchecked(check) and out is not None:
         option = ("ragged_store", None)
         if _was_made_again((out, padded), option, lengths, cu_seqlens, stream):
             return out
@@ -146,7 +147,7 @@ def ragged_load(
     array([[1., 0.],
            [1., 1.]], dtype=float32)
     """
-    if out is not None and not check:
+    if _is_unchecked(check) and out is not None:
         option = ("ragged_load", max_length)
         if _was_made_again((packed, out), option, lengths, cu_seqlens, stream):
             return out
@@ -194,6 +195,12 @@ def _run(
     _CALLS.remember(arrays, option, operation, frameworks, packed.device)
 
 
+def _is_unchecked(check: bool) -> bool:
+    if check is not False:
+        check_flags(check=check)
+    return not check
+
+
 def _was_made_again(
     arrays: tuple[Any, Any],
     option: tuple[str, object],
@@ -238,8 +245,7 @@ def _check_rank(name: str, view: ArrayView, least: int) -> None:
 def _check_max_length(max_length: object) -> None:
     if max_length is None:
         return
-    is_integer = hasattr(max_length, "__index__") and not isinstance(max_length, bool)
-    if not is_integer or not 0 <= max_length <= MAX_ROWS:  # type: ignore[operator]
+    if not is_integer(max_length) or not 0 <= max_length <= MAX_ROWS:
         rule = "it must be an integer of 0 or more, and fit 32 bits"
         remedy = "Pass the rows of the longest sequence"
         raise ArgumentError.of([Violation("max_length", repr(max_length), rule, remedy)])
