@@ -275,14 +275,14 @@ def function_handle(function: int) -> Any:
 
 
 def allow_shared_bytes(function: Any, shared_bytes: int) -> None:
-    """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
-    driver = bindings.driver()
-    bindings.call(
-        "cuFuncSetAttribute",
-        function,
-        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-        shared_bytes,
-    )
+    """Let a function use this much dynamic shared memory (the default limit is 48 KiB).
+
+    The limit is never lowered: another kernel of the same source may have the same function.
+    """
+    attributes = bindings.driver().CUfunction_attribute
+    limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if shared_bytes > int(bindings.call("cuFuncGetAttribute", limit, function)):
+        bindings.call("cuFuncSetAttribute", function, limit, shared_bytes)
 
 
 def allow_large_clusters(function: Any) -> None:

@@ -12,7 +12,7 @@ from tmaasync._compile import Program, Source, compile_source
 from tmaasync._driver import LaunchConfig, PreparedLaunch
 from tmaasync._streams import stream_of
 from tmaasync.emulate import EmulatedLaunch
-from tmaasync.errors import ArgumentError, BackendError
+from tmaasync.errors import ArgumentError
 from tmaasync.kernel.arguments import View, extents_of, pack, placed
 from tmaasync.kernel.hangs import barrier_names
 from tmaasync.kernel.launch import (
@@ -24,6 +24,7 @@ from tmaasync.kernel.launch import (
     shared_bytes,
     wait_for_producers,
 )
+from tmaasync.kernel.modules import Module, load_module
 from tmaasync.kernel.signature import Signature, signature_of
 from tmaasync.kernel.source import arch_for, check_runs, source_of
 from tmaasync.kernel.traced import TRACE_OPTIONS, ChipTracer
@@ -114,20 +115,15 @@ def load_on_device(recipe: Recipe, device: int, is_traced: bool) -> Loaded:
     check_runs(arch, limits.compute_capability, limits.name)
     _driver.note_untested(device)
     program = recipe.program(arch, is_traced=is_traced)
-    module = _cupy().RawModule(path=str(program.path))
-    with _cupy().cuda.Device(device):
-        function = int(module.get_function(recipe.name).kernel.ptr)
-        watch = _watch(recipe, device, module)
+    module = load_module(program.path, device)
+    function, watch = module.function(recipe.name), _watch(recipe, device, module)
     return Loaded(program.entries[recipe.name], function, module, watch)
 
 
-def _watch(recipe: Recipe, device: int, module: Any) -> HangWatch | None:
+def _watch(recipe: Recipe, device: int, module: Module) -> HangWatch | None:
     """Return the watch of a debug build whose kernel has waits."""
-    if recipe.budget_seconds is None:
-        return None
-    try:
-        state = int(module.get_global(STATE_NAME).ptr)
-    except _cupy().cuda.driver.CUDADriverError:
+    state = None if recipe.budget_seconds is None else module.global_address(STATE_NAME)
+    if state is None or recipe.budget_seconds is None:
         return None
     names = barrier_names(recipe.source, recipe.name)
     return HangWatch(recipe.source, recipe.name, names, state, device, recipe.budget_seconds)
@@ -207,17 +203,6 @@ class CudaBuild:
             loaded = self._load(self._recipe, self._device, is_traced)
             self._loaded[is_traced] = loaded
         return loaded
-
-
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise BackendError(
-            "launching on device arrays needs CuPy. Install it with: pip install "
-            "'tmaasync[cuda13]'."
-        ) from error
-    return cupy
 
 
 # --- on the CPU -------------------------------------------------------------------------------
