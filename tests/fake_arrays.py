@@ -279,6 +279,10 @@ class CupyArray:
     def dtype(self) -> Any:
         return self.array.dtype
 
+    @property
+    def flags(self) -> Any:
+        return self.array.flags
+
     def astype(self, dtype: Any, *, copy: bool) -> CupyArray:
         return self if dtype == self.dtype and not copy else CupyArray(self.array.astype(dtype))
 

@@ -24,9 +24,9 @@ class Module(Protocol):
 def load_module(path: Path, device: int) -> Module:
     """Load a cubin on a device whose context is current.
 
-    CuPy's ``RawModule`` loads it wherever there can be CuPy arrays, that is, once CuPy was imported.
-    Either way a module stays loaded until the process ends, since a CUDA graph may hold its kernels,
-    and the same file is loaded once per device.
+    CuPy's ``RawModule`` loads it wherever there can be CuPy arrays: once CuPy was imported. Either
+    way a module stays loaded until the process ends, since a CUDA graph may hold its kernels, and
+    the same file is loaded once per device.
     """
     cupy = sys.modules.get("cupy")
     return _DriverModule(path, device) if cupy is None else _CupyModule(cupy, path, device)
