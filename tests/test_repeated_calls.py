@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -286,9 +287,44 @@ def test_no_array_is_kept_alive(machine: Machine) -> None:
     kernel, arguments = machine.kernel(), machine.arguments()
     for _ in range(2):
         kernel(2, 32, arguments)
-    before = [sys.getrefcount(one.array) for one in arguments[1:3]]
-    del kernel
-    assert [sys.getrefcount(one.array) for one in arguments[1:3]] == before
+    arrays = [weakref.ref(one) for one in (arguments[1], arguments[2])]
+    del arguments
+    assert [one() for one in arrays] == [None, None]
+
+
+def test_pointers_and_strided_tensors_are_repeated_where_only_the_address_differs(
+    machine: Machine, prepared: list[object]
+) -> None:
+    machine.driver._argument_sizes = (8, 32)
+    source = (
+        "#include <tmaasync/tmaasync.cuh>\nusing namespace tmaasync;\n"
+        'extern "C" __global__ void strided(float* out, const __grid_constant__ In in) {}\n'
+    )
+
+    def arguments(rows: int = 4, dtype: Any = np.float32) -> tuple[Any, Any, Any, Any]:
+        out, array = machine.library.array((4,)), machine.library.array((rows, 8), dtype)
+        return Pointer(out), StridedTensor(array), out, array
+
+    kernel = Kernel(source, "strided", types={"In": arguments()[1]})
+    for _ in range(3):
+        pointer, tensor, *arrays = arguments()
+        kernel(1, 32, (pointer, tensor))
+        assert machine.driver.launched[-1][2] == [pointer.argument, tensor.argument]
+    assert len(prepared) == 1
+
+    pointer, tensor, *arrays = arguments(rows=5)
+    kernel(1, 32, (pointer, tensor))
+    assert machine.driver.launched[-1][2] == [pointer.argument, tensor.argument]
+    for array in arrays:
+        if machine.library.is_torch:
+            array.is_freed = True
+        else:
+            array.data.ptr += 16
+    for args, what in [((pointer, arguments()[1]), 0), ((arguments()[0], tensor), 1)]:
+        with pytest.raises(TMAError, match=rf"args\[{what}\].*freed, resized or moved"):
+            kernel(1, 32, args)
+    with pytest.raises(LaunchError, match="was built with In"):
+        kernel(1, 32, arguments(dtype=np.int32)[:2])
 
 
 def test_arrays_of_tiles_are_looked_at_in_each_call(
