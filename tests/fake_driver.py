@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from tmaasync._driver import DeviceLimits
 from tmaasync.emulate import LIMITS
 
@@ -67,8 +69,19 @@ class Driver:
         self.variables: dict[str, int] = {}
         self.retained: list[int] = []
         self.dynamic_shared_bytes: dict[int, int] = {}
+        self._kinds: dict[int, str] = {}
         self._addresses: dict[tuple[int, str], int] = {}
         self.map_offset = 0
+
+    @property
+    def pinned(self) -> list[int]:
+        """The addresses of pinned host memory."""
+        return [address for address, name in self._kinds.items() if name == "cuMemHostAlloc"]
+
+    def variable(self, module: int, name: str, dtype: Any) -> Any:
+        """The present value of a variable of a module."""
+        data = ctypes.string_at(self._addresses[module, name], dtype.itemsize)
+        return np.frombuffer(data, dtype)[0]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith(("CU", "cuuint")):
@@ -190,7 +203,7 @@ class Driver:
         self.done.append((name, size))
         memory = ctypes.create_string_buffer(size)
         address = ctypes.addressof(memory)
-        self._memory[address] = memory
+        self._memory[address], self._kinds[address] = memory, name
         return address
 
     def cuMemFree(self, address: int) -> tuple[Any]:  # noqa: N802
@@ -201,7 +214,7 @@ class Driver:
 
     def _free(self, name: str, address: int) -> tuple[Any]:
         self.done.append((name, address))
-        del self._memory[address]
+        del self._memory[address], self._kinds[address]
         return (_SUCCESS,)
 
     def cuMemsetD8(self, address: int, value: int, size: int) -> tuple[Any]:  # noqa: N802
