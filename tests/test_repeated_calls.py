@@ -248,7 +248,7 @@ def test_a_call_of_a_mix_of_libraries_needs_one_stream(
         kernel(2, 32, arguments)
 
 
-def test_calls_in_turns_are_all_remembered(machine: Machine, prepared: list[object]) -> None:
+def test_alternating_calls_are_all_remembered(machine: Machine, prepared: list[object]) -> None:
     kernel = machine.kernel()
     tiles = [
         create_tma_tile(machine.library.array((rows, 64), device=device), (8, 32))

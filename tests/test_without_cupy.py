@@ -176,12 +176,18 @@ def test_a_flag_that_the_host_reads_is_pinned_memory(use: Any) -> None:
     driver = use(Driver())
     flag = backend_of(0).host_flag()
 
-    assert (flag.dtype, flag.tolist()) == (np.int32, [0])
+    assert flag.dtype == np.int32
+    assert flag.tolist() == [0]
     assert driver.pinned == [flag.ctypes.data]
     ctypes.c_int32.from_address(flag.ctypes.data).value = 7
     assert int(flag[0]) == 7
     del flag
     assert driver.done[-1][0] == "cuMemFreeHost"
+
+
+def attended(f16: Any, cu_seqlens: Any) -> Any:
+    q, k, v = (f16(48, 2, 64) for _ in range(3))
+    return ops.varlen_attention(q, k, v, cu_seqlens, max_seqlen_q=48, max_seqlen_k=48)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +196,8 @@ def test_a_flag_that_the_host_reads_is_pinned_memory(use: Any) -> None:
         lambda f16: ops.copy(f16(64, 64)),
         lambda f16: ops.matmul(f16(256, 256), f16(256, 256)),
         lambda f16: ops.attention(*(f16(2, 256, 4, 64) for _ in range(3))),
-        lambda f16: ops.varlen_attention(*(f16(48, 2, 64) for _ in range(3)), [0, 20, 48]),
-        lambda f16: ops.varlen_attention(
-            *(f16(48, 2, 64) for _ in range(3)),
-            tensor(3, dtype=np.int64),
-            max_seqlen_q=48,
-            max_seqlen_k=48,
-        ),
+        lambda f16: attended(f16, [0, 20, 48]),
+        lambda f16: attended(f16, tensor(3, dtype=np.int64)),
         lambda f16: ops.grouped_matmul(f16(48, 64), f16(2, 64, 64), [20, 48]),
         lambda f16: ops.ragged_store(f16(3, 8, 64), [3, 0, 6]),
     ],

@@ -8,6 +8,7 @@ null. In an environment made by ``pip install '.[torch]'`` it shows that this is
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import sys
 import threading
@@ -17,9 +18,9 @@ from typing import Any
 
 sys.modules["cupy"] = None  # type: ignore[assignment]
 
-import torch  # noqa: E402
-
 from tmaasync import HangError, Kernel, Swizzle, create_tma_tile, ops, trace  # noqa: E402
+
+torch: Any = importlib.import_module("torch")
 
 CORNER = """
 #include <tmaasync/tmaasync.cuh>
@@ -106,9 +107,8 @@ def varlen_attention() -> None:
     lengths = [100, 0, 37, 263]
     q, k, v = (random(400, 2, 64) for _ in range(3))
     cumulative = torch.tensor([0, 100, 100, 137, 400], device="cuda")
-    most = {"max_seqlen_q": 263, "max_seqlen_k": 263}
     for given in (cumulative.int(), cumulative, cumulative.tolist()):
-        out = ops.varlen_attention(q, k, v, given, causal=True, **most)
+        out = ops.varlen_attention(q, k, v, given, causal=True, max_seqlen_q=263, max_seqlen_k=263)
         parts = (x.split(lengths) for x in (out, q, k, v))
         for got, *inputs in zip(*parts, strict=True):
             if len(got):

@@ -64,7 +64,7 @@ def repeated_call(
     seen: Sequence[View],
     device: int,
 ) -> RepeatedCall | None:
-    """Return the launch for calls like this one; None if every such call needs the full check.
+    """Return the launch for calls like this one; None if all of them need the full check.
 
     Args:
         launch: What the call prepared. It keeps no array alive from now on.

@@ -230,7 +230,7 @@ def _readable(view: ArrayView) -> Any:
 
 
 def int32_on_device(
-    values: Any, framework: str, device: int, stream: int, *, sums: bool = False
+    values: Any, framework: str, device: int, stream: int, *, cumulative: bool = False
 ) -> Any:
     """Return integers as a contiguous int32 array of the framework, in the order of a stream.
 
@@ -241,12 +241,12 @@ def int32_on_device(
         framework: As `ArrayView.framework` has it.
         device: Where the result lies.
         stream: The handle of the stream.
-        sums: Whether to return cumulative sums instead, after a 0.
+        cumulative: Whether to return cumulative lengths instead: a 0, then each length added up.
     """
     with in_order(framework, device, stream):
         convert = _int32_of_torch if framework == "torch" else _int32_of_cupy
         numbers = convert(values, device)
-        if not sums:
+        if not cumulative:
             return numbers
         like = _arrays.view(numbers)
         whole = empty(like, (len(numbers) + 1,), like.element)

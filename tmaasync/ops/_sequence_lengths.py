@@ -86,8 +86,8 @@ class CumulativeLengths(NamedTuple):
         """
         if device is None:
             return self.values
-        sums = self.is_on_device and self.name == "lengths"
-        return int32_on_device(self.values, framework, device, stream, sums=sums)
+        cumulative = self.is_on_device and self.name == "lengths"
+        return int32_on_device(self.values, framework, device, stream, cumulative=cumulative)
 
 
 def is_int32_in_place(values: Any) -> bool:
