@@ -39,6 +39,7 @@ class Launch:
     consumers: int = 2
     missing_slots: int = 0  # of the workspace, which has one for every CTA
     flag: int = 0  # before the first launch
+    exact: bool = True  # integers, whose sums are the same in any order
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,10 @@ class Results:
     c: Any
     wanted: Any
     flags: Any
+    differing: int  # elements of all launches that the last launch wrote otherwise
 
     def are_right(self) -> bool:
-        return np.array_equal(self.c, self.wanted) and not self.flags.any()
+        return np.array_equal(self.c, self.wanted) and not self.flags.any() and self.differing == 0
 
 
 @functools.cache
@@ -79,7 +81,8 @@ def launch(
 ) -> Results:
     (m, n, k), (tile_m, tile_n) = given.shape, given.tile
     rng = np.random.default_rng(m + n + k)
-    a, b = (rng.integers(-3, 4, (rows, k)).astype(_BF16) for rows in (m, n))
+    draw = (lambda shape: rng.integers(-3, 4, shape)) if given.exact else rng.standard_normal
+    a, b = (draw((rows, k)).astype(_BF16) for rows in (m, n))
     c = _among_nans(backend, np.full((m, n), np.nan, _BF16))
     sides, boxes = (
         ((tile_m, 64), (tile_n, 64), (64, 64)),
@@ -97,9 +100,13 @@ def launch(
     flags = backend.array(np.full((given.ctas, given.consumers), given.flag, np.uint32))
     types = tuple(tile.cuda_type for tile in tiles)
     kernel = _kernel(source, types, given.cluster, given.consumers, debug)
+    bits = c.view(np.uint16)
+    outputs = []
     for _ in range(times):
-        c[...] = np.nan
+        bits[...] = 0x7FC0  # NaN
         arguments = (*tiles, partials, flags, m, n, k)
         kernel(given.ctas, 128 * (1 + given.consumers), arguments, cluster=given.cluster)
+        outputs.append(bits.copy())
+    differing = sum(int((output != bits).sum()) for output in outputs)
     wanted = (a.astype(np.float64) @ b.astype(np.float64).T).astype(_BF16)
-    return Results(backend.host(c), wanted, backend.host(flags))
+    return Results(backend.host(c), wanted, backend.host(flags), differing)

@@ -26,7 +26,7 @@ public:
     __device__ __forceinline__ StreamKReduction(Register* partials, u32* flags, int consumer)
         : partials_(reinterpret_cast<Partial*>(partials)), flags_(flags), consumer_(consumer) {}
 
-    // True where this cluster finishes the tile, whose accumulators are then those of all of K.
+    // True where this cluster finishes the tile: its accumulators then cover all of K.
     // Called by all four warps, for every tile of the schedule.
     template <typename Tile>
     [[nodiscard]] __device__ __forceinline__ bool reduce(
