@@ -213,8 +213,8 @@ def test_a_defect_of_the_reduction_is_reported(defect: str, policy: Any) -> None
 
 COMPILER = {
     "a schedule of whole tiles": (
-        "const StreamKScheduler schedule(OutputTiles<kM, kN, Cluster, 16>(m, n), count_tiles(k, kK));",
-        "const StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
+        "StreamKScheduler schedule(OutputTiles<kM, kN, Cluster, 16>(m, n), count_tiles(k, kK));",
+        "StaticScheduler schedule(OutputTiles<kM, kN, Cluster>(m, n));",
         "k_blocks",
     ),
     "a reduction of another cluster": (
