@@ -121,7 +121,8 @@ DEFECTS = {
     "no wait for the loads": Defect(
         LOAD + MULTIPLY + WAIT,
         r"wgmma reads A at shared offset 0 \(a.*\), which nothing has written. A TMA load to these "
-        rf"bytes is in flight, issued by thread 0{LINE}: wait for its phase of full first",
+        rf"bytes is in flight, issued by thread 0{LINE}, 8192 bytes to a: wait for its phase "
+        r"of full first",
         "wgmma<OperandA",
     ),
     "no wait for cp.async": Defect(
@@ -138,7 +139,8 @@ DEFECTS = {
 """
         + MULTIPLY,
         r"wgmma reads A .*A cp.async to these bytes is in flight, issued by thread \d+"
-        rf"{LINE}: that thread waits with cp_async_wait<N>\(\)",
+        rf"{LINE}, 16 bytes to a: that thread waits with cp_async_wait<0>\(\), and then all "
+        r"threads meet",
         "wgmma<OperandA",
     ),
     "every other 16 bytes of A": Defect(
@@ -154,7 +156,7 @@ DEFECTS = {
     ),
     "a reduction of nothing": Defect(
         STORE.replace("async_store", "async_reduce<ReduceOp::kAdd>"),
-        r"a TMA store takes 16 bytes at shared offset 16384 \(out",
+        r"a TMA reduction takes 16 bytes at shared offset 16384 \(out",
         "c.async_reduce<",
     ),
     "a bulk store of nothing": Defect(

@@ -64,7 +64,10 @@ inline void check_operand(
         const uint32_t first = unwritten.first();
         reason = std::string("wgmma reads ") + name + " at " + shared_at(first) +
                  ", which nothing has written. " +
-                 remedy_for_unwritten(issuer, *issuer.cta, first, kMmaUnitBytes);
+                 remedy_for_unwritten(
+                     issuer, *issuer.cta, first, kMmaUnitBytes,
+                     "Load or initialise it, and let all threads wait for that before wgmma"
+                 );
     }
     if (!reason.empty()) cluster.report_fault(issuer, std::move(reason), mma.site);
 }
@@ -77,7 +80,11 @@ inline Fault fault_of_unwritten(
     Fault fault(
         std::string(what) + " takes " + std::to_string(kPoisonUnit) + " bytes at " +
         shared_at(offset) + ", which nothing has written. " +
-        remedy_for_unwritten(issuer, *issuer.cta, offset, kPoisonUnit)
+        remedy_for_unwritten(
+            issuer, *issuer.cta, offset, kPoisonUnit,
+            "Write the whole tile, by threads that each call fence_async_view_proxy() after it and "
+            "then meet the one that issues the copy: __syncthreads()"
+        )
     );
     fault.site = site;
     return fault;
