@@ -208,10 +208,32 @@ inline void touch_global(
 
 // --- copies --------------------------------------------------------------------------------------
 
-// Thrown by the first unit that a copy would take out of shared memory, and that holds poison.
+// Thrown by the first bytes that a copy would take out of shared memory, and nothing has written.
 struct UnwrittenSource {
     uint32_t offset;
+    uint32_t bytes;
 };
+
+// The first bytes of a range that nothing has written, as far as they are next to each other.
+struct Unwritten {
+    uint32_t offset = 0;
+    uint32_t bytes = 0;
+};
+
+inline Unwritten unwritten_part(
+    Detector& detector, uint32_t rank, uint32_t offset, uint32_t bytes
+) {
+    Unwritten found;
+    if (detector.is_all_written(rank, offset, bytes)) return found;
+    for (uint32_t at = offset; at < offset + bytes; ++at) {
+        const bool is_written = detector.is_written(rank, at, 1);
+        if (is_written && found.bytes) break;
+        if (is_written) continue;
+        if (!found.bytes) found.offset = at;
+        ++found.bytes;
+    }
+    return found;
+}
 
 // What the TMA engine reports of one copy.
 class CopyObserver {
@@ -228,9 +250,15 @@ public:
         cluster_.detector()->global(*global_, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     }
 
-    // A unit that leaves shared memory.
-    void source(const uint8_t* window, uint32_t offset) const {
-        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset};
+    // A unit that leaves shared memory. Without a detector, one that is half written goes unseen.
+    void source(const uint8_t* window, uint32_t offset, uint32_t bytes) const {
+        if (is_poison(poison_, window, offset)) throw UnwrittenSource{offset, bytes};
+        if (!shared_) return;
+        const auto rank = static_cast<uint32_t>(
+            (reinterpret_cast<uintptr_t>(window) - cluster_.windows()) / kWindowBytes
+        );
+        const Unwritten found = unwritten_part(*cluster_.detector(), rank, offset, bytes);
+        if (found.bytes) throw UnwrittenSource{found.offset, found.bytes};
     }
 
     // Rows end with whole units of 16 bytes, beyond the last element of the last row too.

@@ -143,8 +143,7 @@ inline void Cluster::land(const Flight& flight) {
         report_fault(*flight.issuer, described(flight) + fault.reason, flight.site);
     } catch (const UnwrittenSource& source) {
         const std::string what = name_of(flight);
-        const Fault fault =
-            fault_of_unwritten(*flight.issuer, source.offset, what.c_str(), flight.site);
+        const Fault fault = fault_of_unwritten(*flight.issuer, source, what.c_str(), flight.site);
         report_fault(*flight.issuer, fault.reason, fault.site);
     }
 }
@@ -377,7 +376,7 @@ inline void write_from(Fiber& fiber, const Store& store, const uint8_t* window) 
             "a " + name_of(store) + " from " + place_at(store.shared) + ": " + fault.reason;
         throw;
     } catch (const UnwrittenSource& source) {
-        throw fault_of_unwritten(fiber, source.offset, ("a " + name_of(store)).c_str(), store.site);
+        throw fault_of_unwritten(fiber, source, ("a " + name_of(store)).c_str(), store.site);
     }
 }
 

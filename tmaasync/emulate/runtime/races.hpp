@@ -274,6 +274,14 @@ public:
         return found;
     }
 
+    bool is_all_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
+        bool all = true;
+        for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
+            all &= (~windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) == 0;
+        });
+        return all;
+    }
+
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
         for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
             check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
