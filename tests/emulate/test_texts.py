@@ -668,7 +668,7 @@ extern "C" __global__ void place(int* at) {
 """
 
 
-@pytest.mark.parametrize("at", [7000, 9000, 40000])
+@pytest.mark.parametrize("at", [7000, 9000, 25000])
 def test_names_of_the_emulators_own_variables_are_in_no_report(at: int) -> None:
     kernel = Kernel(STATIC, "place")
 
