@@ -19,6 +19,7 @@ from tmaasync._driver.launches import (
     allow_shared_bytes,
     function_handle,
     max_active_clusters,
+    max_resident_blocks,
     parameter_sizes,
 )
 from tmaasync._driver.memory import (
@@ -63,6 +64,7 @@ __all__ = [
     "is_busy",
     "is_capturing",
     "max_active_clusters",
+    "max_resident_blocks",
     "note_untested",
     "on_device",
     "parameter_sizes",

@@ -296,6 +296,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
+        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
     )
 
@@ -330,6 +331,7 @@ def _numbers(
         schedule.races,
         None if log is None else ctypes.pointer(log),
         ctypes.create_string_buffer(max(1, len(known))),
+        ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
         _fresh(known) if config.pdl else None,
     )
 

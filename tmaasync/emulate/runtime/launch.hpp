@@ -366,8 +366,9 @@ struct LaunchNumbers {
     const Array* array;
     uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
     uint32_t races;
-    EventLog* log;         // null: no trace
-    uint8_t* written;      // of each array: set if this launch writes to it
+    EventLog* log;           // null: no trace
+    uint8_t* written;        // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;  // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -419,6 +420,7 @@ inline char* launch(
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
+        numbers.grid_barrier,
         &reaches_others,
     };
     const CrashHandler crashes;

@@ -47,8 +47,9 @@ struct Launch {
     uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
-    uint8_t* written = nullptr;      // of each array, whether this launch writes to it
-    const uint8_t* fresh = nullptr;  // and the one before did, for which this one has to wait
+    uint8_t* written = nullptr;        // of each array, whether this launch writes to it
+    const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
+    uint32_t* grid_barrier = nullptr;  // of a cooperative launch
     std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
