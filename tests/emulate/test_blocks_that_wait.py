@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedRace, Kernel, create_tma_tile
+from tmaasync import EmulatedDeadlock, EmulatedRace, Kernel, create_tma_tile
 from tmaasync.emulate import scheduled
 from tmaasync.emulate.run import Policy
 
@@ -424,33 +424,27 @@ def run(text: str, blocks: int = BLOCKS) -> tuple[Any, Any]:
     return out, flags
 
 
-@functools.cache
-def expected(name: str) -> tuple[bytes, bytes]:
-    """What one order of blocks gives, each to its end: the next one starts when it is done."""
-    thread, block = np.arange(THREADS), np.arange(BLOCKS)
-    out, flags = np.zeros(32 * THREADS, np.int32), np.zeros(32, np.int32)
-    if name == "look-back":
-        out[:BLOCKS] = flags[:BLOCKS] = thread.sum() * (block + 1)
-    elif name == "look-forward":
-        out[:THREADS], flags[1:BLOCKS] = block.sum(), 1
-    elif name == "last arriver":
-        out[:THREADS] = block.sum() + BLOCKS * thread
-    elif name == "tickets":
-        out[: 20 * THREADS], flags[0] = np.repeat(np.arange(20), THREADS), 20 + BLOCKS
-    elif name in ("turns", "semaphore"):
-        out[:THREADS], flags[0] = block.sum(), BLOCKS
-    elif name == "lock":
-        out[0] = BLOCKS
-    elif name == "grid barrier":
-        out[: BLOCKS * THREADS], flags[0] = np.repeat((block + 1) % BLOCKS, THREADS), BLOCKS
-    elif name == "handed tile":
-        out[1:BLOCKS], flags[0] = 9, 1
-    elif name == "every thread waits":
-        out[THREADS : BLOCKS * THREADS] = np.repeat(block[:-1], THREADS)
-        flags[:BLOCKS] = 1
-    else:
-        out[: BLOCKS - 1], flags[0] = 7, 1
-    return out.tobytes(), flags.tobytes()
+THREAD, BLOCK = np.arange(THREADS), np.arange(BLOCKS)
+# What is in `out` and `flags` from their beginnings on; zeros follow.
+EXPECTED: dict[str, tuple[Any, Any]] = {
+    "look-back": (THREAD.sum() * (BLOCK + 1), THREAD.sum() * (BLOCK + 1)),
+    "look-forward": (np.full(THREADS, BLOCK.sum()), BLOCK > 0),
+    "last arriver": (BLOCK.sum() + BLOCKS * THREAD, [0]),
+    "tickets": (np.repeat(np.arange(20), THREADS), [20 + BLOCKS]),
+    "turns": (np.full(THREADS, BLOCK.sum()), [BLOCKS]),
+    "lock": ([BLOCKS], [0]),
+    "grid barrier": (np.repeat((BLOCK + 1) % BLOCKS, THREADS), [BLOCKS]),
+    "handed tile": (9 * (BLOCK > 0), [1]),
+    "every thread waits": (np.repeat(np.maximum(BLOCK - 1, 0), THREADS), BLOCK >= 0),
+    "volatile": (7 * (BLOCK < BLOCKS - 1), [1]),
+    "semaphore": (np.full(THREADS, BLOCK.sum()), [BLOCKS]),
+}
+
+
+def check_results(name: str, results: tuple[Any, Any]) -> None:
+    for result, wanted in zip(results, EXPECTED[name], strict=True):
+        assert np.array_equal(result[: len(wanted)], wanted)
+        assert not result[len(wanted) :].any()
 
 
 @pytest.mark.parametrize("name", CORRECT)
@@ -458,16 +452,14 @@ def expected(name: str) -> tuple[bytes, bytes]:
 def test_correct_blocks_are_never_blamed(name: str, policy: Policy) -> None:
     for seed in range(1 if policy == "round_robin" else 12):
         with scheduled(policy, seed=seed, races=True):
-            out, flags = run(source(name))
-        assert (out.tobytes(), flags.tobytes()) == expected(name)
+            check_results(name, run(source(name)))
 
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_blocks_run_on_one_core_without_the_race_search(name: str) -> None:
     for policy in get_args(Policy):
         with scheduled(policy, seed=1, workers=1, races=False):
-            out, flags = run(source(name))
-        assert (out.tobytes(), flags.tobytes()) == expected(name)
+            check_results(name, run(source(name)))
 
 
 def found(defect: Defect) -> EmulatedRace | None:
@@ -492,3 +484,36 @@ def test_a_defect_is_found_with_its_place_and_remedy(name: str) -> None:
     places = [lines[int(site.removeprefix("kernel.cu:")) - 1] for site in sites]
     assert any(defect.place in place for place in places), places
     assert defect.remedy in str(race)
+
+
+# --- grids that are not resident ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("races", [False, True])
+def test_a_barrier_of_more_blocks_than_are_resident_is_a_deadlock_that_says_so(races: bool) -> None:
+    data, out = (np.zeros(300 * THREADS, np.int32) for _ in range(2))
+    flags = np.zeros(300, np.int32)
+    large = 110 * 1024  # two blocks an SM
+
+    with scheduled(races=races), pytest.raises(EmulatedDeadlock) as caught:
+        kernel(source("grid barrier"))(
+            265, THREADS, (tile_of(data), data, flags, out), shared_mem=large
+        )
+
+    assert caught.value.resident == (264, 265)
+    assert "264 of 265 blocks are resident" in str(caught.value)
+    assert "launch at most 264 blocks" in str(caught.value)
+    assert "cooperative=True" in str(caught.value)
+
+
+def test_blocks_that_wait_for_earlier_ones_need_not_be_resident() -> None:
+    data, out = (np.zeros(300 * THREADS, np.int32) for _ in range(2))
+    flags = np.zeros(300, np.int32)
+
+    for policy in get_args(Policy):
+        flags[:] = 0
+        with scheduled(policy, seed=1, races=True):
+            kernel(source("look-back"))(
+                300, THREADS, (tile_of(data), data, flags, out), shared_mem=220 * 1024
+            )
+        assert np.array_equal(out[:300], THREAD.sum() * (np.arange(300) + 1))
