@@ -9,7 +9,7 @@ import pytest
 
 from tmaasync import ArgumentError, Kernel, create_tma_tile, ops, plan_copy
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
 KERNEL = """
 extern "C" __global__ void twice(const float* x, float* out) {

@@ -13,6 +13,7 @@ from tmaasync._arrays.checks import (
     require_writable,
 )
 from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
+from tmaasync._arrays.frameworks import require_no_backward
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "is_contiguous",
     "may_overlap",
     "require_current",
+    "require_no_backward",
     "require_writable",
     "view",
 ]

@@ -15,6 +15,7 @@ from tmaasync.errors import ArgumentError, Violation
 
 __all__ = [
     "refuse_tracer",
+    "require_no_backward",
     "requires_backward",
     "view_cupy",
     "view_jax",
@@ -58,8 +59,7 @@ def view_cupy(array: Any, dtype: object, argument: str) -> ArrayView:
 def view_torch(tensor: Any, dtype: object, argument: str) -> ArrayView:
     """View a torch tensor; in grad mode one that requires grad is refused."""
     _require_plain_torch(tensor, argument)
-    if requires_backward(tensor):
-        raise _without_backward(tensor, argument)
+    require_no_backward(tensor, argument)
     try:
         address = tensor.data_ptr()
     except RuntimeError as error:
@@ -104,12 +104,15 @@ def requires_backward(tensor: Any) -> bool:
     return bool(tensor.requires_grad) and bool(sys.modules["torch"].is_grad_enabled())
 
 
-def _without_backward(tensor: Any, argument: str) -> ArgumentError:
+def require_no_backward(tensor: Any, argument: str) -> None:
+    """Refuse a torch tensor whose gradient would be lost."""
+    if not requires_backward(tensor):
+        return
     remedy = (
         "Call it inside torch.no_grad(), pass the tensor's .detach(), or call a differentiable "
         "form: `import tmaasync.torch` and tmaasync.torch.matmul or tmaasync.torch.grouped_matmul"
     )
-    return ArgumentError.of(
+    raise ArgumentError.of(
         [
             Violation(
                 argument,
