@@ -102,6 +102,17 @@ def test_an_output_of_the_callers_is_written_and_counted_as_changed(name: str) -
     agree(found, wanted)
 
 
+def test_attention_reads_tensors_off_16_bytes() -> None:
+    q = draw(2 * 8 * 2 * 16 + 3)[3:].view(2, 8, 2, 16)
+    whole = draw(2, 8, 2, 19)
+    sums = torch.tensor([0, 8, 16], dtype=torch.int32)
+    for one in (q, whole[..., 3:]):
+        wanted = operators.attention(one.clone(), one.clone(), one.clone())
+        assert torch.equal(operators.attention(one, one, one), wanted)
+        rows = one.flatten(0, 1)
+        assert torch.equal(operators.varlen_attention(rows, rows, rows, sums), wanted.flatten(0, 1))
+
+
 # --- fake kernels, compilation, export ----------------------------------------------------------
 
 
@@ -148,7 +159,7 @@ def test_it_is_exported(name: str) -> None:
     agree(program.module()(*given), case.call(*given, **case.options))
 
 
-@pytest.mark.filterwarnings("default")  # of torch's own code
+@pytest.mark.filterwarnings("ignore")  # of torch's own code
 def test_code_generated_by_inductor_calls_it_with_an_output_too() -> None:
     weight, square = draw(24, 40), draw(24, 24)
     out = torch.empty(16, 24, dtype=torch.float16)

@@ -16,6 +16,7 @@ _MASK = (
     'bool causal=False, str causal_alignment="bottom_right", float? scale=None, '
     "int? window_left=None, int? window_right=None, float? softcap=None"
 )
+_ALIGNMENT = 16
 _FLOAT8 = torch.float8_e4m3fn
 
 
@@ -37,7 +38,8 @@ def attention(  # noqa: PLR0913 - the parameters of attention
     This is `tmaasync.ops.attention` as the operator ``torch.ops.tmaasync.attention``, or
     ``attention_with_lse`` with ``return_lse``. It has no backward. The layout is
     [batch, positions, heads, head_dim]. For [batch, heads, positions, head_dim], torch's layout,
-    call `scaled_dot_product_attention`, or pass ``q.transpose(1, 2)`` and so on.
+    call `scaled_dot_product_attention`, or pass ``q.transpose(1, 2)`` and so on. Tensors that TMA
+    cannot read, because a stride or the address is no multiple of 16 bytes, are copied.
 
     Args:
         q: [batch, positions, heads, head_dim].
@@ -85,7 +87,8 @@ def varlen_attention(  # noqa: PLR0913 - the parameters of attention, and the se
     """Compute `attention` within each sequence of packed tensors.
 
     This is `tmaasync.ops.varlen_attention` as the operator ``torch.ops.tmaasync.varlen_attention``,
-    or ``varlen_attention_with_lse`` with ``return_lse``. It has no backward.
+    or ``varlen_attention_with_lse`` with ``return_lse``. It has no backward. Tensors that TMA
+    cannot read are copied, but not a paged KV cache, which is refused then.
 
     Args:
         q: [rows, heads, head_dim].
@@ -153,6 +156,16 @@ def _options(
     return {"causal": aligned, "scale": scale, "window": window, "softcap": softcap}
 
 
+def _reachable(tensor: Any) -> Any:
+    """Return the tensor, or a copy if TMA cannot read it: its stride or address is off 16 bytes."""
+    *outer, last = tensor.stride()
+    step = _ALIGNMENT // tensor.element_size()
+    is_reachable = tensor.data_ptr() % _ALIGNMENT == 0 and last == 1
+    for size, stride in zip(tensor.shape, outer, strict=False):
+        is_reachable = is_reachable and (size == 1 or (stride > 0 and stride % step == 0))
+    return tensor if is_reachable else tensor.clone(memory_format=torch.contiguous_format)
+
+
 def _run_attention(
     q: Any,
     k: Any,
@@ -166,6 +179,7 @@ def _run_attention(
     scales = (scale_q, scale_k, scale_v)
     given = None if scale_q is scale_k is scale_v is None else scales
     mask = _options(**options)
+    q, k, v = (_reachable(one) for one in (q, k, v))
     return ops.attention(q, k, v, **mask, scales=given, return_lse=return_lse, out=out)
 
 
@@ -213,6 +227,9 @@ def _run_varlen(  # noqa: PLR0913 - the arguments of the operator
     **options: Any,
 ) -> Any:
     out, return_lse = options.pop("out", None), options.pop("return_lse", False)
+    q = _reachable(q)
+    if page_table is None:  # a paged KV cache is too large to be copied in each call
+        k, v = _reachable(k), _reachable(v)
     return ops.varlen_attention(
         *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k),
         page_table=page_table,
