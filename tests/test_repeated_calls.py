@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import struct
 import sys
 import weakref
@@ -199,10 +200,37 @@ def test_what_differs_is_launched_or_refused_as_in_a_first_call(
         assert machine.launched(call) == machine.launched(first), name
 
 
+OPTIONS = {
+    "cluster": 2,
+    "shared_mem": 1 << 10,
+    "pdl": True,
+    "cooperative": True,
+    "stream": 11,
+}
+
+
+def test_every_option_of_a_launch_makes_it_another_one(machine: Machine) -> None:
+    """An option that is new in `Kernel` has to be in the key of repeated calls, and here."""
+    parameters = inspect.signature(Kernel.__call__).parameters.values()
+    assert OPTIONS.keys() == {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    kernel = machine.kernel()
+    for given in ({}, *({name: value} for name, value in OPTIONS.items())):
+        for _ in range(2):
+            machine.driver.launch_configs.clear()
+            kernel(2, 32, machine.arguments(), **given)
+            (native,) = machine.driver.launch_configs
+            attributes = [int(one.id) for one in native.attrs]
+            assert len(attributes) == len(given.keys() & {"cluster", "pdl", "cooperative"}), given
+            assert int(native.hStream) == given.get("stream", machine.library.stream)
+            assert native.sharedMemBytes == given.get("shared_mem", 0)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"stream": 11},
+        {"cooperative": True},
+        {"cooperative": 1},
         {"pdl": True},
         {"shared_mem": 64 << 10},
         {"shared_mem": 1 << 20},
