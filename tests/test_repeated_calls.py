@@ -200,7 +200,7 @@ def test_what_differs_is_launched_or_refused_as_in_a_first_call(
         assert machine.launched(call) == machine.launched(first), name
 
 
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "cluster": 2,
     "shared_mem": 1 << 10,
     "pdl": True,
@@ -214,7 +214,8 @@ def test_every_option_of_a_launch_makes_it_another_one(machine: Machine) -> None
     parameters = inspect.signature(Kernel.__call__).parameters.values()
     assert OPTIONS.keys() == {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
     kernel = machine.kernel()
-    for given in ({}, *({name: value} for name, value in OPTIONS.items())):
+    each: list[dict[str, Any]] = [{name: value} for name, value in OPTIONS.items()]
+    for given in ({}, *each):
         for _ in range(2):
             machine.driver.launch_configs.clear()
             kernel(2, 32, machine.arguments(), **given)
