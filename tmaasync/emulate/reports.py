@@ -413,7 +413,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the storing thread {_FLAG}",
                 ("first_writes", "is_stored"),
                 ("one_block",),
@@ -421,7 +421,7 @@ _RULES = (
             _Rule(
                 store,
                 None,
-                "the store has completed, and nothing tells the other thread. After "
+                "the store has completed, and nothing orders the other access after it. After "
                 f"wait_group<0>() the two {_MEET}",
                 ("first_writes", "is_stored"),
             ),
