@@ -141,7 +141,8 @@ class _Words:
         static = offset - self._static
         offsets = (static, static + MAX_SHARED_BYTES)
         names = filter(None, map(self._info.static_shared_name, offsets))
-        return next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        own = next((name for name in names if not name.startswith(_OWN_VARIABLES)), None)
+        return own or self._info.shared_name(offset)  # beyond the memory that the launch asks for
 
     @functools.cached_property
     def globals(self) -> GlobalNames:
