@@ -121,5 +121,5 @@ def check_operands(a: Layout, b: Layout) -> None:
     if len(batches) > 1:
         raise ArgumentError(
             f"b has shape {b.shape}; a has shape {a.shape}, so b must be a batch of {a.shape[0]} "
-            "matrices, or one matrix for all."
+            "matrices, or one matrix for all. Pass one of them."
         )
