@@ -34,7 +34,7 @@ CASES: dict[str, tuple[Callable[[], Any], str, Callable[[], Any] | None]] = {
     ),
     "wide head": (
         lambda: attention(300),
-        "Wider heads have no kernel: compute the scores and the output with ops.matmul",
+        "no kernel for larger heads: compute softmax.* with two calls of ops.matmul for each head",
         lambda: ops.matmul(zeros(1, 8, 300), zeros(1, 300, 8)),
     ),
     "no columns": (lambda: attention(0), r"Skip the call\.$", None),
@@ -72,6 +72,11 @@ CASES: dict[str, tuple[Callable[[], Any], str, Callable[[], Any] | None]] = {
         lambda: grouped([12]),
         r"Pass numpy\.cumsum of the groups' rows\.$",
         lambda: grouped(np.cumsum([4, 8])),
+    ),
+    "columns with gaps": (
+        lambda: ops.copy(zeros(8, 16)[:, ::2]),
+        r"^source\.strides\[1\] is 4; .* copy it \(numpy\.ascontiguousarray\)\.$",
+        lambda: ops.copy(np.ascontiguousarray(zeros(8, 16)[:, ::2])),
     ),
     "negative padding": (
         lambda: ops.conv2d(IMAGES, FILTERS, padding=-1),

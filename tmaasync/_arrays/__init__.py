@@ -13,12 +13,21 @@ from tmaasync._arrays.checks import (
     require_writable,
     where,
 )
-from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
+from tmaasync._arrays.dispatch import (
+    AddressReader,
+    Guard,
+    address_reader,
+    fingerprint,
+    guard,
+    view,
+)
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
+    "AddressReader",
     "ArrayView",
     "Guard",
+    "address_reader",
     "common_device",
     "current_address",
     "fingerprint",

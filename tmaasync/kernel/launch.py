@@ -14,6 +14,7 @@ from tmaasync._hardware import PORTABLE_CLUSTER_BLOCKS, REGISTER_GRANULE, WARP_T
 from tmaasync._kinds import is_integer, shown
 from tmaasync.errors import LaunchError
 from tmaasync.kernel.arguments import Placed
+from tmaasync.kernel.modules import Module
 from tmaasync.kernel.watch import HangWatch
 from tmaasync.tile import KernelArgument
 
@@ -36,22 +37,31 @@ Extents = int | Sequence[int]
 class Loaded:
     """A function on one device, and the launch configurations that were checked."""
 
-    __slots__ = ("_checked", "_module", "_shared_bytes", "entry", "function", "watch")
+    __slots__ = ("_checked", "_module", "entry", "function", "watch")
 
     def __init__(
-        self, entry: Entry, function: int, module: object, watch: HangWatch | None
+        self, entry: Entry, function: int, module: Module, watch: HangWatch | None
     ) -> None:
         self.entry = entry
         self.watch = watch
         self.function = _driver.function_handle(function)
         self._module = module
-        self._shared_bytes = _STATIC_SHARED_BYTES
         self._checked: set[LaunchConfig] = set()
 
     def global_address(self, name: str) -> int:
-        """Return the address of a variable of the module."""
-        module: Any = self._module
-        return int(module.get_global(name).ptr)
+        """Return the address of a variable of the package's headers.
+
+        Raises:
+            LaunchError: The source includes none of the headers that have it.
+        """
+        address = self._module.global_address(name)
+        if address is None:
+            raise LaunchError(
+                f"{self.entry.name} cannot be traced: its source includes no header of tmaasync, "
+                "whose functions write the trace. Include <tmaasync/tmaasync.cuh>, or pass "
+                "trace=False to Kernel."
+            )
+        return address
 
     def allow(self, config: LaunchConfig, limits: DeviceLimits) -> None:
         """Check the extents, and opt in to large shared memory and large clusters, once each."""
@@ -59,9 +69,8 @@ class Loaded:
             return
         check_extents(config, limits)
         _check_registers(self.entry, config, limits)
-        if config.shared_bytes > self._shared_bytes:
+        if config.shared_bytes > _STATIC_SHARED_BYTES:
             _driver.allow_shared_bytes(self.function, config.shared_bytes)
-            self._shared_bytes = config.shared_bytes
         if config.cluster is not None and math.prod(config.cluster) > PORTABLE_CLUSTER_BLOCKS:
             _driver.allow_large_clusters(self.function)
         self._checked.add(config)

@@ -233,7 +233,7 @@ def _was_made_again(
         is_integer = array.dtype.kind in "iu"
         return is_integer and _CALLS.run(arrays, (*option, False), stream, numbers) is not None
     if name == "lengths" or stream is not None:
-        # On a given stream CuPy orders cumulative lengths after the work that made them.
+        # On a given stream cumulative lengths are ordered after the work that made them.
         return False
     return _CALLS.run((*arrays, values), (*option, True), stream) is not None
 
@@ -305,6 +305,7 @@ class RaggedCopy(Operation):
         self._limits = Limits(max_length, packed.shape[0])
         self._names = _NAMES_OF_STORE if entry == "ragged_store" else _NAMES_OF_LOAD
         self._below_bytes = 0
+        self._framework = ""  # of the last output
         self._checked: tuple[object, CumulativeLengths] | None = None
         self._uploaded: tuple[bytes, int, Any] | None = None
 
@@ -316,6 +317,7 @@ class RaggedCopy(Operation):
         if cumulative.is_on_device:
             views.append(_arrays.view(cumulative.values))
         handle = self.ordered(views, stream)
+        self._framework = (packed if self._entry == "ragged_store" else padded).framework
         # Alive until the launch is in the stream; who has the memory next comes after it there.
         array = self.on_device(cumulative, handle)
         cu_seqlens = _arrays.view(array)
@@ -364,12 +366,12 @@ class RaggedCopy(Operation):
     def on_device(self, cumulative: CumulativeLengths, stream: int) -> Any:
         """Return the cumulative lengths on the arrays' device; the last ones stay uploaded."""
         if cumulative.is_on_device or self.backend.device is None:
-            return cumulative.on(self.backend.device, stream)
+            return cumulative.on(self.backend.device, self._framework, stream)
         data = cumulative.values.tobytes()
         last = self._uploaded
         if last is not None and last[:2] == (data, stream):
             return last[2]
-        array = cumulative.on(self.backend.device, stream)
+        array = cumulative.on(self.backend.device, self._framework, stream)
         self._uploaded = (data, stream, array)
         return array
 

@@ -379,7 +379,9 @@ class VarlenAttention(Operation):
                 return
             work_list = new_list()
             cumulative_q, cumulative_k = (
-                _arrays.view(one.values if one.is_direct else one.on(out.device, handle))
+                _arrays.view(
+                    one.values if one.is_direct else one.on(out.device, out.framework, handle)
+                )
                 for one in cumulative
             )
             inputs = (cumulative_q, cumulative_k, page_table)

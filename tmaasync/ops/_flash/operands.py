@@ -108,13 +108,14 @@ def _check_types(operands: Operands, types: Sequence[str]) -> None:
 
 def _head_dim_remedy(head_dim: int, step: int) -> str:
     if head_dim > _MAX_HEAD_DIM:
-        return "Wider heads have no kernel: compute the scores and the output with ops.matmul"
+        return (
+            "There is no kernel for larger heads: compute softmax(Q K^T) V with two calls of "
+            "ops.matmul for each head"
+        )
+    if head_dim == 0:
+        return "Skip the call"
     padded = max(step, -(-head_dim // step) * step)
-    return (
-        f"Pad q, k and v with zeros to {padded}, and pass scale={head_dim}**-0.5"
-        if head_dim
-        else "Skip the call"
-    )
+    return f"Pad q, k and v with zeros to {padded}, and pass scale={head_dim}**-0.5"
 
 
 def _shape_violations(operands: Operands) -> Iterator[Violation]:
