@@ -12,48 +12,27 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
-from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
+from tmaasync._kinds import is_number, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
-from tmaasync.emulate.reports import error_of, shared_names
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.reports import Facts, error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
-    "LIMITS",
     "EmulatedLaunch",
     "EmulatedRun",
     "Extent",
     "Schedule",
     "current_schedule",
-    "max_active_clusters",
     "scheduled",
 ]
-
-LIMITS = DeviceLimits(
-    name="the emulator",
-    compute_capability=(9, 0),
-    sms=132,
-    shared_bytes=MAX_SHARED_BYTES,
-    threads_per_block=MAX_BLOCK_THREADS,
-)
-"""What the emulated device allows: what an H200 does."""
-
-_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
-
-
-def max_active_clusters(size: int) -> int:
-    """Return the number of clusters that the emulated device runs at once, one block per SM.
-
-    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
-    """
-    return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
-
 
 Policy = Literal["round_robin", "random", "adversarial"]
 _POLICIES: dict[str, int] = {"round_robin": 0, "random": 1, "adversarial": 2}
@@ -73,8 +52,8 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every access is checked against earlier ones, and clusters run one after the
-    other.
+    With ``races`` every access is checked against earlier ones. Clusters that signal one another
+    through global memory are then interleaved too, on one core.
     """
 
     policy: Policy = "round_robin"
@@ -85,16 +64,19 @@ class Schedule:
     races: bool = False
 
     def __post_init__(self) -> None:
-        if self.policy not in _POLICIES:
+        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
             raise ArgumentError(
-                f"policy is {self.policy!r}; there are {', '.join(_POLICIES)}. Pass one."
+                f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )
+        workers = {} if self.workers is None else {"workers": self.workers}
+        integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
+        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
-        if not self.budget_seconds > 0:
+        if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
             raise ArgumentError(
-                f"budget_seconds is {self.budget_seconds}; it must be above 0. Pass math.inf to "
-                "let every kernel run."
+                f"budget_seconds is {shown(self.budget_seconds)}; it must be above 0. Pass "
+                "math.inf to let every kernel run."
             )
 
 
@@ -195,9 +177,7 @@ class EmulatedLaunch:
         size = self._size(schedule)
         program = self._program.built(races=schedule.races)
         log = None if collector is None else _EventLog()
-        numbers = _numbers(
-            self._config, schedule, size.workers, self._arrays, program.registers, log
-        )
+        numbers = _numbers(self._config, schedule, size, self._arrays, program.registers, log)
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -208,7 +188,8 @@ class EmulatedLaunch:
         if collector is not None and log is not None:
             self._hand_over(program, collector, log)
         if report:
-            raise error_of(program, self._config, schedule.budget_seconds, size, _take_text(report))
+            facts = Facts(self._config, schedule.budget_seconds, size, self._arrays)
+            raise error_of(program, facts, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
@@ -251,14 +232,6 @@ class EmulatedLaunch:
             extents = () if self._arrays is None else tuple(self._arrays[index])
             if self._arrays is not None and extents:
                 self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
-
-
-class Extent(NamedTuple):
-    """An array's address, and its bytes from ``first`` to ``end`` relative to it."""
-
-    address: int
-    first: int
-    end: int
 
 
 # What ragged maps load through where there is nothing in bounds.
@@ -312,6 +285,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("policy", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("budget_seconds", ctypes.c_double),
         ("arrays", ctypes.c_uint64),
@@ -320,6 +294,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("races", ctypes.c_uint32),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
+        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
     )
 
@@ -327,7 +302,7 @@ class _LaunchNumbers(ctypes.Structure):
 def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
-    workers: int,
+    size: LaunchEstimate,
     extents: Sequence[Iterable[Extent]] | None,
     registers: int,
     log: _EventLog | None,
@@ -344,7 +319,8 @@ def _numbers(
         _Extents(*(config.cluster or (1, 1, 1))),
         config.shared_bytes,
         _POLICIES[schedule.policy],
-        workers,
+        size.workers,
+        size.resident,
         schedule.seed % 2**64,
         schedule.budget_seconds,
         len(known),
@@ -353,6 +329,7 @@ def _numbers(
         schedule.races,
         None if log is None else ctypes.pointer(log),
         ctypes.create_string_buffer(max(1, len(known))),
+        ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
         _fresh(known) if config.pdl else None,
     )
 

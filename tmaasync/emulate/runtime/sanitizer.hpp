@@ -15,7 +15,9 @@ namespace tmaasync_emulate {
 inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
-    return fiber.cluster->launch().library.holds(address, 1);
+    const Launch& launch = fiber.cluster->launch();
+    if (address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
+    return launch.library.holds(address, 1);
 }
 
 inline void touch_window(Fiber& fiber, uintptr_t offset, uint32_t bytes, bool writes) {
@@ -24,7 +26,8 @@ inline void touch_window(Fiber& fiber, uintptr_t offset, uint32_t bytes, bool wr
     if (rank != fiber.cta->rank) {
         note_remote(fiber.cluster->ctas()[rank].remote, remote_access(fiber));
     }
-    if (!writes) check_is_written(fiber, rank, place, bytes);
+    writes ? check_no_barrier(fiber, rank, place, bytes)
+           : check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }
 
@@ -73,19 +76,26 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
     touch(fiber, pointer, bytes, writes);
 }
 
+// Before an access to global memory by which clusters may signal one another.
+inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes) {
+    Cluster& cluster = *fiber.cluster;
+    if (address - cluster.windows() < cluster.windows_bytes()) return;
+    cluster.pause(fiber, writes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
-inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
-        touch_shared(
-            fiber, Operation::kAtomic, static_cast<uint32_t>(offset / kWindowBytes),
-            static_cast<uint32_t>(offset % kWindowBytes), bytes, true
-        );
+        const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
+        const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+        check_no_barrier(fiber, rank, place, bytes);
+        touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }
-    cluster.detector()->atomic(fiber.number, address);
+    cluster.detector()->atomic(fiber.number, address, writes);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
@@ -94,7 +104,8 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
-    touch_atomically(fiber, address, bytes);
+    let_other_clusters_run(fiber, address, writes);
+    touch_atomically(fiber, address, bytes, writes);
 }
 
 }  // namespace tmaasync_emulate
