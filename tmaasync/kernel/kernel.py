@@ -152,8 +152,9 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
+        asked = (grid, block, cluster, shared_mem, pdl)
         # 1.0 is no extent, though it equals 1.
-        key = (grid, block, cluster, shared_mem, pdl, type(grid), type(block))
+        key = (asked, _kind(grid), _kind(block), _kind(cluster), type(shared_mem), type(pdl))
         if self._was_repeated(key, args, stream):
             return
         launch = self.prepare(
@@ -265,6 +266,11 @@ class Kernel:
     def _current_or_own(self) -> Collector:
         current = current_collector()
         return self._own_traces if current is None else current
+
+
+def _kind(extents: object) -> object:
+    """Return the type of extents, or of each of them."""
+    return tuple(map(type, extents)) if isinstance(extents, tuple) else type(extents)
 
 
 def _nobody() -> None:
