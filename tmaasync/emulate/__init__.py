@@ -12,6 +12,7 @@ What they do, event by event, `tmaasync.trace` keeps and draws, as it does for l
 from tmaasync.emulate.build import EmulatedProgram, build
 from tmaasync.emulate.run import (
     LIMITS,
+    SEARCHED_WORDS,
     EmulatedLaunch,
     EmulatedRun,
     Extent,
@@ -25,6 +26,7 @@ from tmaasync.emulate.run import max_active_clusters as max_active_clusters
 
 __all__ = [
     "LIMITS",
+    "SEARCHED_WORDS",
     "EmulatedLaunch",
     "EmulatedProgram",
     "EmulatedRun",

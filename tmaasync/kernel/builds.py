@@ -233,7 +233,7 @@ class EmulatedBuild:
     @functools.cached_property
     def _program(self) -> emulate.EmulatedProgram:
         """Build for the launch that is going to run: there is one build that reports accesses."""
-        races = emulate.current_schedule().races
+        races = emulate.current_schedule().races is not False
         return emulate.build(self._recipe.source, self._recipe.name, races=races)
 
     def prepare(

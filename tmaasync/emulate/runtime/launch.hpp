@@ -344,46 +344,55 @@ private:
 
 // --- a launch ------------------------------------------------------------------------------------
 
-// Every core of the host takes the next cluster until none is left, or one failed.
+// Every core of the host takes the next cluster until none is left, or one failed. One core alone
+// while races are looked for.
 class Grid {
 public:
-    Grid(const Launch& launch, uint32_t workers)
-        : launch_(launch),
-          workers_(std::min<uint64_t>(workers, launch.clusters())),
-          stalls_(workers_) {}
+    Grid(const Launch& launch, uint32_t workers) : launch_(launch), workers_(workers) {}
 
     // Empty if all went well.
     std::string run() {
-        std::vector<std::thread> others;
-        for (uint64_t i = 1; i < workers_; ++i) others.emplace_back([this] { work(); });
-        work();
-        for (std::thread& other : others) other.join();
+        if (launch_.races) work_by(1, launch_);
+        Launch unsearched = launch_;
+        unsearched.races = nullptr;
+        work_by(workers_, unsearched);
         return report_;
     }
 
 private:
-    void work() {
+    void work_by(uint64_t workers, const Launch& launch) {
+        if (stop_.load() || next_.load() >= launch.clusters()) return;
+        workers = std::min(workers, launch.clusters() - next_.load());
+        Stalls stalls(workers);
+        std::vector<std::thread> others;
+        const auto run = [&] { work(launch, stalls); };
+        for (uint64_t i = 1; i < workers; ++i) others.emplace_back(run);
+        run();
+        for (std::thread& other : others) other.join();
+    }
+
+    void work(const Launch& launch, Stalls& stalls) {
         try {
-            run_clusters();
+            run_clusters(launch, stalls);
         } catch (const std::bad_alloc&) {
             stop_.store(true);
             const std::lock_guard guard(lock_);
             if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
         }
-        stalls_.leave();
+        stalls.leave();
     }
 
-    void run_clusters() {
-        Cluster cluster(launch_, stalls_);
+    void run_clusters(const Launch& launch, Stalls& stalls) {
+        Cluster cluster(launch, stalls);
         CrashGuard guard;
         const Watchdog watchdog(
-            launch_.budget_seconds, launch_.library, guard.site(), cluster.progress()
+            launch.budget_seconds, launch.library, guard.site(), cluster.progress()
         );
-        while (!stop_.load()) {
+        while (!stop_.load() && !(launch.races && launch.races->is_over())) {
             const uint64_t index = next_.fetch_add(1);
-            if (index >= launch_.clusters()) return;
+            if (index >= launch.clusters()) return;
             cluster.run(index, guard.site(), watchdog);
-            if (launch_.trace) launch_.trace->take(*cluster.recorder());
+            if (launch.trace) launch.trace->take(*cluster.recorder());
             if (cluster.has_failed()) return keep(cluster, index);
         }
     }
@@ -401,7 +410,6 @@ private:
     const uint64_t workers_;
     std::atomic<uint64_t> next_{0};
     std::atomic<bool> stop_{false};
-    Stalls stalls_;
     std::mutex lock_;
     uint64_t failed_ = UINT64_MAX;
     std::string report_;
@@ -418,10 +426,10 @@ struct LaunchNumbers {
     double budget_seconds;
     uint64_t arrays;  // 0: not all are known
     const Array* array;
-    uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
-    uint32_t races;
-    EventLog* log;         // null: no trace
-    uint8_t* written;      // of each array: set if this launch writes to it
+    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
+    uint64_t searched_words;  // of memory accesses whose races are looked for
+    EventLog* log;            // null: no trace
+    uint8_t* written;         // of each array: set if this launch writes to it
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -453,7 +461,7 @@ inline Array library_of(const void* function) {
 inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
-    GridRaces races;
+    GridRaces races{numbers.searched_words};
     GridTrace trace;
     std::atomic<bool> reaches_others{false};
     const Launch whole{
@@ -469,7 +477,7 @@ inline char* launch(
         {numbers.array, numbers.array + numbers.arrays},
         library_of(reinterpret_cast<const void*>(kernel)),
         numbers.registers,
-        numbers.races ? &races : nullptr,
+        numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
@@ -477,9 +485,9 @@ inline char* launch(
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = Grid(whole, numbers.races ? 1 : numbers.workers).run();
+    const std::string report = Grid(whole, numbers.workers).run();
     if (numbers.log) *numbers.log = trace.copied();
-    if (numbers.races) {
+    if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
     }
     return report.empty() ? nullptr : strdup(report.c_str());

@@ -39,8 +39,11 @@ struct AtomicPlace {
 
 // Clusters run one after the other when races are looked for.
 struct GridRaces {
-    GlobalShadow shadow;
-    std::unordered_map<uintptr_t, AtomicPlace> atomics;
+    uint64_t words_left;  // to record; after them the search is over
+    GlobalShadow shadow{};
+    std::unordered_map<uintptr_t, AtomicPlace> atomics{};
+
+    bool is_over() const { return words_left == 0; }
 };
 
 // --- a race --------------------------------------------------------------------------------------
@@ -245,14 +248,16 @@ public:
     }
 
     void shared(const Actor& actor, uint32_t rank, uint32_t offset, uint32_t bytes, bool writes) {
+        if (grid_.is_over()) return;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             Cell& cell = windows_[rank].at(static_cast<uint32_t>(start));
             check(actor, cell, {Space::kShared, rank, start}, mask, writes);
         });
     }
 
-    // Whether any of the bytes was ever written.
+    // Whether any of the bytes was ever written, as far as writes are recorded.
     bool is_written(uint32_t rank, uint32_t offset, uint32_t bytes) {
+        if (grid_.is_over()) return true;
         bool found = false;
         for_each_cell(offset, bytes, [&](uintptr_t start, uint8_t mask) {
             found |= (windows_[rank].at(static_cast<uint32_t>(start)).written() & mask) != 0;
@@ -261,6 +266,7 @@ public:
     }
 
     void global(const Actor& actor, uintptr_t address, uint64_t bytes, bool writes) {
+        if (grid_.is_over()) return;
         for_each_cell(address, bytes, [&](uintptr_t start, uint8_t mask) {
             check(actor, grid_.shadow.at(start), {Space::kGlobal, 0, start}, mask, writes);
         });
@@ -274,6 +280,7 @@ private:
     }
 
     void check(const Actor& actor, Cell& cell, const RacedPlace& place, uint8_t mask, bool writes) {
+        if (!grid_.is_over()) --grid_.words_left;
         const Access access = access_of(actor, mask, writes);
         cell.add(
             access, [&](const Access& old) { return is_before(old, actor, place.space); },
