@@ -56,9 +56,7 @@ def pipe() -> Job:
     source = drawn(7 * 16, 32)
     target = np.full_like(source, np.nan)
     tiles = [create_tma_tile(array, (16, 32)) for array in (source, target)]
-    return Job(
-        "pipe", {"Tile": tiles[0]}, 1, 160, [*tiles, 7], [(target, 2 * source)]
-    )
+    return Job("pipe", {"Tile": tiles[0]}, 1, 160, [*tiles, 7], [(target, 2 * source)])
 
 
 def steal() -> Job:
@@ -78,7 +76,9 @@ def multicast() -> Job:
 
 def dsmem() -> Job:
     values, totals = drawn(10, 64), np.full(64, np.nan, np.float32)
-    return Job("combine", {}, 4, 64, [values, totals, 10], [(totals, values.sum(0))], {"cluster": 4})
+    return Job(
+        "combine", {}, 4, 64, [values, totals, 10], [(totals, values.sum(0))], {"cluster": 4}
+    )
 
 
 def transpose() -> Job:
@@ -89,19 +89,24 @@ def transpose() -> Job:
 
 
 def wsgemm() -> Job:
-    a, b = (drawn(64, 256, dtype=ml_dtypes.bfloat16) for _ in range(2))
-    c = np.full((64, 64), np.nan, np.float16)
-    tiles = [create_tma_tile(array, (64, 64), swizzle=Swizzle.B128) for array in (a, b, c)]
+    a, b = (drawn(rows, 256, dtype=ml_dtypes.bfloat16) for rows in (128, 64))
+    c = np.full((128, 64), np.nan, np.float16)
+    tiles = [
+        create_tma_tile(array, (rows, 64), swizzle=Swizzle.B128)
+        for array, rows in ((a, 128), (b, 64), (c, 64))
+    ]
     expected = a.astype(np.float64) @ b.astype(np.float64).T
     types = dict(zip(("ATile", "BTile", "CTile"), tiles, strict=True))
-    return Job("wsgemm", types, 1, 256, [*tiles, 4], [(c, expected)])
+    return Job("wsgemm", types, 1, 384, [*tiles, 4], [(c, expected)])
 
 
 def reduce() -> Job:
     values = drawn(1000)
     partial, result = (np.full(size, np.nan, np.float32) for size in (4, 1))
     done = np.zeros(1, np.uint32)
-    return Job("reduce", {}, 4, 128, [values, 1000, partial, done, result], [(result, values.sum())])
+    return Job(
+        "reduce", {}, 4, 128, [values, 1000, partial, done, result], [(result, values.sum())]
+    )
 
 
 def chain() -> Job:

@@ -75,7 +75,9 @@ class Outcome:
 
     @property
     def has_words(self) -> bool:
-        return self.is_found and bool(re.search(self.defect.says, str(self.error), re.DOTALL))
+        return self.is_found and bool(
+            re.search(self.defect.says, str(self.error), re.DOTALL | re.IGNORECASE)
+        )
 
 
 def outcome(defect: Defect) -> Outcome:

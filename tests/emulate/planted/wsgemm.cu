@@ -1,4 +1,4 @@
-// A GEMM of one tile: a producer warpgroup loads, a consumer warpgroup multiplies with wgmma.
+// A GEMM of one tile: a producer warpgroup loads, two consumers multiply 64 rows each with wgmma.
 #include <tmaasync/tmaasync.cuh>
 #include <tmaasync/wgmma.cuh>
 
@@ -16,7 +16,7 @@ struct Stage {
 };
 struct SharedMemory {
     Stage stages[kStages];
-    CTile::Shared c;
+    CTile::Shared c[2];
     SharedMemBarrier full[kStages];
     SharedMemBarrier empty[kStages];
 };
@@ -34,8 +34,8 @@ __device__ void produce(SharedMemory& shared, const ATile& a, const BTile& b, in
     }
 }
 
-__device__ void multiply(SharedMemory& shared, const CTile& c, int k_blocks) {
-    const NamedBarrier<128> warpgroup{1};
+__device__ void multiply(SharedMemory& shared, const CTile& c, int group, int k_blocks) {
+    const NamedBarrier<128> warpgroup{1u + group};
     auto state = State::for_consumer();
     float sums[1][1][kN / 2];
     for (int block = 0; block < k_blocks; ++block) {
@@ -43,7 +43,7 @@ __device__ void multiply(SharedMemory& shared, const CTile& c, int k_blocks) {
         shared.full[state.index].wait(state.phase);
         wgmma_fence();
         wgmma_tile<OperandA, OperandB>(
-            sums[0][0], OperandA::descriptor(stage.a, 0), OperandB::descriptor(stage.b, 0),
+            sums[0][0], OperandA::descriptor(stage.a, group * 64), OperandB::descriptor(stage.b, 0),
             block > 0
         );
         wgmma_commit_group();
@@ -51,17 +51,17 @@ __device__ void multiply(SharedMemory& shared, const CTile& c, int k_blocks) {
         shared.empty[state.index].arrive();
         state.step();
     }
-    store_accumulators<Output, kN>(shared.c, sums[0][0]);
+    store_accumulators<Output, kN>(shared.c[group], sums[0][0]);
     fence_async_view_proxy();
     warpgroup.sync();
-    if (threadIdx.x == 128) {
-        c.async_store(shared.c, {0, 0});
+    if (threadIdx.x % 128 == 0) {
+        c.async_store(shared.c[group], {0, group * 64});
         commit_group();
         wait_group<0>();
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) wsgemm(
+extern "C" __global__ void __launch_bounds__(384, 1) wsgemm(
     const __grid_constant__ ATile a,
     const __grid_constant__ BTile b,
     const __grid_constant__ CTile c,
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) wsgemm(
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < kStages; ++stage) {
             shared.full[stage].init(1);
-            shared.empty[stage].init(128);
+            shared.empty[stage].init(256);
         }
         fence_barrier_init();
     }
@@ -81,6 +81,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) wsgemm(
         if (threadIdx.x == 0) produce(shared, a, b, k_blocks);
     } else {
         claim_registers<232>();
-        multiply(shared, c, k_blocks);
+        multiply(shared, c, warpgroup_index() - 1, k_blocks);
     }
 }
