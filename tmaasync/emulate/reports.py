@@ -88,7 +88,8 @@ def error_of(
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
         return EmulatedTimeout(program.name, budget_seconds, looping, waits)
-    return EmulatedDeadlock(program.name, waits)
+    resident = (record["resident"], record["grid"]) if "resident" in record else None
+    return EmulatedDeadlock(program.name, waits, resident)
 
 
 # --- names ------------------------------------------------------------------------------------

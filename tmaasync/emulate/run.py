@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from tmaasync._driver import BLANK_BYTES, DeviceLimits, LaunchConfig, blank_address
-from tmaasync._hardware import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.reports import error_of, shared_names
@@ -25,36 +24,14 @@ from tmaasync.trace.events import EVENT_DTYPE
 from tmaasync.trace.roles import ROLE_DTYPE, warp_roles
 
 __all__ = [
-    "LIMITS",
     "SEARCHED_WORDS",
     "EmulatedLaunch",
     "EmulatedRun",
     "Extent",
     "Schedule",
     "current_schedule",
-    "max_active_clusters",
     "scheduled",
 ]
-
-LIMITS = DeviceLimits(
-    name="the emulator",
-    compute_capability=(9, 0),
-    sms=132,
-    shared_bytes=MAX_SHARED_BYTES,
-    threads_per_block=MAX_BLOCK_THREADS,
-)
-"""What the emulated device allows: what an H200 does."""
-
-_ACTIVE_CLUSTERS = {3: 39, 4: 30, 5: 20, 6: 16, 7: 14, 8: 14}
-
-
-def max_active_clusters(size: int) -> int:
-    """Return the number of clusters that the emulated device runs at once, one block per SM.
-
-    An H200's answers to ``cuOccupancyMaxActiveClusters`` (benchmarks/bench_split.py prints them).
-    """
-    return _ACTIVE_CLUSTERS.get(size, LIMITS.sms // size)
-
 
 SEARCHED_WORDS = 1 << 22
 """Words of 8 bytes whose accesses are checked for races unless the schedule decides: 0.26 s of a
@@ -78,9 +55,10 @@ class Schedule:
     ``workers`` is how many clusters run at once at most, by default one per core. A cluster that
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
-    With ``races`` every memory access is checked against earlier ones, and clusters run one after
-    the other; with None, the first `SEARCHED_WORDS` words that a launch accesses. False takes the
-    build of the kernel that runs fastest, which checks no ordinary access.
+    With ``races`` every memory access is checked against earlier ones; with None, those of the
+    first `SEARCHED_WORDS` words that a launch accesses. False takes the build of the kernel that
+    runs fastest, which checks no ordinary access. While races are searched for, clusters run on one
+    core, and those that signal one another through global memory are interleaved there.
     """
 
     policy: Policy = "round_robin"
@@ -216,9 +194,7 @@ class EmulatedLaunch:
         size = self._size(schedule)
         program = self._program.built(races=schedule.races is not False)
         log = None if collector is None else _EventLog()
-        numbers = _numbers(
-            self._config, schedule, size.workers, self._arrays, program.registers, log
-        )
+        numbers = _numbers(self._config, schedule, size, self._arrays, program.registers, log)
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -333,6 +309,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("policy", ctypes.c_uint32),
         ("workers", ctypes.c_uint32),
+        ("resident", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("budget_seconds", ctypes.c_double),
         ("arrays", ctypes.c_uint64),
@@ -348,7 +325,7 @@ class _LaunchNumbers(ctypes.Structure):
 def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
-    workers: int,
+    size: LaunchEstimate,
     extents: Sequence[Iterable[Extent]] | None,
     registers: int,
     log: _EventLog | None,
@@ -365,7 +342,8 @@ def _numbers(
         _Extents(*(config.cluster or (1, 1, 1))),
         config.shared_bytes,
         _POLICIES[schedule.policy],
-        workers,
+        size.workers,
+        size.resident,
         schedule.seed % 2**64,
         schedule.budget_seconds,
         len(known),

@@ -114,9 +114,11 @@ void set_max_registers(bool claims, uint32_t registers) {
 // --- memory order --------------------------------------------------------------------------------
 
 // The emulator itself works in order. The detector knows which orders the chip does not promise.
-void fence(Scope) {
+void fence(Scope scope) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (Detector* detector = fiber.cluster->detector()) detector->fence(fiber.number);
+    if (Detector* detector = fiber.cluster->detector()) {
+        detector->fence(fiber.number, scope == Scope::kGpu);
+    }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
@@ -143,10 +145,11 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!fiber.cluster->detector()) return;
-    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes);
+    let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
+    touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true);
 }
 
 bool replace_atomically(void* address, void* old, const void* changed, uint32_t bytes) {
@@ -173,7 +176,7 @@ bool replace_atomically(void* address, void* old, const void* changed, uint32_t 
 void end_atomic(bool has_changed) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     if (!has_changed) return fiber.cluster->spin(fiber, {.instruction = "atomic"});
-    fiber.cluster->note_event();
+    fiber.cluster->note_change();
     if (fiber.cluster->choices().yields_to_atomics()) fiber.cluster->yield(fiber);
 }
 

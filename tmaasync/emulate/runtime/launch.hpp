@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
-#include <new>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <type_traits>
 #include "copies.hpp"
+#include "grid.hpp"
 #include "mma.hpp"
 #include "register_budget.hpp"
 #include "warp.hpp"
@@ -144,7 +142,8 @@ inline void Cluster::end(Fiber& fiber) {
 
 class Report {
 public:
-    explicit Report(const Cluster& cluster) : cluster_(cluster) {
+    // `resident` clusters wait while others have not started; 0 if all have.
+    explicit Report(const Cluster& cluster, uint64_t resident) : cluster_(cluster) {
         const Failure& failure = cluster.failure();
         if (failure.kind == Failure::Kind::kRace) {
             race(cluster.detector()->race());
@@ -167,6 +166,11 @@ public:
         if (failure.kind != Failure::Kind::kFault) {
             warps();
             barriers();
+        }
+        if (resident) {
+            const Launch& launch = cluster.launch();
+            out_ << ", \"resident\": " << resident * launch.cluster_ctas()
+                 << ", \"grid\": " << launch.clusters() * launch.cluster_ctas();
         }
         out_ << "}";
     }
@@ -342,78 +346,11 @@ private:
     Words out_;
 };
 
+inline std::string report_of(const Cluster& cluster, uint64_t resident) {
+    return Report(cluster, resident).text();
+}
+
 // --- a launch ------------------------------------------------------------------------------------
-
-// Every core of the host takes the next cluster until none is left, or one failed. One core alone
-// while races are looked for.
-class Grid {
-public:
-    Grid(const Launch& launch, uint32_t workers) : launch_(launch), workers_(workers) {}
-
-    // Empty if all went well.
-    std::string run() {
-        if (launch_.races) work_by(1, launch_);
-        Launch unsearched = launch_;
-        unsearched.races = nullptr;
-        work_by(workers_, unsearched);
-        return report_;
-    }
-
-private:
-    void work_by(uint64_t workers, const Launch& launch) {
-        if (stop_.load() || next_.load() >= launch.clusters()) return;
-        workers = std::min(workers, launch.clusters() - next_.load());
-        Stalls stalls(workers);
-        std::vector<std::thread> others;
-        const auto run = [&] { work(launch, stalls); };
-        for (uint64_t i = 1; i < workers; ++i) others.emplace_back(run);
-        run();
-        for (std::thread& other : others) other.join();
-    }
-
-    void work(const Launch& launch, Stalls& stalls) {
-        try {
-            run_clusters(launch, stalls);
-        } catch (const std::bad_alloc&) {
-            stop_.store(true);
-            const std::lock_guard guard(lock_);
-            if (report_.empty()) report_ = "{\"kind\": \"memory\"}";
-        }
-        stalls.leave();
-    }
-
-    void run_clusters(const Launch& launch, Stalls& stalls) {
-        Cluster cluster(launch, stalls);
-        CrashGuard guard;
-        const Watchdog watchdog(
-            launch.budget_seconds, launch.library, guard.site(), cluster.progress()
-        );
-        while (!stop_.load() && !(launch.races && launch.races->is_over())) {
-            const uint64_t index = next_.fetch_add(1);
-            if (index >= launch.clusters()) return;
-            cluster.run(index, guard.site(), watchdog);
-            if (launch.trace) launch.trace->take(*cluster.recorder());
-            if (cluster.has_failed()) return keep(cluster, index);
-        }
-    }
-
-    // Of several failures the one of the first cluster.
-    void keep(const Cluster& cluster, uint64_t index) {
-        stop_.store(true);
-        const std::lock_guard guard(lock_);
-        if (index >= failed_) return;
-        failed_ = index;
-        report_ = Report(cluster).text();
-    }
-
-    const Launch launch_;
-    const uint64_t workers_;
-    std::atomic<uint64_t> next_{0};
-    std::atomic<bool> stop_{false};
-    std::mutex lock_;
-    uint64_t failed_ = UINT64_MAX;
-    std::string report_;
-};
 
 struct LaunchNumbers {
     uint3 grid;
@@ -422,6 +359,7 @@ struct LaunchNumbers {
     uint32_t shared_bytes;
     uint32_t policy;
     uint32_t workers;
+    uint32_t resident;  // clusters at once at most
     uint64_t seed;
     double budget_seconds;
     uint64_t arrays;  // 0: not all are known
@@ -485,7 +423,7 @@ inline char* launch(
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report = Grid(whole, numbers.workers).run();
+    const std::string report = Grid(whole, numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
     if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });

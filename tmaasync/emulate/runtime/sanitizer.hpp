@@ -73,8 +73,15 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
     touch(fiber, pointer, bytes, writes);
 }
 
+// Before an access to global memory by which clusters may signal one another.
+inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes) {
+    Cluster& cluster = *fiber.cluster;
+    if (address - cluster.windows() < cluster.windows_bytes()) return;
+    cluster.pause(fiber, writes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
-inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
@@ -85,7 +92,7 @@ inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes) {
     } else {
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }
-    cluster.detector()->atomic(fiber.number, address);
+    cluster.detector()->atomic(fiber.number, address, writes);
 }
 
 // PTX ISA: ld.volatile and st.volatile order memory as relaxed ones do. A thread that reads may be
@@ -94,7 +101,8 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     if ((address ^ stack_pointer()) < kStackBytes) return;
     if (!writes) fiber.cluster->spin(fiber, {.instruction = "a volatile read"});
-    touch_atomically(fiber, address, bytes);
+    let_other_clusters_run(fiber, address, writes);
+    touch_atomically(fiber, address, bytes, writes);
 }
 
 }  // namespace tmaasync_emulate

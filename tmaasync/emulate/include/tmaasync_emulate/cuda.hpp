@@ -235,8 +235,10 @@ namespace tmaasync_emulate {
 template <typename T, typename Change>
 T change_atomically(T* address, Change change) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
-    begin_atomic(address, sizeof(T));
     T old{}, changed;
+    replace_atomically(address, &old, &old, sizeof(T));  // reads it
+    changed = change(old);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
