@@ -145,7 +145,7 @@ MUTATIONS = (
         r"full\[0\], phase 1: 49152 bytes more than expected arrived|"
         r"ends while a TMA load to shared offset 0 .* is in flight|"
         r"which nothing has written. A TMA load to these bytes is in flight, issued by producer "
-        r"\(thread 0\) at .*: wait for its phase of ring.full\[0\]",
+        r"\(thread 0\) at .* bytes to ring.stages\[0\].*: wait for its phase of ring.full\[0\]",
     ),
     Mutation(
         "bytes expected without arriving",
@@ -632,7 +632,7 @@ MUTATIONS = (
         _LANES_ARRIVE,
         "if (lane < CLUSTER) empty[stage].arrive_cluster_relaxed(lane + 1);",
         "fault",
-        r"mapa names a CTA that the cluster does not have",
+        r"mapa names CTA \d of a cluster of \d",
     ),
     Mutation(
         "empty counts one CTA",

@@ -46,6 +46,11 @@ class KernelArgument:
         return self._view.owner
 
     @property
+    def array_view(self) -> ArrayView | None:
+        """The array's address and layout as they were when the argument was made."""
+        return self._view
+
+    @property
     def byte_bounds(self) -> tuple[int, int]:
         """The lowest address of the array, and the one after its highest."""
         return self._view.byte_bounds

@@ -84,6 +84,10 @@ class TMATensorTileArray(KernelArgument):
         return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
 
     @property
+    def array_view(self) -> None:
+        """None: the argument is an array of tensor maps, each over an array of its own."""
+
+    @property
     def byte_bounds(self) -> tuple[int, int]:
         """The address of the first map, and the one after the last."""
         start = self._memory.address

@@ -22,6 +22,7 @@ from tmaasync import _compile
 from tmaasync._compile import Parameter, Source
 from tmaasync._sources import include_dir
 from tmaasync.emulate import toolchain
+from tmaasync.emulate.refusals import refusal
 from tmaasync.errors import ArgumentError, BackendError, CompileError
 from tmaasync.registers import launch_registers
 
@@ -277,7 +278,7 @@ def _compiled(
     except toolchain.RefusedError as refused:
         log = refused.log.replace("kernel.cpp", source.name)
         undefined = _UNDEFINED.findall(log)
-        message = _compile.refusal(source, log, refused.compiler, undefined)
+        message = refusal(source, log, refused.compiler, undefined, _folders(source))
         raise CompileError(message, log, undefined) from None
 
 

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
-from tmaasync.emulate.reports import error_of, shared_names
+from tmaasync.emulate.extents import Extent
+from tmaasync.emulate.reports import Facts, error_of, shared_names
 from tmaasync.errors import ArgumentError, LaunchError
 from tmaasync.trace.collector import Collector, CollectorOf, current_collector
 from tmaasync.trace.events import EVENT_DTYPE
@@ -205,7 +206,8 @@ class EmulatedLaunch:
         if collector is not None and log is not None:
             self._hand_over(program, collector, log)
         if report:
-            raise error_of(program, self._config, schedule.budget_seconds, size, _take_text(report))
+            facts = Facts(self._config, schedule.budget_seconds, size, self._arrays)
+            raise error_of(program, facts, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
 
     def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
@@ -248,14 +250,6 @@ class EmulatedLaunch:
             extents = () if self._arrays is None else tuple(self._arrays[index])
             if self._arrays is not None and extents:
                 self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
-
-
-class Extent(NamedTuple):
-    """An array's address, and its bytes from ``first`` to ``end`` relative to it."""
-
-    address: int
-    first: int
-    end: int
 
 
 # What ragged maps load through where there is nothing in bounds.

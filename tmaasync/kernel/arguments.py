@@ -113,7 +113,13 @@ def _extents_of(view: Placed) -> Iterable[Extent]:
 
 def _extent(view: Placed) -> Extent:
     low, high = view.byte_bounds
-    return Extent(view.address, low - view.address, high - view.address)
+    first, end = low - view.address, high - view.address
+    array = view if isinstance(view, ArrayView) else view.array_view
+    if array is None or array.address != view.address:
+        return Extent(view.address, first, end)
+    return Extent(
+        view.address, first, end, array.shape, array.strides_bytes, array.element.itemsize
+    )
 
 
 _MIN_POINTER = 1 << 32

@@ -45,7 +45,9 @@ inline Mbarrier* find_barrier(Cta& cta, uint32_t offset, std::string& reason) {
     }
     Mbarrier& barrier = cta.barriers[static_cast<size_t>(index)];
     if (*barrier_word(cta, offset) != barrier.word) {
-        reason = barrier_name(barrier) + " was overwritten: something else wrote into its 8 bytes";
+        reason = barrier_name(barrier) +
+                 " was overwritten: something else wrote into its 8 bytes. " +
+                 "emulate.scheduled(races=True) reports that write";
         return nullptr;
     }
     return &barrier;
@@ -86,6 +88,7 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     ++barrier.phase;
     barrier.pending = barrier.count;
     barrier.arrived.clear();
+    barrier.arrived_first = barrier.passed_at_first = {};
     if (!barrier.landings.empty()) {
         barrier.landed_last.swap(barrier.landings);
         barrier.landings.clear();
@@ -96,7 +99,8 @@ inline void complete_phase(Cluster& cluster, const Cta& owner, Mbarrier& barrier
     cluster.wake_all(barrier.waiters);
 }
 
-inline void note_arrival(const Fiber& fiber, Mbarrier& barrier) {
+inline void note_arrival(const Fiber& fiber, Mbarrier& barrier, uintptr_t site) {
+    if (!barrier.arrived_first.fiber) barrier.arrived_first = {&fiber, site};
     barrier.arrived.add(warp_number(fiber));
     barrier.arrivers.add(warp_number(fiber));
 }
@@ -175,14 +179,24 @@ inline void record_expected(
 inline void add_bytes(Fiber& fiber, Mbarrier& barrier, int64_t bytes) {
     barrier.bytes += bytes;
     barrier.expected += std::max<int64_t>(bytes, 0);
+    barrier.expected_last = {&fiber, fiber.site};
     const std::string reason = overflow_of(barrier);
     if (!reason.empty()) fiber.cluster->fail(fiber, reason);
 }
 
 inline std::string too_many_arrivals(const Mbarrier& barrier, uint32_t count) {
+    std::string before;
+    if (barrier.arrived_first.fiber) {
+        before = "; " + name_of(barrier.arrived_first) + " arrived first";
+    }
+    if (barrier.bytes) {
+        before += "; the phase lasts until " + std::to_string(std::abs(barrier.bytes)) +
+                  (barrier.bytes > 0 ? " bytes have landed" : " bytes that landed are expected");
+    }
     return barrier_name(barrier) + " gets " + std::to_string(count) + " arrivals in phase " +
            std::to_string(barrier.phase) + " and waits for " + std::to_string(barrier.pending) +
-           " of " + std::to_string(barrier.count) + ". Arrive as often per phase as init declares";
+           " of " + std::to_string(barrier.count) + before +
+           ". Arrive as often per phase as init declares";
 }
 
 // Expects bytes, then arrives; returns the state token, which is the phase.
@@ -216,7 +230,7 @@ inline uint64_t arrive(
     if (count > barrier.pending) fiber.cluster->fail(fiber, too_many_arrivals(barrier, count));
     fiber.cluster->record(fiber, on_barrier(EventKind::kArrive, *place.cta, barrier));
     barrier.pending -= count;
-    note_arrival(fiber, barrier);
+    note_arrival(fiber, barrier, fiber.site);
     complete_phase(*fiber.cluster, *place.cta, barrier);
     return phase;
 }
@@ -312,7 +326,9 @@ inline bool wait_for_parity(
     const AwaitedPhase noted = awaited_phase(*place.cta, barrier, parity);
     begin_wait(fiber, noted);
     barrier.waited.add(warp_number(fiber));
-    if (!has_completed(barrier, parity)) {
+    if (has_completed(barrier, parity)) {
+        if (barrier.phase == 0) barrier.passed_at_first = {&fiber, fiber.site};
+    } else {
         const uint64_t awaited = barrier.phase;
         const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
                         barrier.offset,        parity & 1, acquires};

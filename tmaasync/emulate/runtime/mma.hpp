@@ -242,13 +242,16 @@ inline void check_mmas_are_done(Fiber& fiber) {
     if (fiber.mmas.empty()) return;
     const bool all_committed =
         fiber.mma_groups.size() && fiber.mma_groups.back() == fiber.mmas_issued;
-    fiber.cluster->fail(
-        fiber, "the thread ends with " + std::to_string(fiber.mmas.size()) +
-                   " wgmma instructions that it has not " +
-                   (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
-                                  : "committed. Call wgmma_commit_group() after them, and "
-                                    "wgmma_wait_group<0>() before the accumulators are read")
+    fiber.cluster->report_fault(
+        fiber,
+        "the thread ends with " + std::to_string(fiber.mmas.size()) +
+            " wgmma instructions that it has not " +
+            (all_committed ? "waited for. Call wgmma_wait_group<0>() first"
+                           : "committed. Call wgmma_commit_group() after them, and "
+                             "wgmma_wait_group<0>() before the accumulators are read"),
+        fiber.mmas.back().site
     );
+    fiber.cluster->fail(fiber, "");
 }
 
 // --- whole warpgroups ----------------------------------------------------------------------------

@@ -106,14 +106,23 @@ def _check_types(operands: Operands, types: Sequence[str]) -> None:
     _arrays.common_device(dict(operands.named))
 
 
+def _head_dim_remedy(head_dim: int, step: int) -> str:
+    if head_dim > _MAX_HEAD_DIM:
+        return (
+            "There is no kernel for larger heads: compute softmax(Q K^T) V with two calls of "
+            "ops.matmul for each head"
+        )
+    padded = max(step, -(-head_dim // step) * step)
+    return f"Pad q, k and v with zeros to {padded}, and pass scale= for the head_dim of before"
+
+
 def _shape_violations(operands: Operands) -> Iterator[Violation]:
     q, k, v = operands
     heads, head_dim, kv_heads = q.shape[_HEADS], q.shape[_HEAD_DIM], k.shape[_HEADS]
     step = TMA_ALIGNMENT // q.element.itemsize
     if head_dim % step or not 0 < head_dim <= _MAX_HEAD_DIM:
         rule = f"a head has a multiple of {step} columns, up to {_MAX_HEAD_DIM}"
-        padded = min(max(step, -(-head_dim // step) * step), _MAX_HEAD_DIM)
-        yield Violation("q.shape[-1]", head_dim, rule, f"Pad q, k and v with zeros to {padded}")
+        yield Violation("q.shape[-1]", head_dim, rule, _head_dim_remedy(head_dim, step))
     if k.shape[_HEAD_DIM] != head_dim:
         rule = f"q has heads of {head_dim}, and Q K^T is computed over head_dim"
         yield Violation("k.shape[-1]", k.shape[_HEAD_DIM], rule, "Pass keys of that head_dim")
