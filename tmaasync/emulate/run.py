@@ -193,7 +193,7 @@ class EmulatedLaunch:
         """
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         size = self._size(schedule)
-        program = self._program.built(races=schedule.races)
+        program = self._program
         log = None if collector is None else _EventLog()
         numbers = _numbers(
             self._config, schedule, size.workers, self._arrays, program.registers, log
@@ -254,11 +254,15 @@ class EmulatedLaunch:
 
 
 class Extent(NamedTuple):
-    """An array's address, and its bytes from ``first`` to ``end`` relative to it."""
+    """An array's address, and its bytes from ``first`` to ``end`` relative to it.
+
+    One that may hold pointers may lead to arrays that no argument names.
+    """
 
     address: int
     first: int
     end: int
+    may_hold_pointers: bool = False
 
 
 # What ragged maps load through where there is nothing in bounds.
@@ -292,7 +296,11 @@ class _Extents(ctypes.Structure):
 
 
 class _Array(ctypes.Structure):
-    _fields_ = (("start", ctypes.c_uint64), ("size_bytes", ctypes.c_uint64))
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_uint64),
+        ("may_hold_pointers", ctypes.c_uint64),
+    )
 
 
 class _EventLog(ctypes.Structure):
@@ -336,7 +344,10 @@ def _numbers(
     if known:
         known.append(_BLANK)
     arrays = (_Array * len(known))(
-        *(_Array(one.address + one.first, one.end - one.first) for one in known)
+        *(
+            _Array(one.address + one.first, one.end - one.first, one.may_hold_pointers)
+            for one in known
+        )
     )
     return _LaunchNumbers(
         _Extents(*config.grid),

@@ -113,7 +113,15 @@ def _extents_of(view: Placed) -> Iterable[Extent]:
 
 def _extent(view: Placed) -> Extent:
     low, high = view.byte_bounds
-    return Extent(view.address, low - view.address, high - view.address)
+    return Extent(view.address, low - view.address, high - view.address, _is_of_pointers(view))
+
+
+def _is_of_pointers(view: Placed) -> bool:
+    """Whether the elements may be pointers: 8-byte integers, structs or bytes."""
+    if not isinstance(view, ArrayView):
+        return False
+    dtype = view.element.dtype
+    return dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize in (1, 8))
 
 
 _MIN_POINTER = 1 << 32

@@ -232,9 +232,7 @@ class EmulatedBuild:
 
     @functools.cached_property
     def _program(self) -> emulate.EmulatedProgram:
-        """Build for the launch that is going to run: there is one build that reports accesses."""
-        races = emulate.current_schedule().races
-        return emulate.build(self._recipe.source, self._recipe.name, races=races)
+        return emulate.build(self._recipe.source, self._recipe.name)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
