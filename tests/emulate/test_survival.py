@@ -10,7 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tmaasync import EmulatedDeadlock, EmulatedFault, EmulatedTimeout, Kernel, TMAError
+from tmaasync import (
+    EmulatedDeadlock,
+    EmulatedFault,
+    EmulatedTimeout,
+    Kernel,
+    TMAError,
+    TMATensorTileArray,
+    create_tma_tile,
+)
 from tmaasync.emulate import scheduled
 
 
@@ -156,3 +164,91 @@ def correct_kernels_run_on() -> Iterator[None]:
     after = np.zeros(32, np.int32)
     Kernel(PLAIN, "plain")(1, 32, (after,))
     assert (after == np.arange(32) * 2).all()
+
+
+# --- pointers that no argument is -------------------------------------------------------------
+
+TABLE = """
+struct Pair { float* first; int count; };
+extern "C" __global__ void table(float* const* rows, Pair pair, float* known, int at) {
+    rows[threadIdx.x][at] = 1;
+    pair.first[threadIdx.x] = 2;
+    if (at == 3) known[pair.count] = 3;
+}
+"""
+
+
+def run_table(at: int) -> tuple[np.ndarray, ...]:
+    around = np.zeros((3, 1024), np.float32)
+    rows, known = np.zeros((4, 4), np.float32), around[1, :16]
+    pair = np.zeros((), [("first", np.uint64), ("count", np.int32), ("rest", np.int32)])
+    second = np.zeros(4, np.float32)
+    pair["first"], pair["count"] = second.ctypes.data, len(known)
+    table = np.array([row.ctypes.data for row in rows], np.uint64)
+    Kernel(TABLE, "table")(1, 4, (table, pair, known, at))
+    return rows, second, around
+
+
+def test_arrays_behind_pointers_are_within_reach() -> None:
+    rows, second, around = run_table(2)
+
+    assert (rows[:, 2] == 1).all()
+    assert (second == 2).all()
+    assert not around.any()
+
+
+def test_beyond_an_array_that_is_known_nothing_is_for_all_that() -> None:
+    with pytest.raises(EmulatedFault, match=rf"at kernel.cu:6: a write of 4 bytes .*{NO_ARRAY}"):
+        run_table(3)
+
+
+EDITED = """
+#include <tmaasync/tmaasync.cuh>
+using namespace tmaasync;
+
+struct SharedMemory {
+    Tile::Shared tile;
+    SharedMemBarrier full;
+};
+extern "C" __device__ const int edited_shared_bytes = sizeof(SharedMemory);
+
+extern "C" __global__ void edited(TMATensorTileArray<Tile> tiles, float* row, int rows, int stores) {
+    auto& shared = dynamic_shared<SharedMemory>();
+    shared.full.init(1);
+    fence_barrier_init();
+    for (int i = 0; i < 8 * 32; ++i) shared.tile.data()[i] = 5;
+    fence_async_view_proxy();
+    Tile& tile = tiles.at(0);
+    tile.edit_in_gmem([&](auto map) {
+        map.replace_global_address(row);
+        if (rows) map.replace_global_dim(0, rows);
+    });
+    if (stores) {
+        tile.async_store(shared.tile, {0, 0});
+        commit_group();
+        wait_group<0>();
+    } else {
+        shared.full.expect_bytes(Tile::kBytes);
+        tile.async_copy(shared.tile, shared.full, {0, 0});
+        shared.full.wait(0);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("stores", [0, 1])
+def test_an_edited_map_reaches_no_farther_than_the_array(stores: int) -> None:
+    array, around = np.zeros((8, 32), np.float32), np.zeros((16, 32), np.float32)
+    tiles = TMATensorTileArray([create_tma_tile(array, (8, 32))])
+    kernel = Kernel(EDITED, "edited", types={"Tile": tiles[0]})
+    action = "writes" if stores else "reads"
+
+    for _ in range(2):  # the second launch finds the map as the first one left it
+        with pytest.raises(EmulatedFault, match=f"{action} 128 bytes .* outside every array"):
+            kernel(1, 1, (tiles, around[4:5], 0, stores))
+        assert not around[5:].any()
+    kernel(1, 1, (tiles, around[4:5], 1, stores))
+
+    assert (around[4] == 5 * stores).all()
+    around[4] = 0
+    assert not around.any()

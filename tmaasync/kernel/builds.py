@@ -253,7 +253,7 @@ class EmulatedBuild:
         check_launch_bounds(recipe.name, program.max_threads, config)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
-            program, config, packed, tuple(args), extents_of(args, seen), recipe.collector_of
+            program, config, packed, tuple(args), extents_of(seen), recipe.collector_of
         )
 
 

@@ -416,7 +416,7 @@ struct LaunchNumbers {
     uint32_t workers;
     uint64_t seed;
     double budget_seconds;
-    uint64_t arrays;  // 0: not all are known
+    uint64_t arrays;
     const Array* array;
     uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
     uint32_t races;
@@ -476,7 +476,6 @@ inline char* launch(
 ) {
     GridRaces races;
     GridTrace trace;
-    std::atomic<bool> reaches_others{false};
     const Library library = library_of(reinterpret_cast<const void*>(kernel));
     const Launch whole{
         kernel,
@@ -497,7 +496,6 @@ inline char* launch(
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
-        &reaches_others,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;

@@ -42,7 +42,7 @@ struct Launch {
     Policy policy;
     uint64_t seed;
     double budget_seconds;
-    std::vector<Array> arrays;  // empty: not all are known
+    std::vector<Array> arrays;  // and the arguments
     Array library{};            // where the kernel's code and data are
     Array code{};               // its instructions
     uint32_t static_bytes = 0;  // of its static shared variables
@@ -51,11 +51,9 @@ struct Launch {
     GridTrace* trace = nullptr;
     uint8_t* written = nullptr;      // of each array, whether this launch writes to it
     const uint8_t* fresh = nullptr;  // and the one before did, for which this one has to wait
-    std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
 
-    // How far beyond a pointer its array may go.
-    static constexpr uint64_t kNearBytes = uint64_t{1} << 32;
-    static constexpr uintptr_t kUnknownBytes = uintptr_t{1} << 24;
+    // What lies farther from a pointer is not taken for a part of its array.
+    static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -72,38 +70,42 @@ struct Launch {
         };
     }
     bool may_hold(uintptr_t address, uint64_t bytes) const {
-        if (arrays.empty() || reaches_others->load(std::memory_order_relaxed)) return true;
         for (const Array& array : arrays) {
             if (array.holds(address, bytes)) return true;
         }
-        return finds_pointer_to(address);
+        const Reach reach = reach_of_pointer_to(address);
+        return reach.end > address && bytes <= reach.end - address;
     }
-    // An array may hold pointers to others, as a grouped GEMM's table does: then not all are known.
-    bool finds_pointer_to(uintptr_t address) const {
+    // The array that holds the address, or the memory that a pointer leads to; empty if none does.
+    Reach reach_at(uintptr_t address) const {
         for (const Array& array : arrays) {
+            if (array.holds(address, 1)) return {array.start, array.start + array.bytes};
+        }
+        return reach_of_pointer_to(address);
+    }
+    // Arrays and arguments may hold pointers to others, as a grouped GEMM's table does. An address
+    // belongs to the nearest pointer or array before it; how far a pointer's array goes nobody
+    // knows.
+    Reach reach_of_pointer_to(uintptr_t address) const {
+        Reach reach{0, ~uintptr_t{0}};
+        const auto see = [&](uintptr_t start) {
+            if (start <= address) reach.start = std::max(reach.start, start);
+            if (start > address) reach.end = std::min(reach.end, start);
+        };
+        for (const Array& array : arrays) {
+            see(array.start);
             if (!array.may_hold_pointers) continue;
             for (uintptr_t at = (array.start + 7) / 8 * 8; array.holds(at, 8); at += 8) {
                 uint64_t word;
                 std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
-                if (word > kNearBytes && word <= address && address - word < kNearBytes) {
-                    reaches_others->store(true, std::memory_order_relaxed);
-                    return true;
-                }
+                if (word >= kFarBytes) see(word);
             }
         }
-        return false;
-    }
-    // What else a thread may access that may access this address: the array, or where not all are
-    // known, some memory around.
-    Reach reach_at(uintptr_t address) const {
-        for (std::size_t i = 0; i < arrays.size(); ++i) {
-            if (!arrays[i].holds(address, 1)) continue;
-            if (fresh && fresh[i]) return {};
-            return {arrays[i].start, arrays[i].start + arrays[i].bytes};
-        }
-        if (!arrays.empty() && !reaches_others->load(std::memory_order_relaxed)) return {};
-        const uintptr_t start = address / kUnknownBytes * kUnknownBytes;
-        return {start, start + kUnknownBytes};
+        const bool is_known = std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) {
+            return array.start == reach.start || array.holds(reach.start, 1);
+        });
+        const bool is_far = reach.start == 0 || address - reach.start > kFarBytes;
+        return is_known || is_far ? Reach{} : reach;
     }
     void note_written(uintptr_t address) const {
         for (std::size_t i = 0; i < arrays.size(); ++i) {

@@ -98,7 +98,7 @@ inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes
         return touch_global(fiber, operation, address, bytes, writes);
     }
     check_grids_awaited(fiber, address);
-    cluster.let_reach(cluster.launch().reach_at(address));
+    if (!cluster.launch().is_fresh(address)) cluster.let_reach(cluster.launch().reach_at(address));
 }
 
 // Of a type that is as aligned as it is large: elsewhere the chip faults.
