@@ -1,6 +1,6 @@
 """The kernels of two checkouts in one process, interleaved: does a change cost speed?
 
-    python benchmarks/compare_kernels.py OTHER_CHECKOUT [--only attention ...] [--rounds 6]
+    python benchmarks/compare_kernels.py OTHER [--only attention ...] [--case causal] [--rounds 6]
 
 Python code, tile configs and arrays are this checkout's for both; calls run as CUDA graphs, so that
 the host does not count. Both have to write the same bits. Writes section "compared_kernels" of the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import re
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator
@@ -203,16 +204,16 @@ def commit_of(checkout: Path) -> str:
     return commit if Path(root) == checkout else "unknown"
 
 
-def measure(group: Callable[[], Iterator[Work]], other: Path, rounds: int) -> Iterator[Any]:
-    """Yield the rows of a group, and print each."""
-    for work in group():
-        row = {"operation": group.__name__, **compare(work, other, rounds)}
+def measure(works: Iterator[Work], operation: str, other: Path, rounds: int) -> Iterator[Any]:
+    """Yield the rows of an operation's cases, and print each."""
+    for work in works:
+        row = {"operation": operation, **compare(work, other, rounds)}
         bits = "" if row["same_bits"] else "  OTHER BITS"
         if rounds:
             ratio = row["speed_over_other"]["tmaasync"]
             extremes = f"{ratio['min']:.4f} to {ratio['max']:.4f}"
             bits = f"{row['us']['tmaasync']:10.1f} us  {ratio['median']:.4f} ({extremes}){bits}"
-        print(f"{group.__name__:17s} {work.label:56s} {bits}", flush=True)
+        print(f"{operation:17s} {work.label:56s} {bits}", flush=True)
         yield row
 
 
@@ -221,6 +222,7 @@ def main() -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("--rounds", type=int, default=6, help="0: compile and compare bits alone")
     parser.add_argument("--only", nargs="*", choices=[group.__name__ for group in GROUPS])
+    parser.add_argument("--case", default="", help="a regular expression: these cases alone")
     parser.add_argument("--commit", help="of the other checkout, if it is no git repository")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -229,9 +231,10 @@ def main() -> None:
     for group in GROUPS:
         if options.only and group.__name__ not in options.only:
             continue
-        own = list(measure(group, other, options.rounds))
+        works = (work for work in group() if re.search(options.case, work.label))
+        own = list(measure(works, group.__name__, other, options.rounds))
         rows += [{**row, "other": commit} for row in own]
-        if options.rounds:
+        if options.rounds and own:
             speeds = [row["speed_over_other"]["tmaasync"]["median"] for row in own]
             mean = statistics.geometric_mean(speeds)
             print(f"{group.__name__}: {mean:.4f} x other (least {min(speeds):.4f}) of {len(own)}")
