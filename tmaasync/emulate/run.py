@@ -160,20 +160,19 @@ class EmulatedLaunch:
         config: LaunchConfig,
         arguments: Sequence[bytes],
         keep: object,
-        arrays: Sequence[Iterable[Extent]] | None = None,
+        arrays: Sequence[Iterable[Extent]],
         collector_of: CollectorOf = current_collector,
     ) -> None:
         """Pack the arguments; nothing runs.
 
-        ``arrays`` is where the arrays of each argument lie; None if the kernel may reach others
-        too, so that accesses outside go unnoticed. ``collector_of`` returns, at each call, the
-        collector of its trace.
+        ``arrays`` is where the arrays of each argument lie. ``collector_of`` returns, at each call,
+        the collector of its trace.
         """
         self._collector_of = collector_of
         self._program = program
         self._config = config
         self._keep = keep
-        self._arrays = None if arrays is None else list(arrays)
+        self._arrays = list(arrays)
         self._buffer, self._offsets = _aligned(arguments)
         start = _first_aligned(self._buffer)
         addresses = [start + offset for offset in self._offsets]
@@ -193,9 +192,9 @@ class EmulatedLaunch:
         """
         schedule, collector = _SCHEDULE.get(), self._collector_of()
         size = self._size(schedule)
-        program = self._program.built(races=schedule.races is not False)
+        program = self._program
         log = None if collector is None else _EventLog()
-        numbers = _numbers(self._config, schedule, size, self._arrays, program.registers, log)
+        numbers = _numbers(self._config, schedule, size, self._extents(), program.registers, log)
         launch = program.runtime.tmaasync_emulate_launch
         launch.restype = ctypes.c_void_p
         began = time.perf_counter()
@@ -209,6 +208,12 @@ class EmulatedLaunch:
             facts = Facts(self._config, schedule.budget_seconds, size, self._arrays)
             raise error_of(program, facts, _take_text(report))
         self.last_run = EmulatedRun(schedule=schedule, seconds=time.perf_counter() - began)
+
+    def _extents(self) -> list[Extent]:
+        """Return where the launch's arrays lie, and its arguments, which may hold pointers."""
+        size_bytes = ctypes.sizeof(self._buffer)
+        arguments = Extent(ctypes.addressof(self._buffer), 0, size_bytes, may_hold_pointers=True)
+        return [*(extent for each in self._arrays for extent in each), arguments, _BLANK]
 
     def _hand_over(self, program: EmulatedProgram, collector: Collector, log: _EventLog) -> None:
         """Give the events to the collector, whether the launch ended well or not."""
@@ -247,8 +252,8 @@ class EmulatedLaunch:
         start = _first_aligned(self._buffer) - ctypes.addressof(self._buffer)
         for index, (offset, address) in enumerate(zip(self._offsets, addresses, strict=False)):
             _ADDRESS.pack_into(self._buffer, start + offset, address)
-            extents = () if self._arrays is None else tuple(self._arrays[index])
-            if self._arrays is not None and extents:
+            extents = tuple(self._arrays[index])
+            if extents:
                 self._arrays[index] = (extents[0]._replace(address=address), *extents[1:])
 
 
@@ -283,7 +288,11 @@ class _Extents(ctypes.Structure):
 
 
 class _Array(ctypes.Structure):
-    _fields_ = (("start", ctypes.c_uint64), ("size_bytes", ctypes.c_uint64))
+    _fields_ = (
+        ("start", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_uint64),
+        ("may_hold_pointers", ctypes.c_uint64),
+    )
 
 
 class _EventLog(ctypes.Structure):
@@ -320,15 +329,15 @@ def _numbers(
     config: LaunchConfig,
     schedule: Schedule,
     size: LaunchEstimate,
-    extents: Sequence[Iterable[Extent]] | None,
+    known: Sequence[Extent],
     registers: int,
     log: _EventLog | None,
 ) -> _LaunchNumbers:
-    known = [extent for each in extents or () for extent in each]
-    if known:
-        known.append(_BLANK)
     arrays = (_Array * len(known))(
-        *(_Array(one.address + one.first, one.end - one.first) for one in known)
+        *(
+            _Array(one.address + one.first, one.end - one.first, one.may_hold_pointers)
+            for one in known
+        )
     )
     return _LaunchNumbers(
         _Extents(*config.grid),

@@ -75,9 +75,11 @@ struct AttentionPipelines {
     using Values = Ring<typename Operands::ValueTile::Shared, kStages, Warps, Group>;
     static constexpr int kConsumers = kConsumerCount;
 
-    Queries queries;
+    // Queries last: up to 1 % faster than queries first (benchmarks/compare_kernels.py on an H200,
+    // 2026-11-22: 16 x 1024 causal, 32 heads of 64; 64 packed sequences of 512).
     Keys keys;
     Values values;
+    Queries queries;
 
     // Initialise the barriers, by one thread.
     __device__ __forceinline__ void init() {

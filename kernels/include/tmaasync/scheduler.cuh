@@ -246,17 +246,18 @@ struct DynamicScheduler : Schedule<DynamicScheduler<Tiles>> {
 
     Tiles tiles;
     u32* counter;
+    int count;  // of the tiles, which may be in memory: it is read once
     int index;
 
     __device__ __forceinline__ DynamicScheduler(const Tiles& tiles, u32* counter)
-        : tiles(tiles), counter(counter), index(Cluster::index()) {}
+        : tiles(tiles), counter(counter), count(tiles.count()), index(Cluster::index()) {}
 
-    __device__ __forceinline__ bool done() const { return index >= tiles.count(); }
+    __device__ __forceinline__ bool done() const { return index >= count; }
 
     // A cluster asks once for every tile that it works on, so that all ask as often as there are
     // tiles: the last to ask wraps the counter to 0, where the next launch needs it.
     __device__ __forceinline__ void step() {
-        index = Cluster::count() + static_cast<int>(atomicInc(counter, tiles.count() - 1));
+        index = Cluster::count() + static_cast<int>(atomicInc(counter, count - 1));
     }
 
     __device__ __forceinline__ auto tile() const { return tiles.at(index); }

@@ -23,6 +23,7 @@ namespace tmaasync_emulate {
 struct Array {
     uintptr_t start;
     uint64_t bytes;
+    uint64_t may_hold_pointers = 0;
 
     bool holds(uintptr_t address, uint64_t size) const {
         return address >= start && address - start <= bytes && size <= bytes - (address - start);
