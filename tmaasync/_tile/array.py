@@ -78,7 +78,6 @@ class TMATensorTileArray(KernelArgument):
         return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
 
     @property
-    @property
     def array_view(self) -> None:
         """None: the argument is an array of tensor maps, each over an array of its own."""
 

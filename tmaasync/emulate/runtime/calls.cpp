@@ -193,8 +193,9 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
     touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true);
 }

@@ -287,14 +287,14 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns the old value.
+// Returns the old value. An exchange stores the same, whatever that is.
 template <typename T, typename Change>
-T change_atomically(T* address, Change change) {
+T change_atomically(T* address, Change change, bool depends = true) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
     T old{}, changed;
     replace_atomically(address, &old, &old, sizeof(T));  // reads it
     changed = change(old);
-    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, depends);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
@@ -351,7 +351,7 @@ T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
 }
 template <typename T>
 T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
-    return tmaasync_emulate::change_atomically(address, [=](T) { return value; });
+    return tmaasync_emulate::change_atomically(address, [=](T) { return value; }, false);
 }
 template <typename T>
 T atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
