@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a row a defect
 """Defects to plant in the kernels of this folder: what replaces what, and what must be reported.
 
 ``says`` is a pattern for the words that lead to the defect: the remedy, the barrier or the rule.
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulate.planted.kernels import Job
+
+from tmaasync import create_tma_tile
 
 Reported = Literal["race", "deadlock", "fault", "timeout", "compile", "argument"]
 
@@ -135,8 +138,8 @@ PIPE = _of(
     ("bytes", "no bytes expected", "full.expect_bytes(Tile::kBytes)", "full.arrive()", ANY,
      r"full\[0\]", ""),
     ("bytes", "expected after the copy",
-     "        full.expect_bytes(Tile::kBytes);\n        source.async_copy(shared.in[state.index], "
-     "full, {0, tile * Tile::side(0)});",
+     ("        full.expect_bytes(Tile::kBytes);\n        source.async_copy(shared.in[state.index], "
+     "full, {0, tile * Tile::side(0)});"),
      "        source.async_copy(shared.in[state.index], full, {0, tile * Tile::side(0)});\n", DEADLOCK,
      r"full\[0\], phase 0: 1 arrivals", "full[state.index].wait"),
     ("missing wait", "the tile is not waited for",
@@ -154,8 +157,8 @@ PIPE = _of(
      "2 * in.data()[i]"),
     ("early release", "released before it is read",
      "        for (int i = threadIdx.x; i < Tile::kElements; i += kConsumers) {",
-     "        shared.empty[state.index].arrive();\n"
-     "        for (int i = threadIdx.x; i < Tile::kElements; i += kConsumers) {", ANY,
+     ("        shared.empty[state.index].arrive();\n"
+     "        for (int i = threadIdx.x; i < Tile::kElements; i += kConsumers) {"), ANY,
      r"empty", ""),
     ("barrier", "no barrier before the buffer is written",
      "        consumers.sync();\n        shared.full", "        shared.full", RACE,
@@ -195,8 +198,8 @@ PIPE = _of(
      "source.async_copy(shared.in[state.index], full, {tile, tile * Tile::side(0)})", FAULT,
      r"multiple of 16", "source.async_copy"),
     ("alignment", "shared memory from 64 on", "auto& shared = dynamic_shared<SharedMemory>();",
-     "auto& shared = *reinterpret_cast<SharedMemory*>("
-     "reinterpret_cast<char*>(&dynamic_shared<SharedMemory>()) + 64);", FAULT, r"128", ""),
+     ("auto& shared = *reinterpret_cast<SharedMemory*>("
+     "reinterpret_cast<char*>(&dynamic_shared<SharedMemory>()) + 64);"), FAULT, r"128", ""),
     ("uninitialised", "half of the output", "i < Tile::kElements; i += kConsumers",
      "i < Tile::kElements / 2; i += kConsumers", FAULT, UNWRITTEN, "target.async_store"),
     ("tensormap", "a parameter that is no __grid_constant__",
@@ -232,8 +235,8 @@ STEAL = _of(
      RACE, r"sums|global", "sums[0]"),
     ("global race", "added without atomics", "atomicAdd(&shared.sum, shared.row[threadIdx.x]);",
      "shared.sum += shared.row[threadIdx.x];", RACE, r"sum", "shared.sum +="),
-    ("bytes", "a row too few elements", "tma_load_1d(values + row * kColumns, shared.full, shared.row, "
-     "sizeof(shared.row));", "tma_load_1d(values + row * kColumns, shared.full, shared.row, kColumns);",
+    ("bytes", "a row too few elements", ("tma_load_1d(values + row * kColumns, shared.full, shared.row, "
+     "sizeof(shared.row));"), "tma_load_1d(values + row * kColumns, shared.full, shared.row, kColumns);",
      DEADLOCK, r"full, phase 0: 0 arrivals and 192 bytes", "shared.full.wait"),
     ("out of bounds", "one row too many", "if (row >= rows) break;", "if (row > rows) break;", FAULT,
      OUTSIDE, "tma_load_1d"),
@@ -276,16 +279,16 @@ MULTICAST = _of(
      "empty[stage].init(kThreads)", ANY, r"empty\[\d\]|full\[\d\]|two loads write", ""),
     ("early release", "released before the last half is read",
      "            for (int i = threadIdx.x; i < Half::kElements; i += kThreads) {",
-     "            if (half == 1) {\n                shared.empty[consumer.index].arrive_cluster(0);\n"
+     ("            if (half == 1) {\n                shared.empty[consumer.index].arrive_cluster(0);\n"
      "                shared.empty[consumer.index].arrive_cluster(1);\n            }\n"
-     "            for (int i = threadIdx.x; i < Half::kElements; i += kThreads) {", ANY,
+     "            for (int i = threadIdx.x; i < Half::kElements; i += kThreads) {"), ANY,
      r"empty|two loads write", ""),
     ("early release", "released without release", "arrive_cluster(rank);", "arrive_cluster_relaxed(rank);",
      RACE, r"release|arrive", "sum += stage"),
     ("missing wait", "halves are not waited for",
      "        shared.full[consumer.index].wait(consumer.phase);\n", "", FAULT, IN_FLIGHT, "sum += stage"),
-    ("missing wait", "the stage is not free", "    shared.empty[state.index].wait_acquire<Scope::kCluster>"
-     "(state.phase);\n", "", ANY, r"empty|full\[\d\]", ""),
+    ("missing wait", "the stage is not free", ("    shared.empty[state.index].wait_acquire<Scope::kCluster>"
+     "(state.phase);\n"), "", ANY, r"empty|full\[\d\]", ""),
     ("global race", "added without atomics", "atomicAdd(&sums[blockIdx.x], sum);",
      "sums[blockIdx.x] += sum;", RACE, r"sums|global", "sums[blockIdx.x] +="),
     ("tensormap", "both CTAs load one half", "(tile * kCtas + rank) * Half::side(0)",
@@ -304,10 +307,10 @@ DSMEM = _of(
      "        shared.pushed.wait_acquire<Scope::kCluster>(0);\n", "", ANY,
      r"total|pushed|" + UNWRITTEN, "totals["),
     ("cluster", "arrived before it is written",
-     "        *map_shared_rank(&shared.total[thread], next) = total;\n"
-     "        shared.pushed.arrive_cluster(next);\n",
-     "        shared.pushed.arrive_cluster(next);\n"
-     "        *map_shared_rank(&shared.total[thread], next) = total;\n", ANY,
+     ("        *map_shared_rank(&shared.total[thread], next) = total;\n"
+     "        shared.pushed.arrive_cluster(next);\n"),
+     ("        shared.pushed.arrive_cluster(next);\n"
+     "        *map_shared_rank(&shared.total[thread], next) = total;\n"), ANY,
      r"total|" + UNWRITTEN, ""),
     ("cluster", "arrived without release", "pushed.arrive_cluster(next)",
      "pushed.arrive_cluster_relaxed(next)", ANY, r"total|release", ""),
@@ -403,8 +406,8 @@ WSGEMM = _of(
     ("bytes", "A alone is expected", "expect_bytes(sizeof(Stage))", "expect_bytes(ATile::kBytes)", ANY,
      r"full\[\d\]|" + IN_FLIGHT, ""),
     ("uninitialised", "B is neither loaded nor expected",
-     "        full.expect_bytes(sizeof(Stage));\n        a.async_copy(stage.a, full, {block * kK, 0});\n"
-     "        b.async_copy(stage.b, full, {block * kK, 0});\n",
+     ("        full.expect_bytes(sizeof(Stage));\n        a.async_copy(stage.a, full, {block * kK, 0});\n"
+     "        b.async_copy(stage.b, full, {block * kK, 0});\n"),
      "        full.expect_bytes(ATile::kBytes);\n        a.async_copy(stage.a, full, {block * kK, 0});\n",
      FAULT, r"reads B .*" + UNWRITTEN, "wgmma_tile<"),
     ("fence", "no proxy fence before the store", "    fence_async_view_proxy();\n", "", RACE, PROXY, ""),
@@ -419,16 +422,16 @@ WSGEMM = _of(
     ("setmaxnreg", "one warp releases", "        release_registers<40>();",
      "        if (warp_index() == 0) release_registers<40>();", ("fault", "deadlock"),
      r"registers|setmaxnreg", ""),
-    ("setmaxnreg", "one thread releases", "        release_registers<40>();\n        if (threadIdx.x == 0) "
-     "produce", "        if (threadIdx.x == 0) release_registers<40>();\n        if (threadIdx.x == 0) produce",
+    ("setmaxnreg", "one thread releases", ("        release_registers<40>();\n        if (threadIdx.x == 0) "
+     "produce"), "        if (threadIdx.x == 0) release_registers<40>();\n        if (threadIdx.x == 0) produce",
      ("fault", "deadlock"), r"registers|setmaxnreg", ""),
     ("setmaxnreg", "no multiple of 8", "release_registers<40>", "release_registers<42>", COMPILE,
      r"multiple|8", ""),
     ("setmaxnreg", "claimed to release", "claim_registers<232>", "release_registers<232>",
      ("fault", "deadlock"), r"registers|setmaxnreg", ""),
     ("alignment", "the stages start at 512", "auto& shared = dynamic_shared<SharedMemory>();",
-     "auto& shared = *reinterpret_cast<SharedMemory*>("
-     "reinterpret_cast<char*>(&dynamic_shared<SharedMemory>()) + 512);", FAULT, r"1024|swizzle", ""),
+     ("auto& shared = *reinterpret_cast<SharedMemory*>("
+     "reinterpret_cast<char*>(&dynamic_shared<SharedMemory>()) + 512);"), FAULT, r"1024|swizzle", ""),
     ("alignment", "a descriptor in the middle of a row", "OperandA::descriptor(stage.a, group * 64)",
      "OperandA::descriptor(stage.a, group * 64 + 4)", FAULT, r"pattern|row|multiple|align|1024", "wgmma_tile<"),
     ("arrivals", "the producer's warpgroup is counted too", "empty[stage].init(256)",
@@ -453,10 +456,10 @@ REDUCE = _of(
      RACE, r"__threadfence", "partial[threadIdx.x]",
      "forgiven, as CUDA's own sample threadFenceReduction has none"),
     ("fence", "counted before it is written",
-     "        partial[blockIdx.x] = sum;\n        __threadfence();\n"
-     "        is_last = atomicAdd(done, 1u) == gridDim.x - 1;",
-     "        is_last = atomicAdd(done, 1u) == gridDim.x - 1;\n        __threadfence();\n"
-     "        partial[blockIdx.x] = sum;", RACE, r"partial|global|fence", "partial["),
+     ("        partial[blockIdx.x] = sum;\n        __threadfence();\n"
+     "        is_last = atomicAdd(done, 1u) == gridDim.x - 1;"),
+     ("        is_last = atomicAdd(done, 1u) == gridDim.x - 1;\n        __threadfence();\n"
+     "        partial[blockIdx.x] = sum;"), RACE, r"partial|global|fence", "partial["),
     ("global race", "counted without an atomic", "atomicAdd(done, 1u) == gridDim.x - 1",
      "(*done)++ == gridDim.x - 1", RACE, r"done|global", "(*done)++"),
     ("global race", "every block writes the result", "    if (!is_last) return;\n", "", RACE,
@@ -529,8 +532,8 @@ PDL = _of(
      "    __syncthreads();\n    if (threadIdx.x != 0) wait_for_previous_grids();\n    if (threadIdx.x == 0) {",
      FAULT, r"wait_for_previous_grids\(\)", "tma_load_1d"),
     ("pdl", "one warp waits, the other reads", "    wait_for_previous_grids();\n    __syncthreads();",
-     "    __syncthreads();\n    if (threadIdx.x < 32) wait_for_previous_grids();\n"
-     "    const float early = scaled[i];\n    out[i] = early;", FAULT,
+     ("    __syncthreads();\n    if (threadIdx.x < 32) wait_for_previous_grids();\n"
+     "    const float early = scaled[i];\n    out[i] = early;"), FAULT,
      r"wait_for_previous_grids\(\)", "early = scaled[i]"),
     ("fence", "inits not fenced", "        fence_barrier_init();\n", "", RACE, r"fence_barrier_init",
      "shared.full.init(1)"),
@@ -594,8 +597,8 @@ RING = _of(
     ("cluster", "a neighbour that is not there", "right = (rank + 1) % kCtas", "right = rank + 1", FAULT,
      r"cluster", "tma_store_cluster"),
     ("cluster", "pushed to itself", "sizeof(part), right)", "sizeof(part), rank)", ANY, r"received|part", ""),
-    ("bytes", "nothing is expected", "            if (part != rank) shared.received[part].expect_bytes"
-     "(sizeof(shared.parts[part]));", "            if (part != rank) shared.received[part].arrive();", ANY,
+    ("bytes", "nothing is expected", ("            if (part != rank) shared.received[part].expect_bytes"
+     "(sizeof(shared.parts[part]));"), "            if (part != rank) shared.received[part].arrive();", ANY,
      r"received|" + IN_FLIGHT, ""),
     ("bytes", "the own part is expected too", "if (part != rank) shared.received[part]", "shared.received[part]",
      FAULT, r"received\[\d\]", ""),
@@ -606,8 +609,8 @@ RING = _of(
     ("missing wait", "another part is waited for", "    shared.received[right].wait(0);",
      "    shared.received[rank].wait(0);", DEADLOCK, r"received\[\d\], phase 0: 1 arrivals", "wait(0)"),
     ("sync", "pushed before all have written", "    cluster_sync();\n    for (int step",
-     "    if (thread == 0) tma_store_cluster(shared.parts[rank], shared.received[rank], shared.parts[rank], "
-     "sizeof(shared.parts[0]), right);\n    cluster_sync();\n    for (int step", ANY,
+     ("    if (thread == 0) tma_store_cluster(shared.parts[rank], shared.received[rank], shared.parts[rank], "
+     "sizeof(shared.parts[0]), right);\n    cluster_sync();\n    for (int step"), ANY,
      r"barrier|received|" + UNWRITTEN, "tma_store_cluster(shared.parts[rank]"),
     ("register hazard", "the part is changed while it is pushed", "    shared.received[right].wait(0);",
      "    shared.parts[rank][thread] += 1;\n    shared.received[right].wait(0);", RACE,
@@ -645,8 +648,8 @@ STENCIL = _of(
      "values + (chunk + 1) * kChunk + thread * 4 - 1", FAULT, r"multiples of 16", "cp_async_gs<16>(&next"),
     ("alignment", "a buffer off 16 bytes", "&next[thread * 4]", "&next[thread * 4 + 1]", FAULT,
      r"multiples of 16", "cp_async_gs<16>(&next"),
-    ("uninitialised", "every other element is fetched", "cp_async_gs<16>(&buffers[0][thread * 4], values + "
-     "thread * 4);", "cp_async_gs<8>(&buffers[0][thread * 4], values + thread * 4);", FAULT, UNWRITTEN, "mine["),
+    ("uninitialised", "every other element is fetched", ("cp_async_gs<16>(&buffers[0][thread * 4], values + "
+     "thread * 4);"), "cp_async_gs<8>(&buffers[0][thread * 4], values + thread * 4);", FAULT, UNWRITTEN, "mine["),
 )  # fmt: skip
 
 SCAN = _of(
@@ -706,8 +709,8 @@ EDIT = _of(
     ("tensormap", "another map is acquired", "tile.tensormap_fence_acquire();",
      "tiles.at(0).tensormap_fence_acquire();", RACE, r"tensormap_fence_acquire\(\)", ""),
     ("tensormap", "edited in place without a release",
-     "        tile.replace_tensormap_global_address_in_shared_mem(shared.scratch, group);\n    }\n    __syncwarp();\n"
-     "    if (threadIdx.x < 32) tile.tensormap_cp_fence_release(shared.scratch);\n",
+     ("        tile.replace_tensormap_global_address_in_shared_mem(shared.scratch, group);\n    }\n    __syncwarp();\n"
+     "    if (threadIdx.x < 32) tile.tensormap_cp_fence_release(shared.scratch);\n"),
      "        tile.replace_tensormap_global_address_in_gmem(group);\n    }\n", RACE,
      r"tensormap_fence_acquire\(\)|release", ""),
     ("tensormap", "one lane copies the map", "if (threadIdx.x < 32) tile.tensormap_cp_fence_release",
@@ -737,10 +740,10 @@ HANDOFF = _of(
     ("named barrier", "taken before it is full", "            NamedBarrier<128>{1 + buffer}.sync();\n", "", ANY,
      r"buffers|" + UNWRITTEN, "buffers[buffer][kElements"),
     ("named barrier", "arrived before it is written",
-     "            buffers[buffer][thread] = values[step * kElements + thread];\n"
-     "            NamedBarrier<128>{1 + buffer}.arrive();\n",
-     "            NamedBarrier<128>{1 + buffer}.arrive();\n"
-     "            buffers[buffer][thread] = values[step * kElements + thread];\n", RACE_OR_FAULT, r"buffers",
+     ("            buffers[buffer][thread] = values[step * kElements + thread];\n"
+     "            NamedBarrier<128>{1 + buffer}.arrive();\n"),
+     ("            NamedBarrier<128>{1 + buffer}.arrive();\n"
+     "            buffers[buffer][thread] = values[step * kElements + thread];\n"), RACE_OR_FAULT, r"buffers",
      "buffers[buffer]"),
     ("named barrier", "one number for both buffers", "NamedBarrier<128>{1 + buffer}.sync()",
      "NamedBarrier<128>{1}.sync()", ANY, r"barrier|buffers", ""),
@@ -749,10 +752,10 @@ HANDOFF = _of(
     ("named barrier", "nobody frees the buffer", "            if (step + 2 < steps) NamedBarrier<128>{3 + buffer}.arrive();\n",
      "", DEADLOCK, r"barrier [34]: 64 arrivals", ".sync()"),
     ("named barrier", "freed before it is read",
-     "            out[step * kElements + thread] = buffers[buffer][kElements - 1 - thread];\n"
-     "            if (step + 2 < steps) NamedBarrier<128>{3 + buffer}.arrive();\n",
-     "            if (step + 2 < steps) NamedBarrier<128>{3 + buffer}.arrive();\n"
-     "            out[step * kElements + thread] = buffers[buffer][kElements - 1 - thread];\n", RACE, r"buffers",
+     ("            out[step * kElements + thread] = buffers[buffer][kElements - 1 - thread];\n"
+     "            if (step + 2 < steps) NamedBarrier<128>{3 + buffer}.arrive();\n"),
+     ("            if (step + 2 < steps) NamedBarrier<128>{3 + buffer}.arrive();\n"
+     "            out[step * kElements + thread] = buffers[buffer][kElements - 1 - thread];\n"), RACE, r"buffers",
      "buffers[buffer]"),
     ("named barrier", "a lane does not arrive", "            NamedBarrier<128>{1 + buffer}.arrive();",
      "            if (thread != 5) NamedBarrier<128>{1 + buffer}.arrive();", ANY, r"barrier|lane|buffers", ""),
@@ -782,8 +785,6 @@ STRIDED = _of(
 
 
 def _other_box(tile: Any) -> Any:
-    from tmaasync import create_tma_tile
-
     return create_tma_tile(tile.array, (8, 32))
 
 
@@ -852,8 +853,6 @@ HOST = (
 
 
 def _unswizzled(tile: Any) -> Any:
-    from tmaasync import create_tma_tile
-
     return create_tma_tile(tile.array, (128, 64))
 
 

@@ -1,4 +1,4 @@
-"""Small sound kernels, in which `defects` plants what goes wrong: how each is launched, and its result."""
+"""Small sound kernels, in which `defects` plants what goes wrong."""
 
 from __future__ import annotations
 
