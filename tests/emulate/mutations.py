@@ -39,7 +39,10 @@ class Mutation:
 
 _EXPECT = "full[state.index].expect_bytes(bytes);"
 _ARM = "full[loaded.index].expect_bytes(bytes(next));"
-_PRODUCER_WAIT = f"empty[state.index].wait(state.phase, location);\n        {_EXPECT}"
+_PRODUCER_WAIT = (
+    "empty[state.index].wait(state.phase, location);\n"
+    f"        if constexpr (Group::kIsLoadedByTma) {_EXPECT}"
+)
 _CONSUMER_WAIT = "full[state.index].wait(state.phase, location);"
 _COPY_WAIT = "ring_.full[stored_.index].wait(stored_.phase);"
 _LANE_ARRIVES = "if (lane == 0) empty[stage].arrive();"
@@ -50,7 +53,7 @@ _LANES_ARRIVE = (
 )
 _PRODUCER_LOOP = "producer.produce(blocks.count)"
 _PRODUCER_STATE = (
-    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// The way of one of"
+    "typename Ring::State state_ = Ring::State::for_producer();\n};\n\n// A consumer's way"
 )
 _PRODUCER_STEP = (
     "ring_.producer_acquire(state_, bytes, location);\n"

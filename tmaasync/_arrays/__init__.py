@@ -11,13 +11,24 @@ from tmaasync._arrays.checks import (
     may_overlap,
     require_current,
     require_writable,
+    where,
 )
-from tmaasync._arrays.dispatch import Guard, fingerprint, guard, view
+from tmaasync._arrays.dispatch import (
+    AddressReader,
+    Guard,
+    address_reader,
+    fingerprint,
+    guard,
+    view,
+)
+from tmaasync._arrays.frameworks import require_no_backward
 from tmaasync._arrays.value import ArrayView
 
 __all__ = [
+    "AddressReader",
     "ArrayView",
     "Guard",
+    "address_reader",
     "common_device",
     "current_address",
     "fingerprint",
@@ -25,6 +36,8 @@ __all__ = [
     "is_contiguous",
     "may_overlap",
     "require_current",
+    "require_no_backward",
     "require_writable",
     "view",
+    "where",
 ]

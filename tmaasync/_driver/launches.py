@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ class LaunchConfig(NamedTuple):
     shared_bytes: int
     pdl: bool
     stream: int
+    cooperative: bool = False
 
 
 class Tracer(Protocol):
@@ -127,6 +129,10 @@ class PreparedLaunch:
         if self._collector_of() is not None:
             self._launch_traced(self._config, self._pointers)
             return
+        if not self._is_only_device and devices.current_device() != self._device:
+            with devices.on_device(self._device):
+                PreparedLaunch.__call__(self)
+            return
         (result,) = self._launch(self._native, self._function, self._pointers, 0)
         if result:
             self._launch_on_device(result, self._native, self._pointers)
@@ -166,15 +172,7 @@ class PreparedLaunch:
             if stream != self._config.stream:
                 self._config = self._config._replace(stream=stream)
                 self._native = _native(self._config)
-            if self._collector_of() is not None:
-                self._launch_traced(self._config, self._pointers)
-            elif self._is_only_device:
-                (result,) = self._launch(self._native, self._function, self._pointers, 0)
-                if result:
-                    self._launch_on_device(result, self._native, self._pointers)
-            else:
-                with devices.on_device(self._device):
-                    self()
+            PreparedLaunch.__call__(self)
 
     def _launch_on_device(self, refusal: Any, native: Any, pointers: int) -> None:
         """Launch again if this thread had no context, or raise the refusal."""
@@ -267,6 +265,11 @@ def _attributes(config: LaunchConfig) -> Iterator[Any]:
         attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
         yield attribute
+    if config.cooperative:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        yield attribute
 
 
 def function_handle(function: int) -> Any:
@@ -275,14 +278,14 @@ def function_handle(function: int) -> Any:
 
 
 def allow_shared_bytes(function: Any, shared_bytes: int) -> None:
-    """Let a function use this much dynamic shared memory (the default limit is 48 KiB)."""
-    driver = bindings.driver()
-    bindings.call(
-        "cuFuncSetAttribute",
-        function,
-        driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-        shared_bytes,
-    )
+    """Let a function use this much dynamic shared memory (the default limit is 48 KiB).
+
+    The limit is never lowered: another kernel of the same source may have the same function.
+    """
+    attributes = bindings.driver().CUfunction_attribute
+    limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if shared_bytes > int(bindings.call("cuFuncGetAttribute", limit, function)):
+        bindings.call("cuFuncSetAttribute", function, limit, shared_bytes)
 
 
 def allow_large_clusters(function: Any) -> None:
@@ -299,6 +302,17 @@ def allow_large_clusters(function: Any) -> None:
 def max_active_clusters(function: Any, config: LaunchConfig) -> int:
     """Return the number of clusters of this launch that run at once on the current device."""
     return int(bindings.call("cuOccupancyMaxActiveClusters", function, _native(config)))
+
+
+def max_resident_blocks(function: Any, config: LaunchConfig, sms: int) -> int:
+    """Return the number of blocks of this launch that the current device holds at once."""
+    if config.cluster is not None:
+        return max_active_clusters(function, config) * math.prod(config.cluster)
+    threads = math.prod(config.block)
+    blocks = bindings.call(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, config.shared_bytes
+    )
+    return int(blocks) * sms
 
 
 def parameter_sizes(function: int, *, is_kernel: bool = False) -> tuple[int, ...]:

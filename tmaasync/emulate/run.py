@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tmaasync._driver import BLANK_BYTES, LaunchConfig, blank_address
+from tmaasync._kinds import is_number, not_flags, not_integers, shown
 from tmaasync.emulate.build import EmulatedProgram
 from tmaasync.emulate.estimate import LaunchEstimate, estimate
 from tmaasync.emulate.extents import Extent
@@ -70,16 +71,19 @@ class Schedule:
     races: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in _POLICIES:
+        if not isinstance(self.policy, str) or self.policy not in _POLICIES:
             raise ArgumentError(
-                f"policy is {self.policy!r}; there are {', '.join(_POLICIES)}. Pass one."
+                f"policy is {shown(self.policy)}; there are {', '.join(_POLICIES)}. Pass one."
             )
+        workers = {} if self.workers is None else {"workers": self.workers}
+        integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
+        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
-        if not self.budget_seconds > 0:
+        if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
             raise ArgumentError(
-                f"budget_seconds is {self.budget_seconds}; it must be above 0. Pass math.inf to "
-                "let every kernel run."
+                f"budget_seconds is {shown(self.budget_seconds)}; it must be above 0. Pass "
+                "math.inf to let every kernel run."
             )
 
     @property
@@ -321,6 +325,7 @@ class _LaunchNumbers(ctypes.Structure):
         ("searched_words", ctypes.c_uint64),
         ("log", ctypes.POINTER(_EventLog)),
         ("written", ctypes.POINTER(ctypes.c_char)),
+        ("grid_barrier", ctypes.POINTER(ctypes.c_uint32)),
         ("fresh", ctypes.c_char_p),
     )
 
@@ -355,6 +360,7 @@ def _numbers(
         schedule.searched_words,
         None if log is None else ctypes.pointer(log),
         ctypes.create_string_buffer(max(1, len(known))),
+        ctypes.pointer(ctypes.c_uint32(0)) if config.cooperative else None,
         _fresh(known) if config.pdl else None,
     )
 

@@ -18,7 +18,16 @@ from tmaasync.errors import LaunchError
 from tmaasync.tensormap import TENSOR_MAP_BYTES
 from tmaasync.tile import KernelArgument, Pointer, TMATensorTileArray, TMATensorTileTemplate
 
-__all__ = ["Placed", "View", "common_device", "extents_of", "pack", "placed", "views"]
+__all__ = [
+    "Placed",
+    "View",
+    "bytes_of_number",
+    "common_device",
+    "extents_of",
+    "pack",
+    "placed",
+    "views",
+]
 
 Placed = ArrayView | KernelArgument
 """An argument with memory, on a device or on the host."""
@@ -189,13 +198,18 @@ def _bytes_of(parameter: Parameter, arg: object, view: View) -> bytes | None:
         return view.address.to_bytes(8, "little") if is_pointer else None
     if view is not None:
         return _tile_bytes(parameter, view) if parameter.is_struct else None
+    if isinstance(arg, bytes | np.ndarray):
+        data = arg if isinstance(arg, bytes) else arg.tobytes()
+        return data if parameter.is_struct else None
+    return bytes_of_number(parameter, arg)
+
+
+def bytes_of_number(parameter: Parameter, arg: object) -> bytes | None:
+    """Return the bytes of a number, or of a NumPy scalar; None if it does not fit the parameter."""
     if isinstance(arg, np.generic):  # before int and float: numpy.float64 is a float too
         floating = np.issubdtype(arg.dtype, np.inexact)
         agrees = parameter.kind == "b" or floating == (parameter.kind == "f") or parameter.is_struct
         return arg.tobytes() if agrees else None
-    if isinstance(arg, bytes | np.ndarray):
-        data = arg if isinstance(arg, bytes) else arg.tobytes()
-        return data if parameter.is_struct else None
     return _number(parameter, arg)
 
 

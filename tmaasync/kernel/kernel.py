@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tmaasync._compile import Program
 from tmaasync._driver import PreparedLaunch
+from tmaasync._kinds import check_flags
 from tmaasync.emulate import EmulatedLaunch
 from tmaasync.kernel.arguments import common_device, placed, views
 from tmaasync.kernel.builds import CudaBuild, EmulatedBuild, LaunchRequest, Recipe, build_on
 from tmaasync.kernel.launch import Extents
 from tmaasync.kernel.observed import SeenKernel, SkippedLaunch, current_observer
-from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, is_debug, source_of
+from tmaasync.kernel.repeated import RepeatedCall
+from tmaasync.kernel.source import DEBUG_OPTIONS, arch_for, check_names, is_debug, source_of
 from tmaasync.kernel.watch import budget_of
 from tmaasync.trace import Collector, Trace, current_collector
 from tmaasync.trace.collector import CollectorOf
 
 __all__ = ["Kernel"]
+
+_MAX_REQUESTS = 1024
+# A grid is launched with few kinds of arguments: tiles of other layouts, or another device.
+_MAX_CALLS = 4
 
 
 class Kernel:
@@ -71,6 +78,9 @@ class Kernel:
         budget_seconds: float | None = None,
     ) -> None:
         """Read the source; nothing is compiled yet."""
+        flags = {"debug": debug, "trace": trace}
+        check_flags(**{name: value for name, value in flags.items() if value is not None})
+        check_names(name=name, arch=arch)
         watches = is_debug(debug)
         text = source_of(
             source,
@@ -87,6 +97,7 @@ class Kernel:
         budget = budget_of(budget_seconds) if watches else None
         self._recipe = Recipe(text, self.name, arch, budget, self._collector_of)
         self._builds: dict[int | None, CudaBuild | EmulatedBuild] = {}
+        self._repeated: dict[tuple[Any, ...], tuple[RepeatedCall, ...]] = {}
         self._is_seen()
 
     def __repr__(self) -> str:
@@ -101,7 +112,7 @@ class Kernel:
         launches = self._own_traces.launches
         return launches[-1] if launches else None
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - arguments of a launch
         self,
         grid: Extents,
         block: Extents,
@@ -110,6 +121,7 @@ class Kernel:
         cluster: Extents | None = None,
         shared_mem: int | None = None,
         pdl: bool = False,
+        cooperative: bool = False,
         stream: object = None,
     ) -> None:
         """Launch, with the parameters of CuPy's ``RawKernel`` and those that it lacks.
@@ -124,6 +136,8 @@ class Kernel:
             shared_mem: Dynamic shared memory in bytes; by default what the source declares.
             pdl: Programmatic dependent launch: start before the kernel ahead in the stream has
                 ended. The kernel calls ``wait_for_previous_grids()`` before it reads its results.
+            cooperative: Cooperative launch: all blocks are resident at once, so that they may wait
+                for one another, as in ``sync_grid()``. The grid is checked before the launch.
             stream: A CuPy or torch stream, a handle, or anything with ``__cuda_stream__``; by
                 default the current stream of the arrays' framework.
 
@@ -138,17 +152,26 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        self.prepare(
+        asked = (grid, block, cluster, shared_mem, pdl)
+        # 1.0 is no extent, though it equals 1.
+        key = (asked, _kind(grid), _kind(block), _kind(cluster), type(shared_mem), type(pdl))
+        if self._was_repeated(key, args, stream):
+            return
+        launch = self.prepare(
             grid,
             block,
             args,
             cluster=cluster,
             shared_mem=shared_mem,
             pdl=pdl,
+            cooperative=cooperative,
             stream=stream,
-        )()
+        )
+        launch()
+        if isinstance(launch, PreparedLaunch):
+            self._remember(key, launch, args)
 
-    def prepare(
+    def prepare(  # noqa: PLR0913 - as above
         self,
         grid: Extents,
         block: Extents,
@@ -157,6 +180,7 @@ class Kernel:
         cluster: Extents | None = None,
         shared_mem: int | None = None,
         pdl: bool = False,
+        cooperative: bool = False,
         stream: object = None,
     ) -> PreparedLaunch | EmulatedLaunch | SkippedLaunch:
         """Check and pack a launch; calling the result is one driver call.
@@ -166,13 +190,45 @@ class Kernel:
         """
         if current_observer() is not None and self._is_seen():
             return SkippedLaunch()
+        if pdl is not False:
+            check_flags(pdl=pdl)
         seen = views(args)
         device = common_device(placed(seen))
         build = self._builds.get(device)
         if build is None:
             build = self._builds[device] = build_on(device, self._recipe)
-        request = LaunchRequest(grid, block, cluster, shared_mem, pdl)
+        request = LaunchRequest(grid, block, cluster, shared_mem, pdl, cooperative)
         return build.prepare(request, args, seen, stream)
+
+    def _was_repeated(self, key: tuple[Any, ...], args: Sequence[object], stream: object) -> bool:
+        """Launch as an earlier call did; return False if there was none like it."""
+        if current_observer() is not None:
+            return False
+        try:
+            calls = self._repeated.get(key, ())
+        except TypeError:  # extents in a list
+            return False
+        for call in calls:  # noqa: SIM110 - any() with a generator adds 0.3 us
+            if call.launch(args, stream):
+                return True
+        return False
+
+    def _remember(
+        self, key: tuple[Any, ...], launch: PreparedLaunch, args: Sequence[object]
+    ) -> None:
+        """Have later calls like this one skip what does not change."""
+        try:
+            hash(key)
+        except TypeError:
+            return
+        seen = views(args)
+        build = self._builds[common_device(placed(seen))]
+        call = build.repeated(launch, args, seen) if isinstance(build, CudaBuild) else None
+        if call is None:
+            return
+        if len(self._repeated) >= _MAX_REQUESTS:
+            self._repeated.clear()
+        self._repeated[key] = (call, *self._repeated.get(key, ())[: _MAX_CALLS - 1])
 
     def compile(self, arch: str | None = None) -> Program:
         """Compile, or take the result from the cache. Needs no GPU.
@@ -210,6 +266,11 @@ class Kernel:
     def _current_or_own(self) -> Collector:
         current = current_collector()
         return self._own_traces if current is None else current
+
+
+def _kind(extents: object) -> object:
+    """Return the type of extents, or of each of them."""
+    return tuple(map(type, extents)) if isinstance(extents, tuple) else type(extents)
 
 
 def _nobody() -> None:

@@ -189,6 +189,19 @@ void fence_proxy_async_global() {
     }
 }
 
+uint32_t* grid_barrier() {
+    Fiber& fiber = TMAASYNC_EMULATE_CALLER();
+    uint32_t* const barrier = fiber.cluster->launch().grid_barrier;
+    if (!barrier) {
+        fiber.cluster->fail(
+            fiber,
+            "sync_grid() in a launch that is not cooperative: its blocks need not be "
+            "resident at once. Launch the kernel with cooperative=True"
+        );
+    }
+    return barrier;
+}
+
 void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }

@@ -227,7 +227,8 @@ struct View {
     Clock maps_released;      // of ordinary writes, among them edits of tensor maps: by a fence
     MapClocks maps_acquired;  // and acquired by another, so that TMA reads that map as it is
     Clock arrivals;           // relaxed ones, whose phase was waited for: they order nothing else
-    ClusterClocks others;     // of other clusters, what was seen
+    Clock fenced;          // of ordinary writes: for all clusters, by a fence of whichever thread
+    ClusterClocks others;  // of other clusters, what was seen
     ClusterClocks others_published;  // and what of it a proxy fence made visible to TMA
 
     void join(const View& other) {
@@ -242,6 +243,7 @@ struct View {
         maps_released.join(other.maps_released);
         maps_acquired.join(other.maps_acquired);
         arrivals.join(other.arrivals);
+        fenced.join(other.fenced);
         others.join(other.others);
         others_published.join(other.others_published);
     }

@@ -399,6 +399,7 @@ struct LaunchNumbers {
     uint64_t searched_words;  // of memory accesses whose races are looked for
     EventLog* log;            // null: no trace
     uint8_t* written;         // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
@@ -473,6 +474,7 @@ inline char* launch(
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
+        numbers.grid_barrier,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;

@@ -49,8 +49,9 @@ struct Launch {
     uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
-    uint8_t* written = nullptr;      // of each array, whether this launch writes to it
-    const uint8_t* fresh = nullptr;  // and the one before did, for which this one has to wait
+    uint8_t* written = nullptr;        // of each array, whether this launch writes to it
+    const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
+    uint32_t* grid_barrier = nullptr;  // of a cooperative launch
 
     // What lies farther from a pointer is not taken for a part of its array.
     static constexpr uint64_t kFarBytes = uint64_t{1} << 32;

@@ -315,11 +315,22 @@ inline void end_wait(Fiber& fiber, const AwaitedPhase& awaited) {
     record_wait(fiber, EventKind::kWaitEnd, awaited);
 }
 
+// PTX ISA, mbarrier.try_wait: "the valid values of phaseParity operand are 0 and 1".
+inline void check_parity(Fiber& fiber, uint32_t parity, const char* what) {
+    if (parity <= 1) return;
+    fiber.cluster->fail(
+        fiber, std::string(what) + " for parity " + std::to_string(static_cast<int32_t>(parity)) +
+                   "; a phase has parity 0 or 1. Pass the phase of a PipelineState, or the number "
+                   "of the phase modulo 2"
+    );
+}
+
 // Suspends the thread until the phase of this parity has completed, or for some time.
 inline bool wait_for_parity(
     Fiber& fiber, uint32_t address, uint32_t parity, bool acquires, const char* what
 ) {
     fiber.cluster->maybe_yield(fiber);
+    check_parity(fiber, parity, what);
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
@@ -330,8 +341,7 @@ inline bool wait_for_parity(
         if (barrier.phase == 0) barrier.passed_at_first = {&fiber, fiber.site};
     } else {
         const uint64_t awaited = barrier.phase;
-        const Wait wait{Wait::Kind::kMbarrier, what,       place.cta,
-                        barrier.offset,        parity & 1, acquires};
+        const Wait wait{Wait::Kind::kMbarrier, what, place.cta, barrier.offset, parity, acquires};
         ++barrier.waiting;
         if (fiber.cluster->choices().times_out()) {
             fiber.cluster->spin(fiber, wait);
@@ -351,6 +361,7 @@ inline bool wait_for_parity(
 
 // Never suspends for long: asks, and lets others run if the answer is no.
 inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool acquires) {
+    check_parity(fiber, parity, "mbarrier.test_wait.parity");
     const Place place = resolve(fiber, address);
     Mbarrier& barrier = require_barrier(fiber, place);
     if (fiber.cluster->detector()) check_init_is_seen(fiber, *place.cta, barrier);
@@ -364,8 +375,8 @@ inline bool test_parity(Fiber& fiber, uint32_t address, uint32_t parity, bool ac
         end_wait(fiber, noted);
     } else {
         fiber.cluster->spin(
-            fiber, {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset,
-                    parity & 1}
+            fiber,
+            {Wait::Kind::kMbarrier, "mbarrier.test_wait.parity", place.cta, barrier.offset, parity}
         );
     }
     return is_complete;

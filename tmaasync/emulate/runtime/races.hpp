@@ -6,6 +6,9 @@
 // memory consistency model: "proxy-preserved base causality order").
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -37,9 +40,32 @@ struct AtomicPlace {
     ClusterClocks published;
 };
 
+// The last atomic operations of a thread. Whatever it does to the same bytes next comes after the
+// operations of others that came before: a block that took the last ticket may reset the counter.
+class LastAtomics {
+public:
+    void note(uintptr_t cell, uint32_t order) { done_[next_++ % kKept] = {cell, order}; }
+
+    bool is_after(uintptr_t cell, uint32_t order) const {
+        return std::any_of(done_.begin(), done_.end(), [&](const Done& done) {
+            return done.cell == cell && done.order > order;
+        });
+    }
+
+private:
+    static constexpr std::size_t kKept = 4;
+    struct Done {
+        uintptr_t cell = 0;
+        uint32_t order = 0;
+    };
+    std::array<Done, kKept> done_{};
+    std::size_t next_ = 0;
+};
+
 // Clusters run on one thread of the host when races are looked for.
 struct GridRaces {
     uint64_t words_left;  // to record; after them the search is over
+    uint32_t order = 0;   // of what threads did and issued
     GlobalShadow shadow{};
     // By cluster and agent: the last group of stores that a thread knows to be in global memory.
     std::map<std::pair<uint32_t, Agent>, Epoch> stored{};
@@ -100,6 +126,7 @@ public:
         : grid_(grid), threads_(threads), views_(threads), epochs_(threads, 1) {
         fenced_.resize(threads);
         fenced_for_clusters_.resize(threads);
+        last_atomics_.resize(threads);
         acquired_.resize(threads);
         for (uint32_t i = 0; i < ctas; ++i) windows_.emplace_back(window_bytes);
     }
@@ -112,6 +139,7 @@ public:
             views->assign(threads_, {});
         }
         epochs_.assign(threads_, 1);
+        last_atomics_.assign(threads_, {});
         for (WindowShadow& window : windows_) window.clear();
         has_race_ = false;
     }
@@ -141,7 +169,7 @@ public:
     }
 
     Issued issue(uint32_t thread, uintptr_t site) {
-        Issued issued{thread, site, ++order_, view_of(thread)};
+        Issued issued{thread, site, ++grid_.order, view_of(thread)};
         ++epochs_[thread];
         return issued;
     }
@@ -229,7 +257,10 @@ public:
     void fence(uint32_t thread, bool reaches_clusters) {
         views_[thread].join(acquired_[thread]);
         fenced_[thread] = view_of(thread);
-        if (reaches_clusters) fenced_for_clusters_[thread] = fenced_[thread];
+        if (reaches_clusters) {
+            fenced_for_clusters_[thread] = fenced_[thread];
+            views_[thread].fenced.join(fenced_[thread].seen);
+        }
         ++epochs_[thread];
     }
 
@@ -238,6 +269,7 @@ public:
     // threadFenceReduction: no cache of this SM holds them yet.
     void atomic(uint32_t thread, uintptr_t address, bool writes) {
         AtomicPlace& place = grid_.atomics[address];
+        last_atomics_[thread].note(address / kCellBytes * kCellBytes, ++grid_.order);
         View &mine = views_[thread], &acquired = acquired_[thread];
         mine.others.join(place.seen);
         mine.others_published.join(place.published);
@@ -248,11 +280,13 @@ public:
         if (const auto found = place.within.find(cluster_); found != place.within.end()) {
             acquired.join(found->second);
         }
-        if (!writes || fenced_[thread].seen.is_empty()) return;
-        place.within[cluster_].join(fenced_[thread]);
+        if (!writes) return;
+        if (!fenced_[thread].seen.is_empty()) place.within[cluster_].join(fenced_[thread]);
+        // Each thread may have fenced its own writes before the block's barrier. What other
+        // clusters did was fenced by them.
+        place.seen.join(mine.others);
+        place.seen.join(cluster_, mine.fenced);
         const View& released = fenced_for_clusters_[thread];
-        place.seen.join(released.others);
-        place.seen.join(cluster_, released.seen);
         place.published.join(released.others_published);
         place.published.join(cluster_, released.published[static_cast<int>(Space::kGlobal)]);
     }
@@ -261,7 +295,7 @@ public:
 
     Actor ordinary(uint32_t thread, uintptr_t site, Operation operation) {
         return {
-            thread, epochs_[thread], thread, site, ++order_, operation, &views_[thread], false,
+            thread, epochs_[thread], thread, site, ++grid_.order, operation, &views_[thread], false,
         };
     }
 
@@ -310,9 +344,18 @@ private:
         const Access access = access_of(actor, mask, writes);
         const bool was_unwritten = writes && (cell.written() & mask) == 0;
         cell.add(
-            access, [&](const Access& old) { return is_before(old, actor, place.space); },
+            access,
+            [&](const Access& old) {
+                return is_before(old, actor, place.space) || is_after_atomics(old, actor, place);
+            },
             [&](const Access& old) { report_pair(old, access, actor, place, was_unwritten); }
         );
+    }
+
+    bool is_after_atomics(const Access& old, const Actor& actor, const RacedPlace& place) const {
+        return old.operation == Operation::kAtomic && place.space == Space::kGlobal &&
+               actor.agent < threads_ &&
+               last_atomics_[actor.thread].is_after(place.start, old.order);
     }
 
     void compare(const Actor& actor, const Cell& cell, const RacedPlace& place, uint8_t mask) {
@@ -391,11 +434,11 @@ private:
     uint32_t threads_;
     uint32_t cluster_ = 0;
     Agent agents_ = 0;
-    uint32_t order_ = 0;
     std::vector<View> views_;   // by thread
     std::vector<View> fenced_;  // what an atomic operation would hand on
     std::vector<View> fenced_for_clusters_;
     std::vector<View> acquired_;  // what a fence would gain
+    std::vector<LastAtomics> last_atomics_;
     std::vector<Epoch> epochs_;
     std::vector<WindowShadow> windows_;
     bool has_race_ = false;

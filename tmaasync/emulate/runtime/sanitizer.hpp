@@ -16,7 +16,9 @@ namespace tmaasync_emulate {
 inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     const auto thread = reinterpret_cast<uintptr_t>(static_cast<const Thread*>(&fiber));
     if (address - thread < sizeof(Thread)) return true;
-    return fiber.cluster->launch().library.holds(address, 1);
+    const Launch& launch = fiber.cluster->launch();
+    if (address == reinterpret_cast<uintptr_t>(launch.grid_barrier)) return true;
+    return launch.library.holds(address, 1);
 }
 
 // The part of a CTA's shared memory that holds these bytes; empty if none does.

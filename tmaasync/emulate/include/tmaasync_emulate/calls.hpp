@@ -154,6 +154,9 @@ TMAASYNC_EMULATE_CALL bool replace_atomically(
 );
 TMAASYNC_EMULATE_CALL void end_atomic(bool has_changed);
 
+// The word of the barrier of a cooperative launch's grid.
+TMAASYNC_EMULATE_CALL uint32_t* grid_barrier();
+
 // griddepcontrol.wait
 TMAASYNC_EMULATE_CALL void wait_for_grids();
 

@@ -287,9 +287,12 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns the old value. An exchange stores the same, whatever that is.
+// Returns the old value. An exchange stores the same, whatever that is. In line, so that what it
+// calls returns to the kernel's own line.
 template <typename T, typename Change>
-T change_atomically(T* address, Change change, bool depends = true) {
+__attribute__((always_inline)) inline T change_atomically(
+    T* address, Change change, bool depends = true
+) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
     T old{}, changed;
     replace_atomically(address, &old, &old, sizeof(T));  // reads it
