@@ -58,9 +58,9 @@ class Schedule:
     runs for ``budget_seconds`` of a core, and no phase completes, no copy lands and no thread ends,
     is stopped; ``math.inf`` lets it run. A launch of more than ``max_threads`` threads is refused.
     With ``races`` every memory access is checked against earlier ones; with None, those of the
-    first `SEARCHED_WORDS` words that a launch accesses. False takes the build of the kernel that
-    runs fastest, which checks no ordinary access. While races are searched for, clusters run on one
-    core, and those that signal one another through global memory are interleaved there.
+    first `SEARCHED_WORDS` words that a launch accesses; with False, of none. While races are
+    searched for, clusters run on one core, and those that signal one another through global memory
+    are interleaved there.
     """
 
     policy: Policy = "round_robin"
@@ -77,7 +77,8 @@ class Schedule:
             )
         workers = {} if self.workers is None else {"workers": self.workers}
         integers = not_integers(seed=self.seed, max_threads=self.max_threads, **workers)
-        ArgumentError.raise_for([*integers, *not_flags(races=self.races)])
+        flags = {} if self.races is None else {"races": self.races}
+        ArgumentError.raise_for([*integers, *not_flags(**flags)])
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers is {self.workers}; it must be 1 or more. Pass None.")
         if not is_number(self.budget_seconds) or not self.budget_seconds > 0:
