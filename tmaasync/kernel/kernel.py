@@ -242,6 +242,7 @@ class Kernel:
             CompileError: The source does not compile, or has no function of this name.
             BackendError: There is no NVRTC.
         """
+        check_names(arch=arch)
         recipe = self._recipe
         arch = arch or recipe.arch or arch_for(recipe.source, (9, 0))
         return recipe.program(arch, is_traced=bool(self._trace))
