@@ -10,7 +10,10 @@ __all__ = ["Extent", "GlobalNames"]
 
 
 class Extent(NamedTuple):
-    """An array's address, its bytes from ``first`` to ``end`` relative to it, and its layout."""
+    """An array's address, its bytes from ``first`` to ``end`` relative to it, and its layout.
+
+    An array that may hold pointers may lead to others, which no argument names.
+    """
 
     address: int
     first: int
@@ -18,6 +21,7 @@ class Extent(NamedTuple):
     shape: tuple[int, ...] = ()
     strides_bytes: tuple[int, ...] = ()
     element_bytes: int = 1
+    may_hold_pointers: bool = False
 
     def element_at(self, address: int) -> str | None:
         """Return the element's index at this address, as in ``[3][12]``; None between elements.
