@@ -1,4 +1,4 @@
-// The clusters of a launch: in which order they start, and which of those that are resident runs.
+// The clusters of a launch: in which order they start, and which resident one runs next.
 #pragma once
 
 #include <unistd.h>
