@@ -183,7 +183,7 @@ def _unfolded(index: int, extents: Sequence[int]) -> Extents:
 
 
 def check_trace(trace: object, kinds: type | UnionType = LaunchEvents) -> None:
-    """Refuse what is no trace.
+    """Refuse an object that is no trace.
 
     Raises:
         ArgumentError: It is named, with its value.
