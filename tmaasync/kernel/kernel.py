@@ -152,9 +152,9 @@ class Kernel:
         Warns:
             UntestedDeviceWarning: The first kernel on a GPU that is not a Hopper.
         """
-        asked = (grid, block, cluster, shared_mem, pdl)
+        extents, rest = (grid, block, cluster), (shared_mem, pdl, cooperative)
         # 1.0 is no extent, though it equals 1.
-        key = (asked, _kind(grid), _kind(block), _kind(cluster), type(shared_mem), type(pdl))
+        key = (extents, rest, *map(_kind, extents), *map(type, rest))
         if self._was_repeated(key, args, stream):
             return
         launch = self.prepare(
