@@ -14,6 +14,7 @@ import torch
 from cuda.bindings import driver
 from race import host_race, record
 
+import tmaasync.torch
 from tmaasync import Kernel, Swizzle, create_tma_tile, ops
 
 _TILES = """
