@@ -225,8 +225,6 @@ def test_a_map_may_be_moved_to_an_array_that_no_argument_names() -> None:
         kernel(1, 1, (tiles, np.array([place], np.uint64), out))
         assert (out == 2).all()
 
-    assert tiles.has_moved_maps
-
 
 # --- state tokens -----------------------------------------------------------------------------
 

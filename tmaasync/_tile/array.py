@@ -78,12 +78,6 @@ class TMATensorTileArray(KernelArgument):
         return tuple(data[start : start + 128] for start in range(0, len(data), pitch))
 
     @property
-    def has_moved_maps(self) -> bool:
-        """True if a kernel has changed the address in a map."""
-        pairs = zip(self.descriptors, self._tiles, strict=True)
-        return any(now[:8] != tile.descriptor[:8] for now, tile in pairs)
-
-    @property
     def array_view(self) -> None:
         """None: the argument is an array of tensor maps, each over an array of its own."""
 

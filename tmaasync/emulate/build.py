@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import re
 from collections.abc import Iterator
@@ -53,10 +52,7 @@ Headers = tuple[tuple[str, str], ...]  # of each its path and its digest
 
 @dataclass(frozen=True)
 class EmulatedProgram:
-    """One ``__global__`` function, compiled for the host and loaded.
-
-    With ``races`` it reports its ordinary loads and stores to the runtime.
-    """
+    """One ``__global__`` function, compiled for the host and loaded."""
 
     path: Path
     name: str
@@ -68,24 +64,14 @@ class EmulatedProgram:
     registers: int  # that each thread starts with; 0 where only the compiler knows
     library: Any = field(repr=False)
     runtime: Any = field(repr=False)
-    races: bool
-
-    def built(self, *, races: bool) -> EmulatedProgram:
-        """Return the build that reports every access to the runtime, or the other one."""
-        return self if races == self.races else self._other
-
-    @functools.cached_property
-    def _other(self) -> EmulatedProgram:
-        return build(self.source, self.name, races=not self.races)
 
 
-def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
+def build(source: Source, name: str) -> EmulatedProgram:
     """Compile one function of a source for this machine, or take it from the cache.
 
     Args:
         source: What to compile.
         name: The function.
-        races: Whether its ordinary loads and stores are reported to the runtime.
 
     Raises:
         ArgumentError: The source has no ``__global__`` function of this name.
@@ -96,14 +82,14 @@ def build(source: Source, name: str, *, races: bool = False) -> EmulatedProgram:
     runtime = build_runtime()
     whole = _translation_unit(source, name)
     headers = tuple(_headers(whole, _folders(source)))
-    flags = toolchain.flags(is_kernel=True, races=races)
+    flags = toolchain.flags(is_kernel=True)
     key = _cache_key(whole, (*flags, *_options(source)), headers)
     path = _compile.cache_dir() / f"{key}.so"
     if _compile.load_facts(path) is None:
         with toolchain.reported_if_slow(f"tmaasync: compiling {source.name} for the CPU"):
             library = _compiled(source, whole, flags, headers, runtime)
         _compile.store_with_facts(path, library, {"source": source.name, "entry": name})
-    return _loaded(path, name, source, runtime, races)
+    return _loaded(path, name, source, runtime)
 
 
 # --- the runtime ------------------------------------------------------------------------------
@@ -363,7 +349,7 @@ def _loaded_runtime(path: Path) -> Any:
     return _RUNTIMES[path.name]
 
 
-def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -> EmulatedProgram:
+def _loaded(path: Path, name: str, source: Source, runtime: Path) -> EmulatedProgram:
     loaded_runtime = _loaded_runtime(runtime)  # before the library that asks for it by name
     library = _opened(path, source)
     facts = ctypes.POINTER(_ParameterFacts)()
@@ -382,7 +368,6 @@ def _loaded(path: Path, name: str, source: Source, runtime: Path, races: bool) -
         registers=_launch_registers(source, max_threads, min_blocks),
         library=library,
         runtime=loaded_runtime,
-        races=races,
     )
 
 

@@ -78,11 +78,11 @@ def _is_clang() -> bool:
 _FIRST_GCC_WITH_PATTERNS = 12
 
 
-def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
-    """The compiler's options for a kernel, with every access reported or not, or for the runtime.
+def flags(*, is_kernel: bool) -> tuple[str, ...]:
+    """The compiler's options for a kernel or for the runtime.
 
-    What the sanitizer inserts are calls; they find the runtime's functions, and no sanitizer is
-    linked.
+    What the sanitizer inserts are calls; they find the functions of tmaasync_emulate/accesses.hpp,
+    and no sanitizer is linked.
     """
     is_clang = _is_clang()
     common = (
@@ -114,9 +114,12 @@ def flags(*, is_kernel: bool, races: bool = False) -> tuple[str, ...]:
         "-g",
         "-fvisibility-inlines-hidden",
         "-fno-optimize-sibling-calls",  # a call that the runtime returns to has its line
+        "-fno-exceptions",  # as in device code
+        "-fno-builtin-printf",  # calls that name it call tmaasync_emulate/c_library.hpp
+        "-fstack-protector-strong",  # a local array written beyond its end ends the launch
     )
     marks = ("-ftrivial-auto-var-init=pattern",) if _marks_variables() else ()
-    return (*kernel, *marks, *(() if is_clang else gcc), *(_sanitizer(is_clang) if races else ()))
+    return (*kernel, *marks, *(() if is_clang else gcc), *_sanitizer(is_clang))
 
 
 def _marks_variables() -> bool:

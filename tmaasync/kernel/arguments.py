@@ -96,13 +96,8 @@ def common_device(views: Iterable[Placed]) -> int | None:
     return 0 if current is None else current
 
 
-def extents_of(args: Sequence[object], seen: Sequence[View]) -> list[Iterable[Extent]] | None:
-    """Return the extents of each argument's arrays; None if an argument may hide pointers."""
-    hidden = (arg for arg, view in zip(args, seen, strict=True) if view is None)
-    if any(map(_may_hide_pointers, hidden)):
-        return None
-    if any(isinstance(view, TMATensorTileArray) and view.has_moved_maps for view in seen):
-        return None
+def extents_of(seen: Sequence[View]) -> list[Iterable[Extent]]:
+    """Return the extents of each argument's arrays."""
     return [() if view is None else _extents_of(view) for view in seen]
 
 
@@ -122,24 +117,27 @@ def _extents_of(view: Placed) -> Iterable[Extent]:
 
 def _extent(view: Placed) -> Extent:
     low, high = view.byte_bounds
-    first, end = low - view.address, high - view.address
+    first, end, may_hold = low - view.address, high - view.address, _is_of_pointers(view)
     array = view if isinstance(view, ArrayView) else view.array_view
     if array is None or array.address != view.address:
-        return Extent(view.address, first, end)
+        return Extent(view.address, first, end, may_hold_pointers=may_hold)
     return Extent(
-        view.address, first, end, array.shape, array.strides_bytes, array.element.itemsize
+        view.address,
+        first,
+        end,
+        array.shape,
+        array.strides_bytes,
+        array.element.itemsize,
+        may_hold,
     )
 
 
-_MIN_POINTER = 1 << 32
-
-
-def _may_hide_pointers(arg: object) -> bool:
-    if isinstance(arg, int):
-        return arg >= _MIN_POINTER
-    raw = arg if isinstance(arg, bytes) else np.asarray(arg).tobytes()
-    words = np.frombuffer(raw[: len(raw) // 8 * 8], np.uint64)
-    return bool(((words >= _MIN_POINTER) & (words < 1 << 47)).any())
+def _is_of_pointers(view: Placed) -> bool:
+    """Whether elements may be pointers: 8-byte integers, structs, bytes, or maps with addresses."""
+    if not isinstance(view, ArrayView):
+        return isinstance(view, TMATensorTileArray)
+    dtype = view.element.dtype
+    return dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize in (1, 8))
 
 
 def pack(

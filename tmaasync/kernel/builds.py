@@ -210,9 +210,7 @@ class EmulatedBuild:
 
     @functools.cached_property
     def _program(self) -> emulate.EmulatedProgram:
-        """Build for the launch that is going to run: there is one build that reports accesses."""
-        races = emulate.current_schedule().races
-        return emulate.build(self._recipe.source, self._recipe.name, races=races)
+        return emulate.build(self._recipe.source, self._recipe.name)
 
     def prepare(
         self, request: LaunchRequest, args: Sequence[object], seen: Sequence[View], stream: object
@@ -238,7 +236,7 @@ class EmulatedBuild:
             check_resident(recipe.name, config, resident, limits)
         packed = pack(recipe.name, program.parameters, args, seen)
         return EmulatedLaunch(
-            program, config, packed, tuple(args), extents_of(args, seen), recipe.collector_of
+            program, config, packed, tuple(args), extents_of(seen), recipe.collector_of
         )
 
 

@@ -44,6 +44,11 @@ void fail(const char* reason) {
     fiber.cluster->fail(fiber, reason);
 }
 
+void fail_at(const void* site, const char* reason) {
+    Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+    fiber.cluster->fail(fiber, reason);
+}
+
 void spin(const char* instruction) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
     fiber.cluster->spin(fiber, {.instruction = instruction});
@@ -93,6 +98,10 @@ void named_barrier_sync(uint32_t number, uint32_t threads) {
     arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, true);
 }
 
+uint32_t count_in_block(bool value) {
+    return count_at_barrier(TMAASYNC_EMULATE_CALLER(), value);
+}
+
 void named_barrier_arrive(uint32_t number, uint32_t threads) {
     arrive_at_named(TMAASYNC_EMULATE_CALLER(), number, threads, false);
 }
@@ -109,6 +118,45 @@ void cluster_barrier_wait() {
 
 void set_max_registers(bool claims, uint32_t registers) {
     set_registers(TMAASYNC_EMULATE_CALLER(), claims, registers);
+}
+
+// --- ordinary accesses ---------------------------------------------------------------------------
+
+void touch(
+    const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
+) {
+    touch_as(caller(reinterpret_cast<uintptr_t>(site)), pointer, bytes, kind, is_aligned);
+}
+
+void* copy(const void* site, void* to, const void* from, std::size_t bytes) {
+    if (is_on_fiber()) {
+        Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+        touch(fiber, from, bytes, false);
+        touch(fiber, to, bytes, true);
+    }
+    return std::memmove(to, from, bytes);
+}
+
+void* fill(const void* site, void* to, int value, std::size_t bytes) {
+    if (is_on_fiber()) touch(caller(reinterpret_cast<uintptr_t>(site)), to, bytes, true);
+    return std::memset(to, value, bytes);
+}
+
+// --- memory of the kernel's own ------------------------------------------------------------------
+
+void* allocate(std::size_t bytes) {
+    return KernelHeap::allocate(bytes);
+}
+
+void release(const void* site, void* memory) {
+    if (!memory || KernelHeap::release(memory)) return;
+    if (!is_on_fiber()) return;
+    Fiber& fiber = caller(reinterpret_cast<uintptr_t>(site));
+    fiber.cluster->fail(
+        fiber, "free() or delete of " + hexadecimal(reinterpret_cast<uintptr_t>(memory)) +
+                   ", which malloc() and new did not return, or which is free already. Free each "
+                   "block once"
+    );
 }
 
 // --- memory order --------------------------------------------------------------------------------
@@ -158,9 +206,9 @@ void wait_for_grids() {
     note_grid_wait(TMAASYNC_EMULATE_CALLER());
 }
 
-void begin_atomic(const void* address, uint32_t bytes, bool changes) {
+void begin_atomic(const void* address, uint32_t bytes, bool changes, bool depends) {
     Fiber& fiber = TMAASYNC_EMULATE_CALLER();
-    if (!fiber.cluster->detector()) return;
+    if (depends) check_old_value(fiber, reinterpret_cast<uintptr_t>(address), bytes);
     let_other_clusters_run(fiber, reinterpret_cast<uintptr_t>(address), changes);
     touch_atomically(fiber, reinterpret_cast<uintptr_t>(address), bytes, true);
 }

@@ -1,8 +1,10 @@
-// A kernel that touches memory that does not exist: the process survives, and the launch fails.
+// A kernel that the processor or the C library would end: the process survives, and the launch
+// fails.
 #pragma once
 
 #include <setjmp.h>
 #include <signal.h>
+#include <ucontext.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,13 +14,46 @@
 
 namespace tmaasync_emulate {
 
+// --- where a thread of the host is ---------------------------------------------------------------
+
+// The address of an instruction, and the stack; 0 without a way to find them.
+struct Interrupted {
+    uintptr_t code = 0;
+    uintptr_t stack = 0;
+};
+
+inline Interrupted interrupted_at(const void* context) {
+    const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return {
+        static_cast<uintptr_t>(machine.gregs[REG_RIP]),
+        static_cast<uintptr_t>(machine.gregs[REG_RSP]),
+    };
+#elif defined(__aarch64__)
+    return {static_cast<uintptr_t>(machine.pc), static_cast<uintptr_t>(machine.sp)};
+#else
+    (void)machine;
+    return {};
+#endif
+}
+
+// --- crashes -------------------------------------------------------------------------------------
+
+// A signal, and where it came from.
+struct Crash {
+    int number = 0;
+    uintptr_t address = 0;  // that was accessed
+    uintptr_t code = 0;
+    uintptr_t stack = 0;
+};
+
 // What the handler finds at the start of its own stack: where to go on, and what happened.
 struct CrashSite {
     static constexpr uint64_t kMark = 0x746d616173796e63;
 
     uint64_t mark = kMark;
     sigjmp_buf resume;
-    uintptr_t address = 0;
+    Crash crash;
     bool is_armed = false;
 };
 
@@ -47,13 +82,15 @@ private:
 // Installed while a launch runs. Crashes that are not a kernel's go to whoever was there before.
 class CrashHandler {
 private:
-    static void handle(int number, siginfo_t* info, void*) {
+    static void handle(int number, siginfo_t* info, void* context) {
         stack_t stack{};
         sigaltstack(nullptr, &stack);
         auto* site = static_cast<CrashSite*>(stack.ss_sp);
         if (site && site->mark == CrashSite::kMark && site->is_armed) {
             site->is_armed = false;
-            site->address = reinterpret_cast<uintptr_t>(info->si_addr);
+            const Interrupted at = interrupted_at(context);
+            const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+            site->crash = {number, address, at.code, at.stack};
             siglongjmp(site->resume, 1);
         }
         // On return the instruction runs again, into the handler of before.
@@ -62,6 +99,10 @@ private:
 
     SignalHandler segments_{SIGSEGV, &handle};
     SignalHandler buses_{SIGBUS, &handle};
+    SignalHandler arithmetic_{SIGFPE, &handle};
+    SignalHandler instructions_{SIGILL, &handle};
+    SignalHandler traps_{SIGTRAP, &handle};
+    SignalHandler aborts_{SIGABRT, &handle};
 };
 
 }  // namespace tmaasync_emulate

@@ -16,6 +16,9 @@
 
 namespace tmaasync_emulate {
 
+// At the top of each stack, none of which is the kernel's.
+constexpr std::size_t kStackWords = 3;
+
 // --- the switch ----------------------------------------------------------------------------------
 
 #if defined(__x86_64__)
@@ -53,7 +56,7 @@ inline void switch_context(Context& from, Context& to) {
 inline void start_context(Context& context, std::byte* stack, void (*entry)()) {
     // Above the frame: the slot of current_thread and two words, the lower of which is where entry
     // would return to. So it starts as if called, with its stack aligned.
-    auto* top = reinterpret_cast<void**>(stack + kStackBytes) - 3;
+    auto* top = reinterpret_cast<void**>(stack + kStackBytes) - kStackWords;
     *top = nullptr;
     *--top = reinterpret_cast<void*>(entry);
     constexpr int kSavedRegisters = 6;
@@ -107,6 +110,13 @@ public:
     Stacks& operator=(const Stacks&) = delete;
 
     std::byte* at(std::size_t index) const { return first_ + index * kStackBytes; }
+
+    // Where the code of a thread may keep what it likes.
+    Reach reach_of(std::size_t index) const {
+        const auto start = reinterpret_cast<std::uintptr_t>(at(index));
+        const auto guard_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        return {start + guard_bytes, start + kStackBytes - kStackWords * sizeof(void*)};
+    }
 
     // Whether the address lies in the page below a stack.
     bool is_guard(std::uintptr_t address) const {

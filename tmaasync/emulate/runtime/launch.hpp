@@ -393,33 +393,54 @@ struct LaunchNumbers {
     uint32_t resident;  // clusters at once at most
     uint64_t seed;
     double budget_seconds;
-    uint64_t arrays;  // 0: not all are known
+    uint64_t arrays;
     const Array* array;
-    uint32_t registers;  // of each thread; 0: setmaxnreg is not checked
-    uint32_t races;
-    EventLog* log;           // null: no trace
-    uint8_t* written;        // of each array: set if this launch writes to it
-    uint32_t* grid_barrier;  // of a cooperative launch; null in others
+    uint32_t registers;       // of each thread; 0: setmaxnreg is not checked
+    uint64_t searched_words;  // of memory accesses whose races are looked for
+    EventLog* log;            // null: no trace
+    uint8_t* written;         // of each array: set if this launch writes to it
+    uint32_t* grid_barrier;   // of a cooperative launch; null in others
     const uint8_t* fresh;  // of each array: whether the launch before wrote to it; null: no matter
 };
 
-// Where the library of this function lies in memory.
-inline Array library_of(const void* function) {
+// Where a kernel's library lies in memory, and the bytes of its static shared variables.
+struct Library {
+    Array memory{};
+    Array code{};
+    uint32_t static_bytes = 0;
+};
+
+// The thread_local variables are the array of dynamic shared memory, and static shared ones behind
+// it (tmaasync_emulate/cuda.hpp): it begins at the first multiple of its alignment.
+inline uint32_t static_bytes_of(uint64_t thread_local_bytes) {
+    constexpr uint64_t kOthers = 1024 + kMaxDynamicBytes;
+    if (thread_local_bytes <= kOthers) return 0;
+    return static_cast<uint32_t>(thread_local_bytes - kMaxDynamicBytes);
+}
+
+// The library of this function.
+inline Library library_of(const void* function) {
     struct Found {
         uintptr_t function;
-        Array library;
+        Library library;
     } found{reinterpret_cast<uintptr_t>(function), {}};
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* data) {
             auto& found = *static_cast<Found*>(data);
             uintptr_t end = info->dlpi_addr;
+            uint32_t static_bytes = 0;
+            Array code{};
             for (int i = 0; i < info->dlpi_phnum; ++i) {
                 const auto& header = info->dlpi_phdr[i];
+                if (header.p_type == PT_TLS) static_bytes = static_bytes_of(header.p_memsz);
                 if (header.p_type != PT_LOAD) continue;
+                if (header.p_flags & PF_X) {
+                    code = {info->dlpi_addr + header.p_vaddr, header.p_memsz};
+                }
                 end = std::max(end, info->dlpi_addr + header.p_vaddr + header.p_memsz);
             }
             if (found.function < info->dlpi_addr || found.function >= end) return 0;
-            found.library = {info->dlpi_addr, end - info->dlpi_addr};
+            found.library = {{info->dlpi_addr, end - info->dlpi_addr}, code, static_bytes};
             return 1;
         },
         &found
@@ -431,9 +452,9 @@ inline Array library_of(const void* function) {
 inline char* launch(
     void (*kernel)(void* const*), const LaunchNumbers& numbers, void* const* arguments
 ) {
-    GridRaces races;
+    GridRaces races{numbers.searched_words};
     GridTrace trace;
-    std::atomic<bool> reaches_others{false};
+    const Library library = library_of(reinterpret_cast<const void*>(kernel));
     const Launch whole{
         kernel,
         arguments,
@@ -445,21 +466,21 @@ inline char* launch(
         numbers.seed,
         numbers.budget_seconds,
         {numbers.array, numbers.array + numbers.arrays},
-        library_of(reinterpret_cast<const void*>(kernel)),
+        library.memory,
+        library.code,
+        library.static_bytes,
         numbers.registers,
-        numbers.races ? &races : nullptr,
+        numbers.searched_words ? &races : nullptr,
         numbers.log ? &trace : nullptr,
         numbers.written,
         numbers.fresh,
         numbers.grid_barrier,
-        &reaches_others,
     };
     const CrashHandler crashes;
     const Watchdog::Handler timeouts;
-    const std::string report =
-        Grid(whole, numbers.races ? 1 : numbers.workers, numbers.resident).run();
+    const std::string report = Grid(whole, numbers.workers, numbers.resident).run();
     if (numbers.log) *numbers.log = trace.copied();
-    if (numbers.races) {
+    if (numbers.searched_words) {
         races.shadow.for_each_written([&](uintptr_t address) { whole.note_written(address); });
     }
     return report.empty() ? nullptr : strdup(report.c_str());

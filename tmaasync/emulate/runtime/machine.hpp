@@ -42,15 +42,19 @@ struct Launch {
     Policy policy;
     uint64_t seed;
     double budget_seconds;
-    std::vector<Array> arrays;  // empty: not all are known
+    std::vector<Array> arrays;  // and the arguments
     Array library{};            // where the kernel's code and data are
+    Array code{};               // its instructions
+    uint32_t static_bytes = 0;  // of its static shared variables
     uint32_t registers = 0;     // of each thread, if setmaxnreg may change them
     GridRaces* races = nullptr;
     GridTrace* trace = nullptr;
     uint8_t* written = nullptr;        // of each array, whether this launch writes to it
     const uint8_t* fresh = nullptr;    // and the one before did, for which this one has to wait
     uint32_t* grid_barrier = nullptr;  // of a cooperative launch
-    std::atomic<bool>* reaches_others = nullptr;  // a map's new address is in none of the arrays
+
+    // What lies farther from a pointer is not taken for a part of its array.
+    static constexpr uint64_t kFarBytes = uint64_t{1} << 32;
 
     static uint32_t count(uint3 extents) { return extents.x * extents.y * extents.z; }
     uint32_t threads() const { return count(block); }
@@ -67,11 +71,42 @@ struct Launch {
         };
     }
     bool may_hold(uintptr_t address, uint64_t bytes) const {
-        if (arrays.empty() || reaches_others->load(std::memory_order_relaxed)) return true;
         for (const Array& array : arrays) {
             if (array.holds(address, bytes)) return true;
         }
-        return false;
+        const Reach reach = reach_of_pointer_to(address);
+        return reach.end > address && bytes <= reach.end - address;
+    }
+    // The array that holds the address, or the memory that a pointer leads to; empty if none does.
+    Reach reach_at(uintptr_t address) const {
+        for (const Array& array : arrays) {
+            if (array.holds(address, 1)) return {array.start, array.start + array.bytes};
+        }
+        return reach_of_pointer_to(address);
+    }
+    // Arrays and arguments may hold pointers to others, as a grouped GEMM's table does. An address
+    // belongs to the nearest pointer or array before it; how far a pointer's array goes nobody
+    // knows.
+    Reach reach_of_pointer_to(uintptr_t address) const {
+        Reach reach{0, ~uintptr_t{0}};
+        const auto see = [&](uintptr_t start) {
+            if (start <= address) reach.start = std::max(reach.start, start);
+            if (start > address) reach.end = std::min(reach.end, start);
+        };
+        for (const Array& array : arrays) {
+            see(array.start);
+            if (!array.may_hold_pointers) continue;
+            for (uintptr_t at = (array.start + 7) / 8 * 8; array.holds(at, 8); at += 8) {
+                uint64_t word;
+                std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
+                if (word >= kFarBytes) see(word);
+            }
+        }
+        const bool is_known = std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) {
+            return array.start == reach.start || array.holds(reach.start, 1);
+        });
+        const bool is_far = reach.start == 0 || address - reach.start > kFarBytes;
+        return is_known || is_far ? Reach{} : reach;
     }
     void note_written(uintptr_t address) const {
         for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -331,6 +366,7 @@ struct Fiber : Thread {
     uintptr_t site = 0;   // where its code called the runtime last
     bool is_done = false;
     bool has_arrived_at_cluster = false;
+    uint32_t votes = 0;  // that it has taken part in
     Wait wait;
     Priority priority = Priority::kUsual;
     uint64_t asked_in_vain = UINT64_MAX;  // the cluster's progress at that time
@@ -372,6 +408,7 @@ struct Cta {
     std::vector<Warp> warps;
     std::vector<Warpgroup> warpgroups;
     std::array<NamedBarrier, 16> named{};
+    std::array<uint32_t, 3> votes{};
     std::vector<Fiber*> register_waiters;
     std::vector<GridWait> grid_waits;
     std::vector<int32_t> barrier_at = std::vector<int32_t>(kWindowBytes / 8, -1);
@@ -465,11 +502,11 @@ public:
                 break;
             case Watchdog::kJump:
                 running_->wait.instruction = "runs, and never waits";
-                running_->site = 0;
+                running_->site = site.crash.code + 1;
                 failure_ = {Failure::Kind::kTimeout, "", running_, 0};
                 break;
             default:
-                report_crash(site.address);
+                report_crash(site.crash);
         }
         site.is_armed = false;
         on_fiber = false;
@@ -512,6 +549,11 @@ public:
     MmaBuffers& mma_buffers() { return *mma_buffers_; }
 
     // --- for the thread that runs ---
+
+    // Where its next accesses are allowed, unless each one is to be seen.
+    void let_reach(Reach reach) {
+        if (!detector_ && reach.end) reaches_[next_reach_++ % kReaches] = reach;
+    }
 
     // Lets others run until another thread wakes this one.
     void block(Fiber& fiber, const Wait& wait) {
@@ -701,20 +743,59 @@ private:
     static void enter() {
         Fiber& fiber = current_fiber();
         const Launch& launch = fiber.cluster->launch_;
-        launch.kernel(launch.arguments);
+        try {
+            launch.kernel(launch.arguments);
+        } catch (...) {
+            fiber.cluster->fail(
+                fiber,
+                "the C++ library threw an exception, which device code cannot. Check "
+                "indices and sizes instead"
+            );
+        }
         fiber.cluster->end(fiber);
         fiber.cluster->leave(fiber);
     }
 
-    void report_crash(uintptr_t address) {
-        const bool is_stack = stacks_.is_guard(address);
-        report_fault(
-            *running_, "address " + hexadecimal(address) +
-                           (is_stack ? " is below the thread's stack of 128 KiB. Keep "
-                                       "large arrays in shared or global memory"
-                                     : " is no memory. Check indices and pointers, and "
-                                       "that every array of a tile lives on")
-        );
+    void report_crash(const Crash& crash) {
+        report_fault(*running_, reason_of(crash), site_of(crash));
+    }
+
+    std::string reason_of(const Crash& crash) const {
+        switch (crash.number) {
+            case SIGFPE:
+                return "an integer division by zero, or of the smallest integer by -1. Check the "
+                       "divisor first";
+            case SIGILL:
+            case SIGTRAP:
+                return "an illegal instruction: what the compiler took for unreachable was "
+                       "reached. Return a value at the end of every function that has one";
+            case SIGABRT:
+                return "the C library called abort(). Check what the kernel passes to it";
+        }
+        if (stacks_.is_guard(crash.address)) {
+            return "address " + hexadecimal(crash.address) +
+                   " is below the thread's stack of 128 KiB. Keep large arrays in shared or "
+                   "global memory, and recursion shallow";
+        }
+        return "address " + hexadecimal(crash.address) +
+               " is no memory. Check indices and pointers, and that every array of a tile lives "
+               "on";
+    }
+
+    // As of a call: the instruction, or what in the kernel called the function that holds it.
+    uintptr_t site_of(const Crash& crash) const {
+        if (launch_.code.holds(crash.code, 1)) return crash.code + 1;
+        const Reach stack = stacks_.reach_of(running_->number);
+        if (crash.stack + kStackBytes < stack.start || crash.stack >= stack.end) {
+            return running_->site;
+        }
+        uintptr_t at = std::max(crash.stack, stack.start) / sizeof(at) * sizeof(at);
+        for (; at < stack.end; at += sizeof(at)) {
+            uintptr_t word;
+            std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
+            if (launch_.code.holds(word, 1)) return word;
+        }
+        return running_->site;
     }
 
     void leave(Fiber& fiber) { switch_context(fiber.context, scheduler_); }
@@ -812,6 +893,7 @@ private:
         cta.remote.clear();
         cta.remote_arrivals.clear();
         cta.named = {};
+        cta.votes = {};
         cta.block = launch_.block_of(index, rank);
         cta.rank = rank;
         cta.live = threads;
@@ -849,6 +931,8 @@ private:
         fiber.window = cta.window;
         fiber.live_lanes = &fiber.warp->live_lanes;
         fiber.has_static_shared = &cta.has_static_shared;
+        fiber.reaches = reaches_.data();
+        if (!detector_) fiber.stack = stacks_.reach_of(slot);
         stacks_.set_owner(slot, &fiber);
         fiber.priority = choices_.priority(number_of(fiber));
         start_context(fiber.context, stacks_.at(slot), &enter);
@@ -881,6 +965,8 @@ private:
     View cluster_completed_;
     std::unique_ptr<Detector> detector_;
     std::unique_ptr<Recorder> recorder_;
+    std::array<Reach, kReaches> reaches_{};
+    std::size_t next_reach_ = 0;
     uint64_t index_ = 0;
     uint32_t cluster_arrived_ = 0;
     uint32_t live_ = 0;
@@ -988,7 +1074,7 @@ inline Place resolve(Fiber& fiber, uint32_t address) {
 
 inline uint32_t shared_end(const Fiber& fiber) {
     const Launch& launch = fiber.cluster->launch();
-    if (fiber.cta->has_static_shared) return launch.dynamic_bytes() + kMaxStaticBytes;
+    if (fiber.cta->has_static_shared) return launch.dynamic_bytes() + launch.static_bytes;
     return launch.shared_bytes;
 }
 

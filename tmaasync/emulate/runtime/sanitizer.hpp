@@ -1,5 +1,5 @@
-// What a kernel compiled with -fsanitize=thread calls around its ordinary loads and stores. The
-// compiler chose the names; the functions are ours, and no sanitizer is linked.
+// The kernel's ordinary loads and stores, as tmaasync_emulate/accesses.hpp reports them: whether
+// the thread may access these bytes, and with a race detector all that it looks for.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "accesses.hpp"
+#include "kernel_heap.hpp"
 
 namespace tmaasync_emulate {
 
@@ -20,51 +21,91 @@ inline bool is_own_memory(const Fiber& fiber, uintptr_t address) {
     return launch.library.holds(address, 1);
 }
 
-inline void touch_window(Fiber& fiber, uintptr_t offset, uint32_t bytes, bool writes) {
+// The part of a CTA's shared memory that holds these bytes; empty if none does.
+inline Reach shared_part(const Launch& launch, uint32_t place, uint32_t bytes) {
+    if (place + bytes <= launch.shared_bytes) return {0, launch.shared_bytes};
+    const uint32_t first = launch.dynamic_bytes(), end = first + launch.static_bytes;
+    return place >= first && place + bytes <= end ? Reach{first, end} : Reach{};
+}
+
+[[noreturn]] inline void fail_beyond_shared(
+    Fiber& fiber, uint32_t place, uint32_t bytes, bool writes
+) {
+    const Launch& launch = fiber.cluster->launch();
+    const uint32_t end =
+        launch.static_bytes ? launch.dynamic_bytes() + launch.static_bytes : launch.shared_bytes;
+    fiber.cluster->fail(
+        fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
+                   " bytes at " + shared_at(place) +
+                   ", beyond the shared memory of the CTA, which "
+                   "has " +
+                   std::to_string(end) + " bytes. Check indices, or ask for more with shared_mem"
+    );
+}
+
+inline void touch_window(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
+    Cluster& cluster = *fiber.cluster;
+    const uintptr_t offset = address - cluster.windows();
     const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
     const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+    const Reach part = shared_part(cluster.launch(), place, bytes);
+    if (part.end == 0) fail_beyond_shared(fiber, place, bytes, writes);
+    if (!cluster.detector()) {
+        const uintptr_t start = address - place;
+        return cluster.let_reach({start + part.start, start + part.end});
+    }
     if (rank != fiber.cta->rank) {
-        note_remote(fiber.cluster->ctas()[rank].remote, remote_access(fiber));
+        note_remote(cluster.ctas()[rank].remote, remote_access(fiber));
     }
     writes ? check_no_barrier(fiber, rank, place, bytes)
            : check_is_written(fiber, rank, place, bytes);
     touch_shared(fiber, writes ? Operation::kWrite : Operation::kRead, rank, place, bytes, writes);
 }
 
-// Null where nothing is to be checked: the host's own code may run a function that the kernel's
-// library defines as well.
-inline Fiber* checked_fiber(const void* site) {
-    if (!is_on_fiber()) return nullptr;
-    Fiber& fiber = current_fiber();
-    if (!fiber.cluster->detector()) return nullptr;
-    fiber.site = reinterpret_cast<uintptr_t>(site);
-    return &fiber;
+inline void touch_stack(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
+    const uintptr_t end = (address | (kStackBytes - 1)) + 1 - kStackWords * sizeof(void*);
+    if (writes && address + bytes > end) {
+        fiber.cluster->fail(
+            fiber,
+            "a write beyond the end of the thread's stack. Check the indices of local "
+            "arrays"
+        );
+    }
+    if (fiber.cluster->detector()) touch_registers(fiber, address, bytes, writes);
+}
+
+inline void check_reaches(Fiber& fiber, uintptr_t address, uint64_t bytes, bool writes) {
+    if (fiber.cluster->launch().may_hold(address, bytes)) return;
+    if (KernelHeap::holds(address, bytes)) return;
+    fiber.cluster->fail(
+        fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
+                   " bytes at " + hexadecimal(address) +
+                   ", which lies in none of the launch's arrays. Check indices, and that the "
+                   "grid does not go beyond the end"
+    );
 }
 
 inline void touch(Fiber& fiber, const void* pointer, uint64_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    if (const uintptr_t offset = address - cluster.windows(); offset < cluster.windows_bytes()) {
-        return touch_window(fiber, offset, static_cast<uint32_t>(bytes), writes);
+    if (address - cluster.windows() < cluster.windows_bytes()) {
+        return touch_window(fiber, address, static_cast<uint32_t>(bytes), writes);
     }
     if ((address ^ stack_pointer()) < kStackBytes) {
-        return touch_registers(fiber, address, bytes, writes);
+        return touch_stack(fiber, address, bytes, writes);
     }
     if (is_own_memory(fiber, address)) return;
-    if (!cluster.launch().may_hold(address, bytes)) {
-        cluster.fail(
-            fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
-                       " bytes at " + hexadecimal(address) +
-                       ", which lies in none of the launch's arrays. Check indices, and that the "
-                       "grid does not go beyond the end"
-        );
+    check_reaches(fiber, address, bytes, writes);
+    if (cluster.detector()) {
+        const Operation operation = writes ? Operation::kWrite : Operation::kRead;
+        return touch_global(fiber, operation, address, bytes, writes);
     }
-    touch_global(fiber, writes ? Operation::kWrite : Operation::kRead, address, bytes, writes);
+    check_grids_awaited(fiber, address);
+    if (!cluster.launch().is_fresh(address)) cluster.let_reach(cluster.launch().reach_at(address));
 }
 
 // Of a type that is as aligned as it is large: elsewhere the chip faults.
-inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
-    const auto address = reinterpret_cast<uintptr_t>(pointer);
+inline void check_aligned(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     if (address % bytes != 0 && (address ^ stack_pointer()) >= kStackBytes) {
         fiber.cluster->fail(
             fiber, std::string(writes ? "a write" : "a read") + " of " + std::to_string(bytes) +
@@ -73,6 +114,10 @@ inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, boo
                        "a multiple of the size. Use narrower accesses, or align the data"
         );
     }
+}
+
+inline void touch_aligned(Fiber& fiber, const void* pointer, uint32_t bytes, bool writes) {
+    check_aligned(fiber, reinterpret_cast<uintptr_t>(pointer), bytes, writes);
     touch(fiber, pointer, bytes, writes);
 }
 
@@ -83,16 +128,33 @@ inline void let_other_clusters_run(Fiber& fiber, uintptr_t address, bool writes)
     cluster.pause(fiber, writes);
 }
 
+// An atomic operation that uses the old value.
+inline void check_old_value(Fiber& fiber, uintptr_t address, uint32_t bytes) {
+    Cluster& cluster = *fiber.cluster;
+    const uintptr_t offset = address - cluster.windows();
+    if (!cluster.detector() || offset >= cluster.windows_bytes()) return;
+    const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
+    check_is_written(fiber, rank, static_cast<uint32_t>(offset % kWindowBytes), bytes);
+}
+
 // Before an atomic operation: what it reaches, and what it hands on.
 inline void touch_atomically(Fiber& fiber, uintptr_t address, uint32_t bytes, bool writes) {
     Cluster& cluster = *fiber.cluster;
+    if (!cluster.detector()) {
+        return touch_aligned(fiber, reinterpret_cast<const void*>(address), bytes, true);
+    }
+    check_aligned(fiber, address, bytes, true);
     const uintptr_t offset = address - cluster.windows();
     if (offset < cluster.windows_bytes()) {
         const auto rank = static_cast<uint32_t>(offset / kWindowBytes);
         const auto place = static_cast<uint32_t>(offset % kWindowBytes);
+        if (shared_part(cluster.launch(), place, bytes).end == 0) {
+            fail_beyond_shared(fiber, place, bytes, true);
+        }
         check_no_barrier(fiber, rank, place, bytes);
         touch_shared(fiber, Operation::kAtomic, rank, place, bytes, true);
     } else {
+        if (!is_own_memory(fiber, address)) check_reaches(fiber, address, bytes, true);
         touch_global(fiber, Operation::kAtomic, address, bytes, true);
     }
     cluster.detector()->atomic(fiber.number, address, writes);
@@ -108,57 +170,15 @@ inline void touch_volatile(Fiber& fiber, const void* pointer, uint32_t bytes, bo
     touch_atomically(fiber, address, bytes, writes);
 }
 
+inline void touch_as(
+    Fiber& fiber, const void* pointer, uint64_t bytes, AccessKind kind, bool is_aligned
+) {
+    const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kVolatileWrite;
+    if (kind == AccessKind::kVolatileRead || kind == AccessKind::kVolatileWrite) {
+        return touch_volatile(fiber, pointer, static_cast<uint32_t>(bytes), writes);
+    }
+    if (is_aligned) return touch_aligned(fiber, pointer, static_cast<uint32_t>(bytes), writes);
+    touch(fiber, pointer, bytes, writes);
+}
+
 }  // namespace tmaasync_emulate
-
-// NOLINTBEGIN: the names are the compiler's.
-// Ends with a semicolon, as a statement does.
-#define TMAASYNC_EMULATE_CHECK(HOW, ...)                                                \
-    if (auto* fiber = ::tmaasync_emulate::checked_fiber(__builtin_return_address(0))) { \
-        ::tmaasync_emulate::HOW(*fiber, __VA_ARGS__);                                   \
-    }
-#define TMAASYNC_EMULATE_TSAN(NAME, HOW, BYTES, WRITES)                         \
-    extern "C" TMAASYNC_EMULATE_CALL void __tsan_##NAME##BYTES(void* pointer) { \
-        TMAASYNC_EMULATE_CHECK(HOW, pointer, BYTES, WRITES);                    \
-    }
-#define TMAASYNC_EMULATE_TSAN_SIZES(NAME, HOW, WRITES) \
-    TMAASYNC_EMULATE_TSAN(NAME, HOW, 1, WRITES)        \
-    TMAASYNC_EMULATE_TSAN(NAME, HOW, 2, WRITES)        \
-    TMAASYNC_EMULATE_TSAN(NAME, HOW, 4, WRITES)        \
-    TMAASYNC_EMULATE_TSAN(NAME, HOW, 8, WRITES)        \
-    TMAASYNC_EMULATE_TSAN(NAME, HOW, 16, WRITES)
-
-TMAASYNC_EMULATE_TSAN_SIZES(read, touch_aligned, false)
-TMAASYNC_EMULATE_TSAN_SIZES(write, touch_aligned, true)
-TMAASYNC_EMULATE_TSAN_SIZES(read_write, touch_aligned, true)
-TMAASYNC_EMULATE_TSAN_SIZES(unaligned_read, touch, false)
-TMAASYNC_EMULATE_TSAN_SIZES(unaligned_write, touch, true)
-TMAASYNC_EMULATE_TSAN_SIZES(unaligned_read_write, touch, true)
-TMAASYNC_EMULATE_TSAN_SIZES(volatile_read, touch_volatile, false)
-TMAASYNC_EMULATE_TSAN_SIZES(volatile_write, touch_volatile, true)
-TMAASYNC_EMULATE_TSAN_SIZES(unaligned_volatile_read, touch_volatile, false)
-TMAASYNC_EMULATE_TSAN_SIZES(unaligned_volatile_write, touch_volatile, true)
-
-extern "C" {
-TMAASYNC_EMULATE_CALL void __tsan_read_range(void* pointer, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, false);
-}
-TMAASYNC_EMULATE_CALL void __tsan_write_range(void* pointer, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, pointer, bytes, true);
-}
-// Structs too large for moves in line are copied by these, in the kernel's library (cuda.hpp).
-TMAASYNC_EMULATE_CALL void* tmaasync_emulate_copy(void* to, const void* from, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, from, bytes, false);
-    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true);
-    return std::memmove(to, from, bytes);
-}
-TMAASYNC_EMULATE_CALL void* tmaasync_emulate_fill(void* to, int value, std::size_t bytes) {
-    TMAASYNC_EMULATE_CHECK(touch, to, bytes, true);
-    return std::memset(to, value, bytes);
-}
-TMAASYNC_EMULATE_CALL void __tsan_init() {}
-TMAASYNC_EMULATE_CALL void __tsan_func_entry(void*) {}
-TMAASYNC_EMULATE_CALL void __tsan_func_exit() {}
-TMAASYNC_EMULATE_CALL void __tsan_vptr_update(void**, void*) {}
-TMAASYNC_EMULATE_CALL void __tsan_vptr_read(void**) {}
-}
-// NOLINTEND

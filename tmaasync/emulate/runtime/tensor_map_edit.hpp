@@ -140,15 +140,9 @@ inline void* shared_map_at(Fiber& fiber, uint32_t offset) {
     return fiber.cta->window + offset;
 }
 
-// The kernel sets a map's address to an array that is none of the launch's: not all are known now.
-inline void note_new_address(const Launch& launch, uint64_t address) {
-    if (!launch.may_hold(address, 1)) launch.reaches_others->store(true);
-}
-
-// To the race detector an ordinary write of the whole map, wherever it lies.
+// An ordinary write of the whole map, wherever it lies.
 inline void edit_map(Fiber& fiber, void* map, MapField field, int ordinal, uint64_t value) {
-    if (fiber.cluster->detector()) touch(fiber, map, kMapBytes, true);
-    if (field == MapField::kGlobalAddress) note_new_address(fiber.cluster->launch(), value);
+    touch(fiber, map, kMapBytes, true);
     std::string reason;
     try {
         return replace_field(map, field, ordinal, value);
@@ -176,7 +170,7 @@ inline void copy_map_and_join(Meeting& meeting) {
 inline void copy_map_by_warp(Fiber& fiber, void* map, uint32_t shared_map) {
     MapCopy copy{map, shared_map_at(fiber, shared_map)};
     const bool is_last = fiber.warp->live_lanes >> fiber.lane == 1;
-    if (is_last && fiber.cluster->detector()) {
+    if (is_last) {
         touch(fiber, copy.source, kMapBytes, false);
         touch(fiber, map, kMapBytes, true);
     }

@@ -429,4 +429,15 @@ inline void arrive_at_named(Fiber& fiber, uint32_t number, uint32_t threads, boo
     }
 }
 
+// __syncthreads_count. A CTA votes in three places in turn: whoever has come through one vote
+// clears the place of the vote after the next, which nobody can have begun.
+inline uint32_t count_at_barrier(Fiber& fiber, bool value) {
+    auto& votes = fiber.cta->votes;
+    const uint32_t place = fiber.votes++ % votes.size();
+    votes[place] += value;
+    arrive_at_named(fiber, 0, 0, true);
+    votes[(place + 2) % votes.size()] = 0;
+    return votes[place];
+}
+
 }  // namespace tmaasync_emulate

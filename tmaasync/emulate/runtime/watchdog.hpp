@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,21 +15,6 @@
 #include "signal_handler.hpp"
 
 namespace tmaasync_emulate {
-
-// --- where a thread of the host is ---------------------------------------------------------------
-
-// 0 without a way to find it.
-inline uintptr_t interrupted_at(const void* context) {
-    const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-#if defined(__x86_64__)
-    return static_cast<uintptr_t>(machine.gregs[REG_RIP]);
-#elif defined(__aarch64__)
-    return static_cast<uintptr_t>(machine.pc);
-#else
-    (void)machine;
-    return 0;
-#endif
-}
 
 // --- the watchdog --------------------------------------------------------------------------------
 
@@ -80,7 +64,7 @@ private:
 
     static void handle(int number, siginfo_t* info, void* context) {
         if (info->si_code == SI_TIMER) {
-            static_cast<Watchdog*>(info->si_value.sival_ptr)->tick(interrupted_at(context));
+            static_cast<Watchdog*>(info->si_value.sival_ptr)->tick(interrupted_at(context).code);
             return;
         }
         const struct sigaction& before = SignalHandler::before(number);
@@ -100,7 +84,7 @@ private:
         is_spent_ = true;
         if (was_asked && site_.is_armed && kernel_.holds(address, 1)) {
             site_.is_armed = false;
-            site_.address = address;
+            site_.crash = {.code = address};
             siglongjmp(site_.resume, kJump);
         }
         repeat_every(kRetrySeconds);

@@ -10,6 +10,8 @@
 #define TMAASYNC_EMULATE_CALL __attribute__((visibility("default")))
 // A function of ours in the kernel's library, the accesses of which are not the kernel's.
 #define TMAASYNC_EMULATE_UNSEEN __attribute__((no_sanitize("thread")))
+// So that the runtime finds the kernel's own line where the call returns to.
+#define TMAASYNC_EMULATE_INLINE inline __attribute__((always_inline))
 
 namespace tmaasync_emulate {
 
@@ -25,6 +27,16 @@ constexpr uint32_t kMaxStaticBytes = 48 * 1024;
 constexpr uint32_t kWindowBytes = 228 * 1024 + kMaxStaticBytes;
 constexpr int kRankShift = 24;
 constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+
+// Addresses from `start` to before `end`.
+struct Reach {
+    std::uintptr_t start = 0;
+    std::uintptr_t end = 0;
+};
+
+// What the threads of a cluster were last found to be allowed to access: a few arrays, shared
+// memory.
+constexpr std::size_t kReaches = 4;
 
 // A CUDA thread as its own code sees it.
 struct Thread {
@@ -42,20 +54,35 @@ struct Thread {
     uint8_t* window = nullptr;
     const uint32_t* live_lanes = nullptr;
     bool* has_static_shared = nullptr;
+    Reach stack{};                   // its own; empty where every access is recorded
+    const Reach* reaches = nullptr;  // kReaches of them
 };
 
-inline std::uintptr_t stack_pointer() {
+TMAASYNC_EMULATE_INLINE std::uintptr_t stack_pointer() {
     return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 }
 
 // What the topmost word of the stack that runs now points to.
-inline Thread& current_thread() {
+TMAASYNC_EMULATE_INLINE Thread& current_thread() {
     const std::uintptr_t top = (stack_pointer() | (kStackBytes - 1)) + 1;
-    return **reinterpret_cast<Thread**>(top - sizeof(void*));
+    const auto* owner = reinterpret_cast<Thread**>(top - sizeof(void*));
+    Thread* thread;
+    // Not one of the kernel's own loads, which the compiler reports.
+#if defined(__x86_64__)
+    asm("movq %1, %0" : "=r"(thread) : "m"(*owner));
+#elif defined(__aarch64__)
+    asm("ldr %0, %1" : "=r"(thread) : "m"(*owner));
+#else
+    thread = *owner;
+#endif
+    return *thread;
 }
 
 // Ends the launch.
 [[noreturn]] TMAASYNC_EMULATE_CALL void fail(const char* reason);
+
+// The same, of a call that returns to `site`.
+[[noreturn]] TMAASYNC_EMULATE_CALL void fail_at(const void* site, const char* reason);
 
 // Lets others run, and goes on. For a thread that asks again and again.
 TMAASYNC_EMULATE_CALL void spin(const char* instruction);
@@ -81,11 +108,31 @@ TMAASYNC_EMULATE_CALL void load_matrix(
 // threads 0 means all of the CTA.
 TMAASYNC_EMULATE_CALL void named_barrier_sync(uint32_t number, uint32_t threads);
 TMAASYNC_EMULATE_CALL void named_barrier_arrive(uint32_t number, uint32_t threads);
+// Waits for all of the CTA; returns how many gave true.
+TMAASYNC_EMULATE_CALL uint32_t count_in_block(bool value);
 TMAASYNC_EMULATE_CALL void cluster_barrier_arrive(bool releases);
 TMAASYNC_EMULATE_CALL void cluster_barrier_wait();
 
 // setmaxnreg: of each thread of the warpgroup.
 TMAASYNC_EMULATE_CALL void set_max_registers(bool claims, uint32_t registers);
+
+// --- ordinary accesses ---------------------------------------------------------------------------
+
+enum class AccessKind : uint8_t { kRead, kWrite, kVolatileRead, kVolatileWrite };
+
+// By the code at `site`. Ends the launch if the thread may not access these bytes.
+TMAASYNC_EMULATE_CALL void touch(
+    const void* site, const void* pointer, std::size_t bytes, AccessKind kind, bool is_aligned
+);
+
+// memmove and memset, for the code at `site`.
+TMAASYNC_EMULATE_CALL void* copy(const void* site, void* to, const void* from, std::size_t bytes);
+TMAASYNC_EMULATE_CALL void* fill(const void* site, void* to, int value, std::size_t bytes);
+
+// --- memory of the kernel's own ------------------------------------------------------------------
+
+TMAASYNC_EMULATE_CALL void* allocate(std::size_t bytes);
+TMAASYNC_EMULATE_CALL void release(const void* site, void* memory);
 
 // --- memory order --------------------------------------------------------------------------------
 
@@ -96,9 +143,11 @@ TMAASYNC_EMULATE_CALL void fence_mbarrier_init();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_shared();
 TMAASYNC_EMULATE_CALL void fence_proxy_async_global();
 
-// An atomic operation on memory, that changes it as it is now, or not. Other clusters may run on
-// other cores of the host.
-TMAASYNC_EMULATE_CALL void begin_atomic(const void* address, uint32_t bytes, bool changes);
+// An atomic operation on memory, that changes it as it is now, or not, and whose result depends on
+// what it holds, or not. Other clusters may run on other cores of the host.
+TMAASYNC_EMULATE_CALL void begin_atomic(
+    const void* address, uint32_t bytes, bool changes, bool depends
+);
 // If `address` holds `old` it now holds `changed`; else `old` is what it holds.
 TMAASYNC_EMULATE_CALL bool replace_atomically(
     void* address, void* old, const void* changed, uint32_t bytes

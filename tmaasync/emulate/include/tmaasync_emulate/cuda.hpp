@@ -9,9 +9,11 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
-#include <bit>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
+#include <tmaasync_emulate/accesses.hpp>
+#include <tmaasync_emulate/c_library.hpp>
 #include <tmaasync_emulate/calls.hpp>
 #include <tmaasync_emulate/entry.hpp>
 #include <type_traits>
@@ -20,9 +22,30 @@
 // takes longer than all that is above. For the same reason nothing here needs <algorithm>.
 #undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <cmath>
+#include <tmaasync_emulate/intrinsics.hpp>
+
+// What the chip's compiler defines for sm_90a.
+#define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL
 
 // Here and not among its kind, because the standard library's headers use the bare word.
 #define __noinline__ __attribute__((noinline))
+
+// `__shared__ alignas(128) float x[32]` is CUDA, where C++ wants the word in front.
+#define alignas(...) __attribute__((aligned(::tmaasync_emulate::alignment<__VA_ARGS__>())))
+
+namespace tmaasync_emulate {
+
+template <typename T>
+constexpr std::size_t alignment() {
+    return alignof(T);
+}
+template <std::size_t kBytes>
+constexpr std::size_t alignment() {
+    return kBytes;
+}
+
+}  // namespace tmaasync_emulate
 
 // --- shared memory -------------------------------------------------------------------------------
 
@@ -67,7 +90,7 @@ constexpr std::size_t kUnknown = ~std::size_t{0};
 static std::size_t dynamic_offset = kUnknown;
 
 // Asked once, when the library is loaded: where the array lies among the thread_local variables.
-__attribute__((constructor)) static void find_dynamic_offset() {
+__attribute__((constructor)) TMAASYNC_EMULATE_UNSEEN static void find_dynamic_offset() {
     dynamic_offset = reinterpret_cast<std::size_t>(&tmaasync::tmaasync_dynamic_shared);
 }
 
@@ -97,36 +120,6 @@ inline std::size_t __cvta_generic_to_shared(const void* pointer) {
     return static_cast<std::size_t>(offset);
 }
 
-// With -fsanitize=thread the runtime sees loads and stores, and these are calls instead.
-#if defined(__SANITIZE_THREAD__)
-#define TMAASYNC_EMULATE_SEES_ACCESSES
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TMAASYNC_EMULATE_SEES_ACCESSES
-#endif
-#endif
-#ifdef TMAASYNC_EMULATE_SEES_ACCESSES
-extern "C" {
-void* tmaasync_emulate_copy(void* to, const void* from, std::size_t bytes);
-void* tmaasync_emulate_fill(void* to, int value, std::size_t bytes);
-__attribute__((visibility("hidden"), used)) void* memcpy(
-    void* to, const void* from, std::size_t bytes
-) noexcept {
-    return tmaasync_emulate_copy(to, from, bytes);
-}
-__attribute__((visibility("hidden"), used)) void* memmove(
-    void* to, const void* from, std::size_t bytes
-) noexcept {
-    return tmaasync_emulate_copy(to, from, bytes);
-}
-__attribute__((visibility("hidden"), used)) void* memset(
-    void* to, int value, std::size_t bytes
-) noexcept {
-    return tmaasync_emulate_fill(to, value, bytes);
-}
-}
-#endif
-
 // --- where a thread is ---------------------------------------------------------------------------
 
 #define threadIdx (::tmaasync_emulate::current_thread().thread)
@@ -141,12 +134,19 @@ inline void __syncthreads() {
     tmaasync_emulate::named_barrier_sync(0, 0);
 }
 
+inline int __syncthreads_count(int predicate) {
+    return static_cast<int>(tmaasync_emulate::count_in_block(predicate != 0));
+}
+inline int __syncthreads_and(int predicate) {
+    return tmaasync_emulate::count_in_block(predicate == 0) == 0;
+}
+inline int __syncthreads_or(int predicate) {
+    return tmaasync_emulate::count_in_block(predicate != 0) != 0;
+}
+
 inline void __syncwarp(unsigned mask = 0xffffffff) {
     tmaasync_emulate::sync_warp(mask);
 }
-
-// So that the runtime finds the kernel's own line where the call returns to.
-#define TMAASYNC_EMULATE_INLINE inline __attribute__((always_inline))
 
 namespace tmaasync_emulate {
 
@@ -213,6 +213,62 @@ TMAASYNC_EMULATE_INLINE int __all_sync(unsigned mask, int predicate) {
     return __ballot_sync(mask, !predicate) == 0;
 }
 
+namespace tmaasync_emulate {
+
+// The value of each lane of the mask in turn, and the lane.
+template <typename T, typename Visit>
+TMAASYNC_EMULATE_INLINE void visit_lanes(uint32_t mask, T value, Visit visit) {
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        if (mask >> lane & 1)
+            visit(shuffle_value(mask, value, lane, true, ShuffleKind::kIndex), lane);
+    }
+}
+
+template <typename T, typename Join>
+TMAASYNC_EMULATE_INLINE T joined_by_warp(uint32_t mask, T value, Join join) {
+    bool is_first = true;
+    T result{};
+    visit_lanes(mask, value, [&](T other, uint32_t) {
+        result = is_first ? other : join(result, other);
+        is_first = false;
+    });
+    return result;
+}
+
+}  // namespace tmaasync_emulate
+
+template <typename T>
+TMAASYNC_EMULATE_INLINE unsigned __match_any_sync(unsigned mask, T value) {
+    unsigned equal = 0;
+    tmaasync_emulate::visit_lanes(mask, value, [&](T other, unsigned lane) {
+        equal |= unsigned{std::memcmp(&other, &value, sizeof(T)) == 0} << lane;
+    });
+    return equal;
+}
+template <typename T>
+TMAASYNC_EMULATE_INLINE unsigned __match_all_sync(unsigned mask, T value, int* predicate) {
+    *predicate = __match_any_sync(mask, value) == mask;
+    return *predicate ? mask : 0;
+}
+
+#define TMAASYNC_EMULATE_REDUCE(NAME, TYPE, RESULT)                                       \
+    TMAASYNC_EMULATE_INLINE TYPE __reduce_##NAME##_sync(unsigned mask, TYPE value) {      \
+        return tmaasync_emulate::joined_by_warp(mask, value, [](TYPE a, TYPE b) -> TYPE { \
+            return RESULT;                                                                \
+        });                                                                               \
+    }
+TMAASYNC_EMULATE_REDUCE(add, unsigned, a + b)
+TMAASYNC_EMULATE_REDUCE(
+    add, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b))
+)
+TMAASYNC_EMULATE_REDUCE(min, unsigned, b < a ? b : a)
+TMAASYNC_EMULATE_REDUCE(min, int, b < a ? b : a)
+TMAASYNC_EMULATE_REDUCE(max, unsigned, a < b ? b : a)
+TMAASYNC_EMULATE_REDUCE(max, int, a < b ? b : a)
+TMAASYNC_EMULATE_REDUCE(and, unsigned, a& b)
+TMAASYNC_EMULATE_REDUCE(or, unsigned, a | b)
+TMAASYNC_EMULATE_REDUCE(xor, unsigned, a ^ b)
+
 inline unsigned __activemask() {
     return *tmaasync_emulate::current_thread().live_lanes;
 }
@@ -231,14 +287,14 @@ inline void __threadfence_system() {
 
 namespace tmaasync_emulate {
 
-// Returns the old value. In line, so that what it calls returns to the kernel's own line.
+// Returns the old value. An exchange stores the same, whatever that is.
 template <typename T, typename Change>
-__attribute__((always_inline)) inline T change_atomically(T* address, Change change) {
+TMAASYNC_EMULATE_INLINE T change_atomically(T* address, Change change, bool depends = true) {
     static_assert(sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0, "1, 2, 4 or 8 bytes");
     T old{}, changed;
     replace_atomically(address, &old, &old, sizeof(T));  // reads it
     changed = change(old);
-    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0);
+    begin_atomic(address, sizeof(T), std::memcmp(&old, &changed, sizeof(T)) != 0, depends);
     do {
         changed = change(old);
     } while (!replace_atomically(address, &old, &changed, sizeof(T)));
@@ -252,57 +308,93 @@ using Same = std::type_identity_t<T>;
 }  // namespace tmaasync_emulate
 
 template <typename T>
-T atomicAdd(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicAdd(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old + value); });
 }
 template <typename T>
-T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicSub(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old - value); });
 }
-inline unsigned atomicInc(unsigned* address, unsigned last) {
+TMAASYNC_EMULATE_INLINE unsigned atomicInc(unsigned* address, unsigned last) {
     return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
         return old >= last ? 0 : old + 1;
     });
 }
-inline unsigned atomicDec(unsigned* address, unsigned last) {
+TMAASYNC_EMULATE_INLINE unsigned atomicDec(unsigned* address, unsigned last) {
     return tmaasync_emulate::change_atomically(address, [=](unsigned old) {
         return old == 0 || old > last ? last : old - 1;
     });
 }
 template <typename T>
-T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicMin(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return value < old ? value : old;
     });
 }
 template <typename T>
-T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicMax(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return old < value ? value : old;
     });
 }
 template <typename T>
-T atomicAnd(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicAnd(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old & value); });
 }
 template <typename T>
-T atomicOr(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicOr(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old | value); });
 }
 template <typename T>
-T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T atomicXor(T* address, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) { return T(old ^ value); });
 }
 template <typename T>
-T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
-    return tmaasync_emulate::change_atomically(address, [=](T) { return value; });
+TMAASYNC_EMULATE_INLINE T atomicExch(T* address, tmaasync_emulate::Same<T> value) {
+    return tmaasync_emulate::change_atomically(address, [=](T) { return value; }, false);
 }
 template <typename T>
-T atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
+TMAASYNC_EMULATE_INLINE T
+atomicCAS(T* address, tmaasync_emulate::Same<T> expected, tmaasync_emulate::Same<T> value) {
     return tmaasync_emulate::change_atomically(address, [=](T old) {
         return old == expected ? value : old;
     });
 }
+
+// A float at a time, as on the chip.
+inline float2 atomicAdd(float2* address, float2 value) {
+    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+inline float4 atomicAdd(float4* address, float4 value) {
+    return {
+        atomicAdd(&address->x, value.x),
+        atomicAdd(&address->y, value.y),
+        atomicAdd(&address->z, value.z),
+        atomicAdd(&address->w, value.w),
+    };
+}
+
+// Every atomic operation here is one for all of the machine.
+#define TMAASYNC_EMULATE_SCOPED(NAME)               \
+    template <typename T, typename... Values>       \
+    T NAME##_block(T* address, Values... values) {  \
+        return NAME(address, values...);            \
+    }                                               \
+    template <typename T, typename... Values>       \
+    T NAME##_system(T* address, Values... values) { \
+        return NAME(address, values...);            \
+    }
+TMAASYNC_EMULATE_SCOPED(atomicAdd)
+TMAASYNC_EMULATE_SCOPED(atomicSub)
+TMAASYNC_EMULATE_SCOPED(atomicInc)
+TMAASYNC_EMULATE_SCOPED(atomicDec)
+TMAASYNC_EMULATE_SCOPED(atomicMin)
+TMAASYNC_EMULATE_SCOPED(atomicMax)
+TMAASYNC_EMULATE_SCOPED(atomicAnd)
+TMAASYNC_EMULATE_SCOPED(atomicOr)
+TMAASYNC_EMULATE_SCOPED(atomicXor)
+TMAASYNC_EMULATE_SCOPED(atomicExch)
+TMAASYNC_EMULATE_SCOPED(atomicCAS)
 
 // --- arithmetic ----------------------------------------------------------------------------------
 
@@ -315,52 +407,28 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
     return a < b ? b : a;
 }
 
-inline int __popc(unsigned word) {
-    return std::popcount(word);
-}
-inline int __clz(int word) {
-    return std::countl_zero(static_cast<unsigned>(word));
-}
-inline int __ffs(int word) {
-    return __builtin_ffs(word);
-}
-// Four of the eight bytes of two words, by the low three bits of each digit of the selector; the
-// fourth asks for the byte's sign.
-inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
-    const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
-    unsigned word = 0;
-    for (int i = 0; i < 4; ++i) {
-        const unsigned digit = selector >> 4 * i;
-        word |= static_cast<unsigned>(both >> (digit & 7) * 8 & 0xff) << 8 * i;
-    }
-    return word;
-}
-inline float __fdividef(float a, float b) {
-    return a / b;
-}
-inline float __expf(float x) {
-    return std::exp(x);
-}
-inline float rsqrtf(float x) {
-    return 1.0f / std::sqrt(x);
-}
-inline float __int_as_float(int word) {
-    return std::bit_cast<float>(word);
-}
-inline int __float_as_int(float value) {
-    return std::bit_cast<int>(value);
-}
-inline float __uint_as_float(unsigned word) {
-    return std::bit_cast<float>(word);
-}
-inline unsigned __float_as_uint(float value) {
-    return std::bit_cast<unsigned>(value);
-}
-
 inline void __nanosleep(unsigned) {
     tmaasync_emulate::spin("__nanosleep");
 }
 
 [[noreturn]] inline void __trap() {
     tmaasync_emulate::fail("the kernel called __trap()");
+}
+[[noreturn]] inline void __brkpt() {
+    tmaasync_emulate::fail("the kernel called __brkpt()");
+}
+
+#if !defined(__clang__)
+#define __builtin_assume(CONDITION) \
+    ((CONDITION) ? void()           \
+                 : tmaasync_emulate::fail("__builtin_assume(" #CONDITION ") does not hold"))
+#endif
+
+// Cycles of the CPU.
+inline long long clock64() {
+#if defined(__x86_64__)
+    return static_cast<long long>(__builtin_ia32_rdtsc());
+#else
+    return clock();
+#endif
 }

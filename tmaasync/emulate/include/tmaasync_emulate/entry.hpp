@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tmaasync_emulate/accesses.hpp>
 #include <tmaasync_emulate/calls.hpp>
 #include <type_traits>
 #include <utility>
@@ -69,6 +70,7 @@ struct Entry {
 
     template <void (*kKernel)(Parameters...)>
     TMAASYNC_EMULATE_UNSEEN static void call(void* const* arguments) {
+        __atomic_store_n(&has_launched, true, __ATOMIC_RELAXED);
         call_with<kKernel>(arguments, std::index_sequence_for<Parameters...>{});
     }
 };
@@ -82,7 +84,7 @@ Entry<Parameters...> entry_of(void (*)(Parameters...)) {
 
 // The build writes one of these after the source.
 #define TMAASYNC_EMULATE_ENTRY(NAME)                                                        \
-    extern "C" std::uint32_t tmaasync_emulate_parameters(                                   \
+    extern "C" TMAASYNC_EMULATE_UNSEEN std::uint32_t tmaasync_emulate_parameters(           \
         const ::tmaasync_emulate::ParameterFacts** facts                                    \
     ) {                                                                                     \
         using Entry = decltype(::tmaasync_emulate::entry_of(&::NAME));                      \

@@ -1,0 +1,85 @@
+// Functions of the C library that would end the process, corrupt its heap or leave a lock behind:
+// here they end the launch, or keep to the kernel's own memory.
+#pragma once
+
+#include <cassert>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <tmaasync_emulate/calls.hpp>
+
+// Of the kernel's library alone, for whatever it calls.
+#define TMAASYNC_EMULATE_OWN __attribute__((visibility("hidden"), used)) TMAASYNC_EMULATE_UNSEEN
+#define TMAASYNC_EMULATE_ENDS(DECLARATION, REASON)                        \
+    TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void DECLARATION {     \
+        ::tmaasync_emulate::fail_at(__builtin_return_address(0), REASON); \
+    }
+
+extern "C" {
+
+TMAASYNC_EMULATE_ENDS(exit(int) noexcept, "the kernel called exit(). Return from it instead")
+TMAASYNC_EMULATE_ENDS(_Exit(int) noexcept, "the kernel called _Exit(). Return from it instead")
+TMAASYNC_EMULATE_ENDS(_exit(int), "the kernel called _exit(). Return from it instead")
+TMAASYNC_EMULATE_ENDS(quick_exit(int) noexcept, "the kernel called quick_exit(). Return instead")
+TMAASYNC_EMULATE_ENDS(abort() noexcept, "the kernel called abort()")
+TMAASYNC_EMULATE_ENDS(
+    __stack_chk_fail(),
+    "a local array of this function was written beyond its end. Check its indices"
+)
+
+TMAASYNC_EMULATE_OWN __attribute__((noreturn)) void __assert_fail(
+    const char* condition, const char*, unsigned, const char*
+) noexcept {
+    char reason[256];
+    std::snprintf(reason, sizeof(reason), "assert(%s) does not hold", condition);
+    ::tmaasync_emulate::fail_at(__builtin_return_address(0), reason);
+}
+
+// Objects with static storage are never destroyed: no thread of a kernel would do it.
+TMAASYNC_EMULATE_OWN int __cxa_atexit(void (*)(void*), void*, void*) noexcept {
+    return 0;
+}
+
+// Without a lock while it reads what the arguments point to.
+TMAASYNC_EMULATE_OWN int printf(const char* format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (length < 0) return length;
+    const auto written = static_cast<std::size_t>(length);
+    std::fwrite(text, 1, written < sizeof(text) ? written : sizeof(text) - 1, stdout);
+    return length;
+}
+
+TMAASYNC_EMULATE_OWN void* malloc(std::size_t bytes) noexcept {
+    return ::tmaasync_emulate::allocate(bytes);
+}
+TMAASYNC_EMULATE_OWN void free(void* memory) noexcept {
+    ::tmaasync_emulate::release(__builtin_return_address(0), memory);
+}
+
+}  // extern "C"
+
+TMAASYNC_EMULATE_OWN void* operator new(std::size_t bytes) {
+    return ::tmaasync_emulate::allocate(bytes);
+}
+TMAASYNC_EMULATE_OWN void* operator new[](std::size_t bytes) {
+    return ::tmaasync_emulate::allocate(bytes);
+}
+TMAASYNC_EMULATE_OWN void operator delete(void* memory) noexcept {
+    ::tmaasync_emulate::release(__builtin_return_address(0), memory);
+}
+TMAASYNC_EMULATE_OWN void operator delete[](void* memory) noexcept {
+    ::tmaasync_emulate::release(__builtin_return_address(0), memory);
+}
+TMAASYNC_EMULATE_OWN void operator delete(void* memory, std::size_t) noexcept {
+    ::tmaasync_emulate::release(__builtin_return_address(0), memory);
+}
+TMAASYNC_EMULATE_OWN void operator delete[](void* memory, std::size_t) noexcept {
+    ::tmaasync_emulate::release(__builtin_return_address(0), memory);
+}
