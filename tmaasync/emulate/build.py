@@ -263,8 +263,21 @@ def _compiled(
     except toolchain.RefusedError as refused:
         log = refused.log.replace("kernel.cpp", source.name)
         undefined = _UNDEFINED.findall(log)
-        message = _compile.refusal(source, log, refused.compiler, undefined)
-        raise CompileError(message, log, undefined) from None
+        functions = [name for name in undefined if name.startswith("__")]
+        others = [name for name in undefined if name not in functions]
+        message = _compile.refusal(source, log, refused.compiler, others)
+        raise CompileError(message + _missing(functions), log, undefined) from None
+
+
+def _missing(functions: list[str]) -> str:
+    """Name the functions of CUDA, by their underscores, that the emulator lacks."""
+    if not functions:
+        return ""
+    names = ", ".join(dict.fromkeys(functions))
+    return (
+        f"\nNot on the CPU: {names}. Define a __device__ function of another name that does the "
+        "same, or pass arrays on a GPU."
+    )
 
 
 def _cache_key(whole: str, options: tuple[str, ...], headers: Headers) -> str:

@@ -72,6 +72,7 @@ def error_of(
             "smaller blocks or clusters, or run fewer at once with emulate.scheduled(workers=1)."
         )
     words = _Words(program, config.shared_bytes)
+    _name_caller(words, record)
     if record["kind"] == "race":
         return _race(words, record)
     if record["kind"] == "fault":
@@ -87,8 +88,20 @@ def error_of(
     waits = tuple(_waiting(words, arrivals, wait) for wait in record["waits"])
     if record["kind"] == "timeout":
         looping = (tuple(record["block"]), record["thread"]) if "thread" in record else None
-        return EmulatedTimeout(program.name, budget_seconds, looping, waits)
+        budget = None if record.get("is_endless") else budget_seconds
+        return EmulatedTimeout(program.name, budget, looping, waits)
     return EmulatedDeadlock(program.name, waits)
+
+
+def _name_caller(words: _Words, record: dict[str, Any]) -> None:
+    """Put the innermost caller with a line where what has none was interrupted."""
+    address = record.get("address")
+    if not record.get("callers") or words.line(address):
+        return
+    caller = next(filter(words.line, record["callers"]), address)
+    for place in (record, *record["waits"]):
+        if place["address"] == address:
+            place["address"] = caller
 
 
 # --- names ------------------------------------------------------------------------------------

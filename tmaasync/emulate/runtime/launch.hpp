@@ -154,7 +154,9 @@ public:
         out_ << "{\"kind\": \"" << kKinds[static_cast<int>(failure.kind)] << "\", \"reason\": \"";
         escape(failure.reason);
         out_ << "\"";
+        if (failure.is_endless) out_ << ", \"is_endless\": true";
         if (failure.fiber) {
+            callers();
             out_ << ", \"address\": " << address_in_library(failure.site)
                  << ", \"thread\": " << failure.fiber->index << ", \"role\": ";
             role(*failure.fiber->warp);
@@ -179,6 +181,16 @@ private:
             if (c == '"' || c == '\\') out_ << '\\';
             out_ << (c == '\n' ? ' ' : c);
         }
+    }
+
+    void callers() {
+        out_ << ", \"callers\": [";
+        const char* separator = "";
+        for (const uintptr_t site : cluster_.failure().callers) {
+            out_ << separator << address_in_library(site);
+            separator = ", ";
+        }
+        out_ << "]";
     }
 
     void role(const Warp& warp) {
@@ -377,7 +389,7 @@ private:
         Cluster cluster(launch_, stalls_);
         CrashGuard guard;
         const Watchdog watchdog(
-            launch_.budget_seconds, launch_.library, guard.site(), cluster.progress()
+            launch_.budget_seconds, launch_.code, guard.site(), cluster.progress(), cluster.watch()
         );
         while (!stop_.load()) {
             const uint64_t index = next_.fetch_add(1);
